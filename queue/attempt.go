@@ -22,7 +22,7 @@ import (
 )
 
 // This file is what a Server adds to an attempt of the engine: which lock it needs, and what its error means. The engine
-// calls, in this order, need before the handler; attempt, with the handler in it; and settled, once Redis knows.
+// calls, in this order, need before the handler; withLock, with the handler in it; and settled, once Redis knows.
 
 // An attempt is a task that the server runs.
 type attempt struct {
@@ -95,8 +95,8 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 }
 
-// attempt returns what the engine calls for each attempt, with next as the handler.
-func (s *Server) attempt(next engine.Handler) engine.Handler {
+// withLock returns what the engine calls for each attempt, with next as the handler.
+func (s *Server) withLock(next engine.Handler) engine.Handler {
 	return func(ctx context.Context, t *engine.Task) error {
 		a := &attempt{Task: t}
 		ctx = context.WithValue(ctx, attemptKey{}, a)
@@ -121,7 +121,7 @@ func (s *Server) attempt(next engine.Handler) engine.Handler {
 			err = next(held.Protect(ctx), t)
 		}
 		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
-			s.settled(t, engine.Settlement{}) // the handler has seen nothing of this lock
+			s.settled(t, nil, false) // the handler has seen nothing of this lock
 			t.Acquired = false
 		}
 		return s.meaningOf(ctx, a, err)
@@ -154,7 +154,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	asked, ran := time.Now(), false
 	opts := &lock.Options{Holder: a.Type + " " + a.ID + " on " + s.self, MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
 	waiting := ctx
-	if a.Taken.Parked > 0 && s.lines {
+	if a.Taken.Parked > 0 && s.queued {
 		opts.Wait = turnWait
 		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
 	}
@@ -310,57 +310,38 @@ func (a *attempt) waited(end time.Time) time.Duration {
 }
 
 // settled tells the observer of an attempt that had its lock and has ended, once the lock is free.
-func (s *Server) settled(t *engine.Task, end engine.Settlement) {
+func (s *Server) settled(t *engine.Task, err error, lost bool) {
 	if !t.Acquired {
 		return
 	}
 	a := &attempt{Task: t}
 	ev := a.event(EventReleased)
-	if end.Lost {
+	if lost {
 		ev.Kind = EventLost
 	}
-	ev.Fence, ev.Held, ev.Err = t.Fence, time.Since(t.Began), end.Err
+	ev.Fence, ev.Held, ev.Err = t.Fence, time.Since(t.Began), err
 	s.observe(ev)
 }
 
-// parked tells the observer of tasks that found their resource busy.
-func (s *Server) parked(parked []taskredis.ParkedTask) {
-	for _, p := range parked {
-		ev := Event{Kind: EventParked, TaskID: p.ID, TaskKind: p.Kind, Queue: p.Queue, Resource: s.resourceOfLock(p.Queue, p.Lock), Parked: p.Times, Err: lock.ErrBusy}
-		if rule := s.ruleOf(ev.Resource); rule != nil && rule.Limit == 0 {
-			ev.Err = fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
-		}
-		if ev.Holder = store.NextHolder; p.Holder != "" {
-			ev.Holder = lease.HolderOf(p.Holder)
-		}
-		if p.Replaced != "" {
-			s.observe(Event{Kind: EventReplaced, TaskID: p.Replaced, Queue: p.Queue, Resource: ev.Resource, Other: p.ID})
-		}
-		s.observe(ev)
+// parked tells the observer of a task that found its resource busy.
+func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
+	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Times, Err: lock.ErrBusy}
+	if rule := s.ruleOf(resource); rule != nil && rule.Limit == 0 {
+		ev.Err = fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
 	}
+	if ev.Holder = store.NextHolder; t.Holder != "" {
+		ev.Holder = lease.HolderOf(t.Holder)
+	}
+	if t.Replaced != "" {
+		s.observe(Event{Kind: EventReplaced, TaskID: t.Replaced, Queue: t.Queue, Resource: resource, Other: t.ID})
+	}
+	s.observe(ev)
 }
 
 // recovered tells the observer of a task whose server has died.
-func (s *Server) recovered(n taskredis.Name) {
-	s.cfg.Logger.Warn("a task whose worker died or was cut off has its place in its line again", "task_id", n.ID, "queue", n.Queue, "resource", s.resourceOfLock(n.Queue, n.Lock))
-	s.observe(Event{Kind: EventRecovered, TaskID: n.ID, Queue: n.Queue, Resource: s.resourceOfLock(n.Queue, n.Lock)})
-}
-
-// resourceOfLock returns the resource of a lock for which tasks of a queue wait.
-func (s *Server) resourceOfLock(queue, key string) string {
-	return strings.TrimPrefix(store.LockOf(key), s.lockPrefix(queue))
-}
-
-// lockPrefix is what the keys of the locks begin with for which the tasks of a queue wait.
-func (s *Server) lockPrefix(queue string) string {
-	place, prefix := "", s.locks.Config().Prefix
-	if isCluster(s.rdb) {
-		place = queue
-	}
-	if s.cfg.Store != nil {
-		prefix = taskredis.WaitPrefix + prefix
-	}
-	return taskredis.LockPrefix(place, prefix)
+func (s *Server) recovered(t taskredis.Name, resource string) {
+	s.cfg.Logger.Warn("a task whose worker died or was cut off has its place in its line again", "task_id", t.ID, "queue", t.Queue, "resource", resource)
+	s.observe(Event{Kind: EventRecovered, TaskID: t.ID, Queue: t.Queue, Resource: resource})
 }
 
 // jitter adds a random part to d, so that many tasks do not come all at once. The part is up to half a

@@ -42,9 +42,9 @@ type Server struct {
 	probed string // the resource whose lock Ready takes
 
 	locker  *lock.Locker  // takes the locks of handlers
-	locks   *lease.Client // of locker's locks, for those that the engine takes: it adopts them, see Server.attempt
+	locks   *lease.Client // of locker's locks, for those that the engine takes: it adopts them, see Server.withLock
 	outside bool          // the engine cannot take the locks: they are in a Store or a Cluster
-	lines   bool          // who waits for these joins a wait queue, and does not poll
+	queued  bool          // who waits for locker's locks joins a wait queue, and does not poll
 	limits  atomic.Pointer[limits.Table]
 
 	typed      map[string]func([]byte) string // by kind: the resource of a task without a header, see Handle
@@ -125,7 +125,7 @@ func (s *Server) makeLocks() error {
 	onRedis := lockredis.WithRules(s.rdb, s.ruleOf)
 	s.outside = s.cfg.Store != nil || isCluster(s.rdb)
 	deciding := cmp.Or[lock.Store](s.cfg.Store, onRedis)
-	_, s.lines = deciding.(store.Listener)
+	_, s.queued = deciding.(store.Listener)
 	var errs [2]error
 	s.locks, errs[0] = lease.New(onRedis, lease.Config(s.cfg.Lock))
 	s.locker, errs[1] = lock.New(deciding, s.cfg.Lock)
@@ -340,13 +340,13 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		Redis: s.rdb, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
 		Cluster: isCluster(s.rdb),
 		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
-		Need: s.need, Handler: s.attempt(run), Refused: s.refused, Judged: s.judgedKinds(),
+		Need: s.need, Handler: s.withLock(run), Refused: s.refused, Judged: s.judgedKinds(),
 		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, OnError: s.logFailure,
 		ShutdownTimeout: c.ShutdownTimeout, Overrun: s.cfg.Overrun,
 		DelayedTaskCheckInterval: c.DelayedTaskCheckInterval, JanitorInterval: c.JanitorInterval, JanitorBatchSize: c.JanitorBatchSize,
 		HealthCheck: c.HealthCheckFunc, HealthCheckInterval: c.HealthCheckInterval,
 		GroupAggregator: c.GroupAggregator, GroupGracePeriod: c.GroupGracePeriod, GroupMaxDelay: c.GroupMaxDelay, GroupMaxSize: c.GroupMaxSize,
-		Crashes: max(s.cfg.Recovery.Crashes, 0), Again: s.cfg.Recovery.NoRetries, Losses: max(s.cfg.Recovery.Losses, 0),
+		Crashes: max(s.cfg.Recovery.Crashes, 0), OnceToo: s.cfg.Recovery.NoRetries, Losses: max(s.cfg.Recovery.Losses, 0),
 		Settled: s.settled, Parked: s.parked, Recovered: s.recovered,
 		Versions: versions(), Logger: s.cfg.Logger,
 	}

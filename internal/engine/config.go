@@ -53,12 +53,6 @@ type Refusal struct {
 	Coalesced string // the id of an equal task that waits; "" if there is none
 }
 
-// A Settlement is how an attempt has ended.
-type Settlement struct {
-	Err  error // of the handler
-	Lost bool  // the lock was lost, so the handler's result did not count
-}
-
 // A Config configures a [Server]. The fields of asynq.Config have their meaning there.
 type Config struct {
 	Redis       redis.UniversalClient
@@ -102,14 +96,16 @@ type Config struct {
 
 	Overrun time.Duration // for which a handler may go on after its context has ended
 	Crashes int           // that use no retry
-	Again   bool          // a crash of a task without retries uses none either
+	OnceToo bool          // a crash of a task without retries uses none either
 	Losses  int           // of locks, that use no retry
 
-	// Settled is told of attempts that have ended, once their locks are free. It is called by the loop and must not wait.
-	Settled func(t *Task, end Settlement)
-	// Parked is told of tasks that found their resource busy. It is called by the loop and must not wait.
-	Parked    func([]taskredis.ParkedTask)
-	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died
+	// Settled is told of attempts that have ended, once their locks are free: of the error of the handler, and whether the lock
+	// was lost, so that the handler's result did not count. It is called by the loop and must not wait.
+	Settled func(t *Task, err error, lost bool)
+	// Parked is told of a task that found its resource busy, and Recovered of one that was put back as its server had died. They
+	// are called by the loop and must not wait.
+	Parked    func(t *taskredis.ParkedTask, resource string)
+	Recovered func(t taskredis.Name, resource string)
 
 	Versions string // what the server runs, in words, for its entry
 

@@ -91,7 +91,7 @@ type loop struct {
 
 	beat     []*attempt // of the heartbeat that is under way; nil for none
 	beatNext time.Time
-	watched  time.Time // when expire has to look at the attempts
+	lookAt   time.Time // when expire has to look at the attempts
 
 	armed    []chan []string // of the listeners, see there: one, and in a Cluster one for each queue
 	stopping bool            // no more tasks are taken
@@ -264,7 +264,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply
 	case taskredis.Granted:
 		a.Lock, a.Fence, a.step, a.trusted = reply.Lock, reply.Fence, step, l.trust(sent)
 		a.outcome = taskredis.Outcome{}
-		l.watch(a.trusted)
+		l.lookBy(a.trusted)
 		l.beatIfLate(a)
 		if !time.Now().Before(a.trusted) { // the answer took too long
 			l.lose(a)
@@ -291,7 +291,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply
 		a.lost = true
 		l.running++ // until its new outcome is reported
 		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
-		l.watch(a.over)
+		l.lookBy(a.over)
 		go func() {
 			o := l.lostOutcome(a, a.loss)
 			o.Lock = "" // as above
@@ -317,7 +317,7 @@ func (l *loop) settled(a *attempt) {
 	}
 	loss := (*LostError)(nil)
 	lost := a.lost || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
-	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, Settlement{a.err, lost}) })
+	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.err, lost) })
 }
 
 // give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
@@ -366,10 +366,10 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	if a.endsBy.After(now) {
 		a.over = a.endsBy.Add(l.cfg.Overrun)
 	}
-	l.watch(a.over)
+	l.lookBy(a.over)
 	if a.Lock != "" {
 		a.trusted = l.trust(sent)
-		l.watch(a.trusted)
+		l.lookBy(a.trusted)
 	}
 	l.running++
 	l.beatIfLate(a)
@@ -413,10 +413,10 @@ func (l *loop) cancelTask(id string) {
 // expire ends what must not go on: a handler whose lock may be somebody else's, and the renewal of one that has not
 // returned long after its context has ended.
 func (l *loop) expire(now time.Time) {
-	if now.Before(l.watched) {
+	if now.Before(l.lookAt) {
 		return
 	}
-	l.watched = now.Add(time.Hour)
+	l.lookAt = now.Add(time.Hour)
 	for _, a := range l.attempts {
 		if !a.ended.IsZero() {
 			continue
@@ -426,14 +426,14 @@ func (l *loop) expire(now time.Time) {
 				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "task_id", a.ID)
 				l.lose(a)
 			} else {
-				l.watch(a.trusted)
+				l.lookBy(a.trusted)
 			}
 		}
 		switch {
 		case now.Before(a.over):
-			l.watch(a.over)
+			l.lookBy(a.over)
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
-			l.watch(now.Add(time.Second))
+			l.lookBy(now.Add(time.Second))
 		default:
 			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
 			l.running--
@@ -443,10 +443,10 @@ func (l *loop) expire(now time.Time) {
 	}
 }
 
-// watch has expire look at the attempts at a time, or before.
-func (l *loop) watch(at time.Time) {
-	if at.Before(l.watched) {
-		l.watched = at
+// lookBy has expire look at the attempts at a time, or before.
+func (l *loop) lookBy(at time.Time) {
+	if at.Before(l.lookAt) {
+		l.lookAt = at
 	}
 }
 
@@ -478,7 +478,7 @@ func (l *loop) nextTime(now time.Time) time.Time {
 		sooner(l.beatNext)
 	}
 	if len(l.attempts) > 0 {
-		sooner(l.watched)
+		sooner(l.lookAt)
 	}
 	return next
 }

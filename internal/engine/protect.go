@@ -70,15 +70,15 @@ func (e *brokenError) Error() string { return e.text }
 
 // broken makes an error of what a deferred function has recovered; nil means that the goroutine was ended.
 func broken(value any) *brokenError {
-	e := &brokenError{text: "runtime.Goexit was called" + place(), stack: debug.Stack()}
+	e := &brokenError{text: "runtime.Goexit was called" + where(), stack: debug.Stack()}
 	if value != nil {
-		e.text = "panic" + place() + ": " + describe(value)
+		e.text = "panic" + where() + ": " + describe(value)
 	}
 	return e
 }
 
-// place says where the code was that did not return.
-func place() string {
+// where says where the code was that did not return.
+func where() string {
 	callers := make([]uintptr, 32)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
 	for unwinding := false; ; {

@@ -107,7 +107,7 @@ func TestFunctionsOfTheUserThatDoNotReturn(t *testing.T) {
 			cfg.IsFailure = func(error) bool { breaks(); return false }
 			cfg.RetryDelay = func(int, error, *asynq.Task) time.Duration { breaks(); return 0 }
 			cfg.OnError = func(context.Context, *Task, error) { breaks() }
-			cfg.Settled = func(*Task, Settlement) { breaks() }
+			cfg.Settled = func(*Task, error, bool) { breaks() }
 			f.start(cfg)
 			first, second := f.add("q", ""), f.add("q", "")
 			inspector := asynq.NewInspectorFromRedisClient(f.rdb)

@@ -109,7 +109,7 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 // begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
 // server dies. An error says that it cannot begin now.
 func (l *loop) begin(ctx context.Context, a *attempt) error {
-	if a.message.Retry > 0 || a.Lock == "" || l.cfg.Again {
+	if a.message.Retry > 0 || a.Lock == "" || l.cfg.OnceToo {
 		return nil
 	}
 	latest, err := l.calls.Began(ctx, a.Name)
@@ -142,8 +142,11 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 }
 
 // resource returns the resource whose lock an attempt has.
-func (l *loop) resource(a *attempt) string {
-	return strings.TrimPrefix(store.LockOf(a.Lock), taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix))
+func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.Lock) }
+
+// resourceOf returns the resource of a lock, or of its permit, that tasks of a queue take.
+func (l *loop) resourceOf(queue, lock string) string {
+	return strings.TrimPrefix(store.LockOf(lock), taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
 }
 
 // handle calls the handler, and makes an error of its panic.
@@ -181,9 +184,9 @@ func (e *panicError) As(target any) bool {
 	return true
 }
 
-// panicked makes an error of what a deferred function has recovered. asynq names a file of Go if that has panicked, as at an
-// index out of range; this is the line of the user.
-func panicked(p any) error { return &panicError{"panic" + place() + ": " + fmt.Sprint(p)} }
+// panicked makes an error of what a deferred function has recovered. Unlike broken it always has the value, as asynq's error
+// does. asynq names a file of Go if that has panicked, as at an index out of range; this is the line of the user.
+func panicked(p any) error { return &panicError{"panic" + where() + ": " + fmt.Sprint(p)} }
 
 // baseContext returns the user's context, which ends with the attempt's.
 func (l *loop) baseContext(a *attempt) context.Context {

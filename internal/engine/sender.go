@@ -236,11 +236,15 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
 	}
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
-		tell(ctx, l.logger, "Parked", func() { l.cfg.Parked(a.Parked) })
+		tell(ctx, l.logger, "Parked", func() {
+			for i := range a.Parked {
+				l.cfg.Parked(&a.Parked[i], l.resourceOf(a.Parked[i].Queue, a.Parked[i].Lock))
+			}
+		})
 	}
 	if l.cfg.Recovered != nil {
 		for _, name := range a.Recovered {
-			tell(ctx, l.logger, "Recovered", func() { l.cfg.Recovered(name) })
+			tell(ctx, l.logger, "Recovered", func() { l.cfg.Recovered(name, l.resourceOf(name.Queue, name.Lock)) })
 		}
 	}
 }

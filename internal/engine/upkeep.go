@@ -90,10 +90,10 @@ func newUpkeeps(cfg *Config, session string, found func(queues ...string)) []*up
 			all = append(all, newUpkeep(cfg, session, queue, []string{queue}, peekRound(len(queues), peeksOfCluster), found))
 		}
 	} else {
-		all = append(all, newUpkeep(cfg, session, "", queues, peekRound(len(queues), peeksOfRedis)/time.Duration(calls(queues)), found))
+		all = append(all, newUpkeep(cfg, session, "", queues, peekRound(len(queues), peeksOfRedis)/time.Duration(roundTrips(queues)), found))
 	}
 	// One of them looks for servers without locks, as that is about all queues.
-	w := &watch{redis: cfg.Redis, queues: cfg.Queues, logger: cfg.Logger}
+	w := &strangers{redis: cfg.Redis, queues: cfg.Queues, logger: cfg.Logger}
 	first := &all[0].strangers
 	first.do, first.outage = w.look, outage{logger: cfg.Logger, fails: "servers without locks cannot be looked for", works: "servers without locks are looked for again"}
 	return all
@@ -104,17 +104,17 @@ func peekRound(queues, atOnce int) time.Duration {
 	return min(time.Second, peekEvery*time.Duration(max(queues, atOnce))/time.Duration(atOnce))
 }
 
-// calls is how many calls it takes to look at all of the queues.
-func calls(queues []string) int {
+// roundTrips is how many calls it takes to look at all of the queues.
+func roundTrips(queues []string) int {
 	return (len(queues) + taskredis.MostQueues - 1) / taskredis.MostQueues
 }
 
-func newUpkeep(cfg *Config, session, place string, queues []string, peekEvery time.Duration, found func(queues ...string)) *upkeep {
+func newUpkeep(cfg *Config, session, place string, queues []string, every time.Duration, found func(queues ...string)) *upkeep {
 	u := &upkeep{
 		calls: &taskredis.Upkeep{
-			Redis: cfg.Redis, Session: session, Place: place, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, Again: cfg.Again,
+			Redis: cfg.Redis, Session: session, Place: place, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, OnceToo: cfg.OnceToo,
 		},
-		cfg: cfg, peekEvery: peekEvery, found: found, logger: cfg.Logger,
+		cfg: cfg, peekEvery: every, found: found, logger: cfg.Logger,
 		said:  make(map[string]time.Time),
 		quiet: make(map[string]time.Time),
 	}
@@ -177,7 +177,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 		u.elected, u.todo = false, nil
 		return askEvery, err
 	}
-	u.watch(ctx, sent, is.Now)
+	u.readClock(ctx, sent, is.Now)
 	if !u.elected {
 		u.elected, u.stepped = true, true // nobody may have noticed a step before
 		u.ends.at, u.peek.at, u.mend.at, u.strangers.at = sent, sent, sent, sent
@@ -202,11 +202,11 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 	if u.next >= 0 {
 		again = min(again, time.Duration(u.next-is.Now)*time.Microsecond)
 	}
-	return max(again, lookGap*time.Duration(calls(u.calls.Queues))), nil
+	return max(again, lookGap*time.Duration(roundTrips(u.calls.Queues))), nil
 }
 
-// watch notices when Redis' clock steps back. A late answer looks like a step forward.
-func (u *upkeep) watch(ctx context.Context, sent time.Time, clock int64) {
+// readClock notices when Redis' clock steps back. A late answer looks like a step forward.
+func (u *upkeep) readClock(ctx context.Context, sent time.Time, clock int64) {
 	back := sent.Sub(u.clockAt) - time.Duration(clock-u.clock)*time.Microsecond
 	if u.clock > 0 && back > time.Second {
 		u.stepped = true

@@ -8,7 +8,7 @@ import (
 var beganScript = script("began")
 
 // Began writes down that the handler of a task without retries is about to begin, and reports whether the attempt is the task's
-// latest. If its server dies from then on, the task does not run again, unless [Steps.Again] says so.
+// latest. If its server dies from then on, the task does not run again, unless [Steps.OnceToo] says so.
 func (c *Steps) Began(ctx context.Context, n Name) (latest bool, err error) {
 	latest, err = beganScript.Run(ctx, c.Redis, []string{TaskKey(n.Queue, n.ID)}, n.Attempt).Bool()
 	if err != nil {

@@ -196,7 +196,7 @@ type Steps struct {
 	Handoff time.Duration
 	Crashes int      // how many crashes of a task use no retry
 	Judged  []string // kinds of tasks that have a policy
-	Again   bool     // a crash also of a task without retries uses none
+	OnceToo bool     // a crash also of a task without retries uses none
 
 	rules atomic.Pointer[Rules]
 }
@@ -230,7 +230,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
 	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), " on "+c.Holder,
 		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
-		c.Crashes, flag(c.Again), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
+		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
 		argv = s.Outcomes[i].append(argv)

@@ -12,18 +12,18 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A watch looks for servers without locks on the queues of this one, and logs which have come and gone. The elected server
-// does so for all.
-type watch struct {
+// Strangers are the servers without locks on the queues of this one. The elected server looks for them on behalf of all, and logs
+// which have come and gone.
+type strangers struct {
 	redis  redis.UniversalClient
 	queues map[string]int
 	logger *slog.Logger
 	seen   map[string]seenServer // by the server's id
 }
 
-// watchEvery is how often a watch looks. The entry of a server lasts no longer, so a server that two looks in a row have found
+// strangersEvery is how often it looks. The entry of a server lasts no longer, so a server that two looks in a row have found
 // was alive after the first.
-const watchEvery = 10 * time.Second
+const strangersEvery = 10 * time.Second
 
 type seenServer struct {
 	*taskredis.ServerInfo
@@ -31,10 +31,10 @@ type seenServer struct {
 	reported bool
 }
 
-func (w *watch) look(ctx context.Context) (again time.Duration, err error) {
+func (w *strangers) look(ctx context.Context) (again time.Duration, err error) {
 	servers, err := taskredis.Servers(ctx, w.redis)
 	if err != nil {
-		return watchEvery, err
+		return strangersEvery, err
 	}
 	seen := make(map[string]seenServer)
 	for _, s := range taskredis.Unguarded(servers, func(queue string) bool { return w.queues[queue] > 0 }) {
@@ -50,7 +50,7 @@ func (w *watch) look(ctx context.Context) (again time.Duration, err error) {
 		}
 	}
 	w.seen = seen
-	return watchEvery, nil
+	return strangersEvery, nil
 }
 
 func attrsOf(s *taskredis.ServerInfo) []any {
