@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -53,7 +54,7 @@ type Inspector struct {
 // New returns an Inspector. rdb is a client of the tasks' Redis; the caller closes it. An error names
 // what is wrong with rdb or cfg. New does not connect to Redis.
 func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
-	if rdb == nil {
+	if lockredis.None(rdb) {
 		return nil, errors.New("inspect: redis: want a client, such as one made by queue.Redis, have none")
 	}
 	if _, spreads := rdb.(*redis.Ring); spreads {

@@ -60,18 +60,13 @@ func (s *sight) unserved() time.Duration {
 	return s.Now.Sub(s.ready)
 }
 
-func (i *Inspector) isCluster() bool {
-	_, cluster := i.rdb.(*redis.ClusterClient)
-	return cluster
-}
-
 // waitKey is the key of the lock for which the tasks of a queue wait.
 func (i *Inspector) waitKey(s spot, queue string) string {
 	prefix := i.cfg.Prefix
 	if s.elsewhere {
 		prefix = taskredis.WaitPrefix + prefix
 	}
-	if !i.isCluster() {
+	if !lockredis.IsCluster(i.rdb) {
 		queue = ""
 	}
 	return taskredis.LockPrefix(queue, prefix) + s.resource
@@ -103,7 +98,7 @@ func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
 
 // keys are those of a place.
 func (i *Inspector) keys(p *place) (keys []string) {
-	if !i.isCluster() {
+	if !lockredis.IsCluster(i.rdb) {
 		return []string{i.key(p.spot)}
 	}
 	if !p.elsewhere {
@@ -124,7 +119,7 @@ func (i *Inspector) lookAt(ctx context.Context, places []place) ([]sight, error)
 			for _, key := range i.keys(&some[n]) {
 				one := some[n].LookAt
 				one.Key = key
-				if i.isCluster() {
+				if lockredis.IsCluster(i.rdb) {
 					one.From, one.Count = 0, one.From+one.Count // the waiters of all its keys are put in order here
 					if _, queue, _ := i.spotOf(key); queue != one.Queue {
 						one.Waiter = "" // it waits in another slot
@@ -175,7 +170,7 @@ func (i *Inspector) sightOf(p *place, parts []lockredis.Looked) sight {
 		slices.SortFunc(s.Lines, func(a, b lockredis.Line) int { return cmp.Compare(a.First, b.First) })
 		slices.SortFunc(s.Waiters, func(a, b lockredis.Waiter) int { return cmp.Compare(a.Ticket, b.Ticket) })
 	}
-	if i.isCluster() {
+	if lockredis.IsCluster(i.rdb) {
 		s.Waiters = s.Waiters[min(p.From, len(s.Waiters)):min(p.From+p.Count, len(s.Waiters))]
 	}
 	return s
@@ -254,7 +249,7 @@ func (i *Inspector) look(ctx context.Context, queues []string, resource string, 
 
 // held returns the queues of a Cluster one of whose tasks has the lock of its place.
 func (i *Inspector) held(ctx context.Context, s spot, queues []string) (map[string]bool, error) {
-	if !i.isCluster() || len(queues) == 0 {
+	if !lockredis.IsCluster(i.rdb) || len(queues) == 0 {
 		return nil, nil
 	}
 	pipe, found := i.rdb.Pipeline(), make(map[string]*redis.IntCmd)

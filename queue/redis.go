@@ -12,6 +12,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/lockredis"
 )
 
 // Redis returns a go-redis client of opts, for [NewClient], [NewServerFromRedisClient] and [CheckRedis]. The caller
@@ -126,7 +128,7 @@ func checkContext(ctx context.Context) error {
 
 // checkNil refuses a nil client.
 func checkNil(rdb redis.Scripter) error {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if lockredis.None(rdb) {
 		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
 	}
 	return nil
@@ -141,10 +143,4 @@ func checkClient(rdb redis.Scripter) error {
 		return errRedisRing
 	}
 	return nil
-}
-
-// isCluster reports whether the keys of rdb are on several nodes, so a script reaches one slot.
-func isCluster(rdb redis.Scripter) bool {
-	_, cluster := rdb.(*redis.ClusterClient)
-	return cluster
 }

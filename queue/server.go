@@ -123,7 +123,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 // makeLocks makes what takes locks beside the engine.
 func (s *Server) makeLocks() error {
 	onRedis := lockredis.WithRules(s.rdb, s.ruleOf)
-	s.outside = s.cfg.Store != nil || isCluster(s.rdb)
+	s.outside = s.cfg.Store != nil || lockredis.IsCluster(s.rdb)
 	deciding := cmp.Or[lock.Store](s.cfg.Store, onRedis)
 	_, s.queued = deciding.(store.Listener)
 	var errs [2]error
@@ -338,7 +338,7 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 	c, l := s.cfg.Asynq, s.locks.Config()
 	cfg := engine.Config{
 		Redis: s.rdb, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
-		Cluster: isCluster(s.rdb),
+		Cluster: lockredis.IsCluster(s.rdb),
 		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
 		Need: s.need, Handler: s.withLock(run), Refused: s.refused, Judged: s.judgedKinds(),
 		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, OnError: s.logFailure,

@@ -40,7 +40,7 @@ const (
 func Revoke(ctx context.Context, rdb redis.Scripter, r Revocation) (outcome RevokeResult, holder string, left time.Duration, err error) {
 	h := r.Handoff
 	reply := redisreply.NewReader(revokeScript.Run(ctx, rdb, []string{r.Key}, h.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
-		ms(h.Timeout), ms(h.QueueTTL), flag(isCluster(rdb)), store.ForeignHolder).Result())
+		ms(h.Timeout), ms(h.QueueTTL), flag(IsCluster(rdb)), store.ForeignHolder).Result())
 	outcome, holder, left = RevokeResult(reply.Text()), reply.Text(), msOf(reply)
 	return outcome, holder, left, reply.Err()
 }

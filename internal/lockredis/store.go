@@ -33,7 +33,7 @@ func New(rdb redis.Scripter) store.Store { return WithRules(rdb, nil) }
 // WithRules is [New] with the rules of resources, which count more than those of requests. rules returns nil for a resource
 // that has none.
 func WithRules(rdb redis.Scripter, rules func(resource string) *store.Rule) store.Store {
-	s := &redisStore{rdb: rdb, cluster: isCluster(rdb), rules: rules}
+	s := &redisStore{rdb: rdb, cluster: IsCluster(rdb), rules: rules}
 	_, many := rdb.(*redis.Ring)
 	if rdb, ok := rdb.(subscriber); ok && !many {
 		return &redisListener{redisStore: s, rdb: rdb}
@@ -47,7 +47,8 @@ func None(rdb redis.Scripter) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-func isCluster(rdb redis.Scripter) bool {
+// IsCluster reports whether the keys of rdb are on several nodes, so a script reaches one slot.
+func IsCluster(rdb redis.Scripter) bool {
 	_, cluster := rdb.(*redis.ClusterClient)
 	return cluster
 }

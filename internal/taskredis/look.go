@@ -381,7 +381,7 @@ func ClockOf(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) (lea
 // Attended reports whether one of the servers that have these queues looks after them; see [Upkeep].
 func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
 	keys := []string{(&Upkeep{Queues: queues}).Key()}
-	if _, cluster := rdb.(*redis.ClusterClient); cluster {
+	if lockredis.IsCluster(rdb) {
 		keys = keysOf(queues, func(queue string) string { return (&Upkeep{Place: queue}).Key() })
 	}
 	pipe := rdb.Pipeline()
