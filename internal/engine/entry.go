@@ -27,13 +27,9 @@ const (
 
 // run writes the entry until ctx ends, and then deletes it.
 func (e *entry) run(ctx context.Context) {
-	failed := false
+	writing := outage{logger: e.logger, fails: "the dashboard does not show this server, as its entry cannot be written"}
 	for {
-		err := e.write(ctx)
-		if err != nil && ctx.Err() == nil && !failed {
-			e.logger.WarnContext(ctx, "the dashboard does not show this server, as its entry cannot be written", "error", err)
-		}
-		failed = err != nil
+		writing.saw(ctx, e.write(ctx))
 		if sleep.For(ctx, entryEvery) != nil {
 			break
 		}

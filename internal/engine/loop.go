@@ -88,6 +88,7 @@ type loop struct {
 	running  int                 // how many slots are taken
 	queues   *queues
 	senders  map[string]*sender // by place
+	troubles troubles
 
 	beat     []*attempt // of the heartbeat that is under way; nil for none
 	beatNext time.Time
@@ -114,6 +115,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		senders:  make(map[string]*sender),
+		troubles: troubles{logger: cfg.Logger},
 		drained:  make(chan struct{}),
 		over:     make(chan struct{}),
 	}

@@ -35,7 +35,7 @@ func (l *listener) run(ctx context.Context) {
 		keys[i] = taskredis.NotifyKey(queue)
 	}
 	keys = append(keys, l.wake)
-	failed := false
+	listening := outage{logger: l.logger, fails: "cannot wait for notifications of new tasks; looking for them once a second"}
 	said := time.Time{}
 	for {
 		select {
@@ -52,18 +52,15 @@ func (l *listener) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			failed = false
+			listening.saw(ctx, nil)
 			if i := slices.Index(keys, popped[0]); i < len(l.queues) {
 				l.tell(ctx, []string{l.queues[i]})
 			}
 		case errors.Is(err, redis.Nil):
-			failed = false
+			listening.saw(ctx, nil)
 			l.tell(ctx, nil) // so that the loop arms it again if it is still idle
 		default:
-			if !failed {
-				l.logger.WarnContext(ctx, "cannot wait for notifications of new tasks; looking for them once a second", "error", strings.TrimSpace(err.Error()))
-			}
-			failed = true
+			listening.saw(ctx, errors.New(strings.TrimSpace(err.Error())))
 			_ = sleep.For(ctx, listenFor)
 			l.tell(ctx, l.queues)
 		}

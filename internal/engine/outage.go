@@ -11,7 +11,7 @@ import (
 // tried in between.
 type outage struct {
 	logger       *slog.Logger
-	fails, works string // the two messages
+	fails, works string // the two messages; without the second nothing is said then
 
 	mu    sync.Mutex
 	since time.Time // zero while all is well
@@ -27,7 +27,30 @@ func (o *outage) saw(ctx context.Context, err error) {
 		o.since = time.Now()
 		o.logger.WarnContext(ctx, o.fails, "error", err) //nolint:sloglint // its callers' are constants
 	case err == nil && !o.since.IsZero():
-		o.logger.InfoContext(ctx, o.works, "after", time.Since(o.since).Round(time.Millisecond)) //nolint:sloglint // as above
+		if o.works != "" {
+			o.logger.InfoContext(ctx, o.works, "after", time.Since(o.since).Round(time.Millisecond)) //nolint:sloglint // as above
+		}
 		o.since = time.Time{}
+	}
+}
+
+// Troubles say in the log what is wrong with keys in Redis, each thing once a minute.
+type troubles struct {
+	logger *slog.Logger
+	said   map[string]time.Time // until when each is not said again
+}
+
+func (t *troubles) found(ctx context.Context, texts []string) {
+	const every, most = time.Minute, 100
+	now := time.Now()
+	for _, text := range texts {
+		if now.Before(t.said[text]) {
+			continue
+		}
+		if t.said == nil || len(t.said) >= most {
+			t.said = make(map[string]time.Time)
+		}
+		t.said[text] = now.Add(every)
+		t.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
 	}
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/sidingq/siding/internal/redisreply"
@@ -22,6 +21,8 @@ type sender struct {
 	number  int64      // of the last step
 	careful int        // a step was refused: as many steps as it had outcomes and queues have one of these each
 	clock   clock
+
+	complained time.Time // when it did so last
 
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
@@ -232,9 +233,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	for i := range a.Taken {
 		l.take(ctx, &a.Taken[i], f.Number, sent, now)
 	}
-	for _, text := range a.Troubles {
-		l.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
-	}
+	l.troubles.found(ctx, a.Troubles)
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
 		tell(ctx, l.logger, "Parked", func() {
 			for i := range a.Parked {
@@ -290,30 +289,20 @@ func (s *sender) next(now time.Time) time.Time {
 	}
 }
 
-// complain logs that Redis does not answer, or refuses, once in a while.
-// what is the call.
-func (s *sender) complain(ctx context.Context, what string, err error) {
-	if s.loop.logger.Enabled(ctx, slog.LevelWarn) && s.clock.mayComplain() {
-		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", what, "error", err)
+// complain logs that Redis does not answer a call, or refuses it, once in a while.
+func (s *sender) complain(ctx context.Context, call string, err error) {
+	if now := time.Now(); now.Sub(s.complained) >= 5*time.Second {
+		s.complained = now
+		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
 	}
 }
 
 // A clock tells Redis' time by the answers of Redis.
 type clock struct {
-	redis      int64
-	local      time.Time
-	complained time.Time
+	redis int64
+	local time.Time
 }
 
 func (c *clock) set(redis int64, local time.Time) { c.redis, c.local = redis, local }
 
 func (c *clock) at(local time.Time) int64 { return c.redis + local.Sub(c.local).Microseconds() }
-
-func (c *clock) mayComplain() bool {
-	now := time.Now()
-	if now.Sub(c.complained) < 5*time.Second {
-		return false
-	}
-	c.complained = now
-	return true
-}

@@ -49,8 +49,8 @@ type upkeep struct {
 	// The rest belongs to the goroutine of run.
 	elected                bool
 	look, ends, peek, mend duty
-	strangers              duty                 // to look for servers that take no locks
-	said                   map[string]time.Time // troubles that were logged, and when each may be again
+	strangers              duty // to look for servers that take no locks
+	troubles               troubles
 
 	todo    []string  // queues that this round of looks has still to look at
 	next    int64     // when something is due in the others, in µs of Redis' clock; -1 for never
@@ -115,8 +115,7 @@ func newUpkeep(cfg *Config, session, place string, queues []string, every time.D
 			Redis: cfg.Redis, Session: session, Place: place, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, OnceToo: cfg.OnceToo,
 		},
 		cfg: cfg, peekEvery: every, found: found, logger: cfg.Logger,
-		said:  make(map[string]time.Time),
-		quiet: make(map[string]time.Time),
+		troubles: troubles{logger: cfg.Logger}, quiet: make(map[string]time.Time),
 	}
 	u.strangers.do = func(context.Context) (time.Duration, error) { return never, nil }
 	u.look.do, u.look.outage = u.lookAtSome, outage{logger: u.logger, fails: "queues cannot be looked after", works: "queues are looked after again"}
@@ -185,7 +184,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 	}
 	u.todo = append(u.todo[len(l.Queues):], is.Again...)
 	u.tell(is.Found)
-	u.trouble(ctx, is.Troubles)
+	u.troubles.found(ctx, is.Troubles)
 	for _, queue := range is.Ended {
 		if !slices.ContainsFunc(u.ended, func(l leases) bool { return l.queue == queue }) {
 			u.ended = append(u.ended, leases{queue: queue})
@@ -226,7 +225,7 @@ func (u *upkeep) endSome(ctx context.Context) (time.Duration, error) {
 	if l.Found {
 		u.tell([]string{at.queue})
 	}
-	u.trouble(ctx, l.Troubles)
+	u.troubles.found(ctx, l.Troubles)
 	at.pass += l.Left
 	errs := []error{err}
 	for _, c := range l.Crashed {
@@ -253,7 +252,7 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 	kind, at, failure := taskredis.Archive, now, true
 	m, err := taskredis.DecodeMessage(encoded)
 	if err != nil { // nobody can run it, so it is kept as it is, for people
-		u.trouble(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
+		u.troubles.found(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
 	} else {
 		if m.Retried < m.Retry {
 			var delay time.Duration
@@ -306,7 +305,7 @@ func (u *upkeep) peekAtSome(ctx context.Context) (time.Duration, error) {
 // mendSome repairs what was lost in a part of the queues.
 func (u *upkeep) mendSome(ctx context.Context) (time.Duration, error) {
 	m, err := u.calls.Mend(ctx, &u.place)
-	u.trouble(ctx, m.Troubles)
+	u.troubles.found(ctx, m.Troubles)
 	u.mended.Waiting += m.Waiting
 	u.mended.Active += m.Active
 	switch {
@@ -325,21 +324,5 @@ func (u *upkeep) mendSome(ctx context.Context) (time.Duration, error) {
 func (u *upkeep) tell(queues []string) {
 	if len(queues) > 0 {
 		u.found(queues...)
-	}
-}
-
-// trouble logs each trouble once a minute.
-func (u *upkeep) trouble(ctx context.Context, troubles []string) {
-	const every, most = time.Minute, 100
-	now := time.Now()
-	for _, text := range troubles {
-		if now.Before(u.said[text]) {
-			continue
-		}
-		if len(u.said) >= most {
-			clear(u.said)
-		}
-		u.said[text] = now.Add(every)
-		u.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
 	}
 }
