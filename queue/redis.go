@@ -91,7 +91,7 @@ func dialer(o asynq.RedisClientOpt) func(ctx context.Context, network, addr stri
 // connect returns a client of opt, and whether it is the caller's to close: a client that an option of a foreign type hands
 // out may be one that others use, too. The pool is sized first unless opt is of a foreign type.
 func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (client redis.UniversalClient, own bool, err error) {
-	if v := reflect.ValueOf(opt); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if lockredis.None(opt) {
 		return nil, false, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %T", opt)
 	}
 	switch o := tuned(opt).(type) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -181,7 +180,7 @@ func decode[T Task](kind string, payload []byte) (t T, err error) {
 		}
 		return t, fmt.Errorf("%s: payload: %w", kind, err)
 	}
-	if v := reflect.ValueOf(t); v.Kind() == reflect.Pointer && v.IsNil() {
+	if lockredis.None(t) {
 		return t, fmt.Errorf("%s: payload: want an object, have null", kind)
 	}
 	if v, ok := any(t).(Validator); ok {

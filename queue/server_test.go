@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -28,8 +29,25 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{" ": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"{a}": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a/b": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a/b"`},
-		// asynq does not serve a queue without a weight, and takes any value below zero for zero.
-		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}, Concurrency: -3, TaskCheckInterval: -1}}},
+		// asynq leaves a queue without a weight out, and takes its default for some values below zero.
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}}}, `queue: queues: off: want a weight of 1 or more, have 0`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": -2}}}, `queue: queues: a: want a weight of 1 or more, have -2`},
+		{queue.ServerConfig{Asynq: asynq.Config{Concurrency: -3}}, `queue: concurrency: want 0 or more, have -3`},
+		{queue.ServerConfig{Asynq: asynq.Config{HealthCheckInterval: -1}}, `queue: health check interval: want 0 or more, have -1ns`},
+		{queue.ServerConfig{Asynq: asynq.Config{GroupMaxDelay: -time.Second}}, `queue: group max delay: want 0 or more, have -1s`},
+		{queue.ServerConfig{Asynq: asynq.Config{GroupMaxSize: -1}}, `queue: group max size: want 0 or more, have -1`},
+		{queue.ServerConfig{Asynq: asynq.Config{JanitorInterval: -1}}, `queue: janitor interval: want 0 or more, have -1ns`},
+		{queue.ServerConfig{Asynq: asynq.Config{JanitorBatchSize: -1}}, `queue: janitor batch size: want 0 or more, have -1`},
+		{cfg: queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: -1}}}, // has no meaning here, and asynq says that it may be negative
+		{cfg: queue.ServerConfig{Recovery: queue.Recovery{Crashes: -1, Losses: -1}}},
+		{queue.ServerConfig{Recovery: queue.Recovery{Crashes: -5}}, `queue: recovery: crashes: want 0 or more, or -1 for none, have -5`},
+		{queue.ServerConfig{Recovery: queue.Recovery{Losses: -2}}, `queue: recovery: losses: want 0 or more, or -1 for none, have -2`},
+		// What is nil in an interface would panic once it is called.
+		{queue.ServerConfig{Handler: (*asynq.ServeMux)(nil)}, `queue: handler: want one, or none at all, have a nil *asynq.ServeMux`},
+		{queue.ServerConfig{Handler: asynq.HandlerFunc(nil)}, `queue: handler: want one, or none at all, have a nil asynq.HandlerFunc`},
+		{queue.ServerConfig{Store: (*locktest.Memory)(nil)}, `queue: store: want one, or none at all, have a nil *locktest.Memory`},
+		{queue.ServerConfig{Asynq: asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(nil)}}, `queue: error handler: want one, or none at all, have a nil asynq.ErrorHandlerFunc`},
+		{queue.ServerConfig{Asynq: asynq.Config{GroupAggregator: asynq.GroupAggregatorFunc(nil)}}, `queue: group aggregator: want one, or none at all, have a nil asynq.GroupAggregatorFunc`},
 		{queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Millisecond}}, `queue: delayed task check interval: want 10ms or more, have 1ms`},
 		{queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: -time.Second}}, `queue: shutdown timeout: want 1ms or more, have -1s`},
 		{queue.ServerConfig{Asynq: asynq.Config{GroupGracePeriod: time.Millisecond}}, `queue: group grace period: want 1s or more, have 1ms`},

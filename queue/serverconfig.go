@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -36,6 +36,8 @@ type ServerConfig struct {
 	//     counts as 1 s.
 	//   - TaskCheckInterval has no meaning: an idle server is told of new tasks.
 	//   - Logger and LogLevel have none either: Logger, below, has its own level.
+	//   - Numbers and times below 0 are errors, and so is a queue of weight 0 or below. asynq leaves such a
+	//     queue out, and takes its default for some of the others.
 	//
 	// Names of queues are as [Options.Queue] wants them. A task that waits for its resource is
 	// no failure: ErrorHandler, IsFailure and RetryDelayFunc are not asked about it. A panic in one of
@@ -117,12 +119,12 @@ type ServerConfig struct {
 type Recovery struct {
 	// Crashes is how many crashes of a task use no retry. Each one after that uses one, and the task
 	// comes again after asynq's delay. So a task that kills its worker comes to an end. Defaults to 3;
-	// negative for none.
+	// -1 for none.
 	Crashes int
 	// Losses is how many times a task runs again after its lock was lost, or after its write was
 	// refused with [lock.ErrStale]. That uses no retry. The task waits a second at first, and then
 	// twice as long each time, up to a minute. A further loss is a failure of the task's own. So a
-	// task that can never finish comes to an end. Defaults to 10; negative tolerates none.
+	// task that can never finish comes to an end. Defaults to 10; -1 tolerates none.
 	Losses int
 	// NoRetries has a task without retries (MaxRetry(0)) run again after a crash, although its
 	// handler may have started. Otherwise such a task is archived.
@@ -139,31 +141,24 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	a := &c.Asynq
 	a.Queues = served(a.Queues)
-	if a.Concurrency < 1 {
-		a.Concurrency = 20
-	}
+	a.Concurrency = cmp.Or(a.Concurrency, 20)
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 8*time.Second)
 	return c
 }
 
-// served returns those of queues that asynq serves: the ones of a weight above 0. Without any it
-// returns the queue that is called default.
+// served returns the queues that a server takes tasks from: the one that is called default unless there are others.
 func served(queues map[string]int) map[string]int {
-	queues = maps.Clone(queues)
-	maps.DeleteFunc(queues, func(name string, weight int) bool { return weight < 1 || strings.TrimSpace(name) == "" })
 	if len(queues) == 0 {
 		return map[string]int{"default": 1}
 	}
-	return queues
+	return maps.Clone(queues)
 }
 
 // Validate returns an error that names the first field that cannot work. Zero
 // fields stand for their defaults.
 func (c ServerConfig) Validate() error {
-	for _, name := range slices.Sorted(maps.Keys(c.Asynq.Queues)) {
-		if want := wantName(name, maxName); want != "" {
-			return fmt.Errorf("queue: queues: want names of %s, have %q", want, clip(name))
-		}
+	if err := cmp.Or(c.checkQueues(), c.checkSet(), c.checkSigns()); err != nil {
+		return err
 	}
 	c = c.withDefaults()
 	if err := checkShards(c.Asynq.Queues, c.Shards); err != nil {
@@ -186,9 +181,6 @@ func (c ServerConfig) Validate() error {
 			return fmt.Errorf("queue: %s: want %v or more, have %v", d.name, d.least, d.have)
 		}
 	}
-	if c.Overrun < 0 {
-		return fmt.Errorf("queue: overrun: want 0 or more, have %v", c.Overrun)
-	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
 		if c.Resources[kind] == nil {
 			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
@@ -207,4 +199,65 @@ func (c ServerConfig) Validate() error {
 		}
 	}
 	return c.Lock.Validate()
+}
+
+// checkQueues returns an error that names the first queue that cannot be served.
+func (c ServerConfig) checkQueues() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Asynq.Queues)) {
+		if want := wantName(name, maxName); want != "" {
+			return fmt.Errorf("queue: queues: want names of %s, have %q", want, clip(name))
+		}
+		if weight := c.Asynq.Queues[name]; weight < 1 {
+			return fmt.Errorf("queue: queues: %s: want a weight of 1 or more, have %d", name, weight)
+		}
+	}
+	return nil
+}
+
+// checkSet returns an error that names the first field that is set to a nil pointer or a nil function, of which an
+// interface does not tell that it is nil.
+func (c ServerConfig) checkSet() error {
+	for _, f := range []struct {
+		name  string
+		value any
+	}{
+		{"handler", c.Handler},
+		{"store", c.Store},
+		{"error handler", c.Asynq.ErrorHandler},
+		{"group aggregator", c.Asynq.GroupAggregator},
+	} {
+		if f.value != nil && lockredis.None(f.value) {
+			return fmt.Errorf("queue: %s: want one, or none at all, have a nil %T", f.name, f.value)
+		}
+	}
+	return nil
+}
+
+// checkSigns returns an error that names the first number or time that is below what it may be.
+func (c ServerConfig) checkSigns() error {
+	a, r := c.Asynq, c.Recovery
+	for _, f := range []struct {
+		name string
+		low  bool
+		have any
+	}{
+		{"concurrency", a.Concurrency < 0, a.Concurrency},
+		{"health check interval", a.HealthCheckInterval < 0, a.HealthCheckInterval},
+		{"group max delay", a.GroupMaxDelay < 0, a.GroupMaxDelay},
+		{"group max size", a.GroupMaxSize < 0, a.GroupMaxSize},
+		{"janitor interval", a.JanitorInterval < 0, a.JanitorInterval},
+		{"janitor batch size", a.JanitorBatchSize < 0, a.JanitorBatchSize},
+		{"overrun", c.Overrun < 0, c.Overrun},
+	} {
+		if f.low {
+			return fmt.Errorf("queue: %s: want 0 or more, have %v", f.name, f.have)
+		}
+	}
+	if r.Crashes < -1 {
+		return fmt.Errorf("queue: recovery: crashes: want 0 or more, or -1 for none, have %d", r.Crashes)
+	}
+	if r.Losses < -1 {
+		return fmt.Errorf("queue: recovery: losses: want 0 or more, or -1 for none, have %d", r.Losses)
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/infokey"
+	"github.com/sidingq/siding/internal/lockredis"
 )
 
 // A Task is a unit of work: a plain struct that is encoded as JSON. The kind is the name under
@@ -159,7 +159,7 @@ func AsynqTask(ctx context.Context) *asynq.Task {
 
 // encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
-	if v := reflect.ValueOf(t); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if lockredis.None(t) {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
 	}
 	kind := t.Kind()

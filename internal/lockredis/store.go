@@ -41,10 +41,16 @@ func WithRules(rdb redis.Scripter, rules func(resource string) *store.Rule) stor
 	return s
 }
 
-// None reports whether rdb is nil, or a nil pointer.
-func None(rdb redis.Scripter) bool {
-	v := reflect.ValueOf(rdb)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+// None reports whether v, such as a client or a handler, is nil, or holds a nil pointer or a nil function.
+func None(v any) bool {
+	switch of := reflect.ValueOf(v); of.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Func:
+		return of.IsNil()
+	default:
+		return false
+	}
 }
 
 // IsCluster reports whether the keys of rdb are on several nodes, so a script reaches one slot.
