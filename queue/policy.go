@@ -117,7 +117,8 @@ const (
 	HeaderPolicy = headerPrefix + "policy"
 )
 
-// check returns the field that cannot work and what is wanted; "" for a policy that works.
+// check returns the field that cannot work and what is wanted; "" for a policy that works. The words are good for
+// programs, files and command lines.
 func (p Policy) check() (field, want string, have any) {
 	rejects := p.OnBusy == OnBusyReject
 	switch {
@@ -127,10 +128,12 @@ func (p Policy) check() (field, want string, have any) {
 		return "max wait", "want 0, or 1s or more", p.MaxWait
 	case p.MaxWaiting < 0:
 		return "max waiting", "want 0 or more", p.MaxWaiting
-	case rejects && (p.MaxWait > 0 || p.MaxWaiting > 0):
-		return "on busy", "want no MaxWait and no MaxWaiting with OnBusyReject, as such a task never waits", p.OnBusy
+	case rejects && p.MaxWait > 0:
+		return "max wait", "want none with reject, as such a task never waits", p.MaxWait
+	case rejects && p.MaxWaiting > 0:
+		return "max waiting", "want none with reject, as such a task never waits", p.MaxWaiting
 	case p.UseRetries && !rejects && p.MaxWaiting == 0:
-		return "use retries", "want OnBusyReject or a MaxWaiting with it", p.UseRetries
+		return "use retries", "want reject, or a limit of waiting tasks, with it", p.UseRetries
 	}
 	return "", "", nil
 }

@@ -321,11 +321,12 @@ func TestPoliciesAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for want, p := range map[string]queue.Policy{
-		`on busy: want park, reject, coalesce or replace, have `:                                          {OnBusy: "sleep"},
-		`max wait: want 0, or 1s or more, have `:                                                          {MaxWait: time.Millisecond},
-		`max waiting: want 0 or more, have `:                                                              {MaxWaiting: -1},
-		`on busy: want no MaxWait and no MaxWaiting with OnBusyReject, as such a task never waits, have `: {OnBusy: queue.OnBusyReject, MaxWait: time.Hour},
-		`use retries: want OnBusyReject or a MaxWaiting with it, have `:                                   {UseRetries: true},
+		`on busy: want park, reject, coalesce or replace, have `:                {OnBusy: "sleep"},
+		`max wait: want 0, or 1s or more, have `:                                {MaxWait: time.Millisecond},
+		`max waiting: want 0 or more, have `:                                    {MaxWaiting: -1},
+		`max wait: want none with reject, as such a task never waits, have `:    {OnBusy: queue.OnBusyReject, MaxWait: time.Hour},
+		`max waiting: want none with reject, as such a task never waits, have `: {OnBusy: queue.OnBusyReject, MaxWaiting: 1},
+		`use retries: want reject, or a limit of waiting tasks, with it, have `: {UseRetries: true},
 	} {
 		cfg := queue.ServerConfig{Policies: map[string]queue.Policy{"test:job": p}}
 		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "queue: policies: test:job: "+want) {

@@ -13,7 +13,7 @@ func (l *loader) check() {
 	l.refuse(len(r.Addrs) > 1 && !r.Cluster && r.MasterName == "",
 		fmt.Sprintf("want one address, or redis.cluster, or redis.master_name, have %d addresses", len(r.Addrs)), "redis.addrs")
 	l.refuse(len(r.Addrs) > 1 && l.url, fmt.Sprintf("want one URL, or host:port of each, have %d addresses", len(r.Addrs)), "redis.addrs")
-	l.refuse(r.Cluster && r.DB != 0, fmt.Sprintf("want redis.db 0 with redis.cluster, have %d", r.DB), "redis.db")
+	l.refuse(r.Cluster && r.DB != 0, fmt.Sprintf("want 0 with redis.cluster, have %d", r.DB), "redis.db")
 	l.refuse(r.MasterName == "" && (r.SentinelUsername != "" || r.SentinelPassword != "" || r.SentinelPasswordFile != ""),
 		"want redis.master_name with it, have none", "redis.sentinel_username", "redis.sentinel_password", "redis.sentinel_password_file")
 	l.refuse(r.Password != "" && r.PasswordFile != "", "want redis.password or redis.password_file, have both", "redis.password_file")
@@ -24,16 +24,25 @@ func (l *loader) check() {
 	l.refuse((r.TLSCertFile == "") != (r.TLSKeyFile == ""),
 		"want redis.tls_cert_file and redis.tls_key_file, have only one", "redis.tls_cert_file", "redis.tls_key_file")
 	l.refuse(c.HTTP.Password != "" && c.HTTP.PasswordFile != "", "want http.password or http.password_file, have both", "http.password_file")
-	l.refuse(c.HardDeadline <= c.Queue.Asynq.ShutdownTimeout,
-		fmt.Sprintf("want shutdown.hard_deadline above shutdown.timeout (%s), have %s", short(c.Queue.Asynq.ShutdownTimeout), short(c.HardDeadline)),
-		"shutdown.hard_deadline", "shutdown.timeout")
+	timeout, deadline := short(c.Queue.Asynq.ShutdownTimeout), short(c.HardDeadline)
+	above := fmt.Sprintf("want more than shutdown.timeout (%s), have %s", timeout, deadline)
+	if l.blamed("shutdown.hard_deadline", "shutdown.timeout") == "shutdown.timeout" {
+		above = fmt.Sprintf("want less than shutdown.hard_deadline (%s), have %s", deadline, timeout)
+	}
+	l.refuse(c.HardDeadline <= c.Queue.Asynq.ShutdownTimeout, above, "shutdown.hard_deadline", "shutdown.timeout")
 	// An error of the packages begins with the package and its field: "lock: renew every: want".
 	if err := c.Server(nil, nil).Validate(); err != nil {
 		what, locks := strings.CutPrefix(err.Error(), "lock: ")
-		what = strings.TrimPrefix(what, "queue: ")
-		key, want, _ := strings.Cut(what, ": ")
-		l.refuse(!locks, want, key, "shards")
-		l.refuse(locks, what, "lock."+strings.ReplaceAll(key, " ", "_"), "lock.renew_every", "lock.safety_margin", "lock.ttl")
+		key, want, _ := strings.Cut(strings.TrimPrefix(what, "queue: "), ": ")
+		keys := []string{key, "shards"}
+		if locks {
+			key = "lock." + strings.ReplaceAll(key, " ", "_")
+			keys = []string{key, "lock.renew_every", "lock.safety_margin", "lock.ttl"}
+			if l.blamed(keys...) != key { // a default does not go together with the value of another setting
+				want = key + ": " + want
+			}
+		}
+		l.refuse(true, want, keys...)
 	}
 }
 
@@ -43,6 +52,11 @@ func (l *loader) refuse(wrong bool, want string, keys ...string) {
 	if !wrong {
 		return
 	}
+	l.fail("%s: %s", l.config.Place(l.blamed(keys...)), want)
+}
+
+// blamed returns the first key to which somebody gave a value, and the first one of all if nobody did.
+func (l *loader) blamed(keys ...string) string {
 	given := slices.IndexFunc(keys, func(key string) bool { return l.config.places[key] != "" })
-	l.fail("%s: %s", l.config.Place(keys[max(given, 0)]), want)
+	return keys[max(given, 0)]
 }
