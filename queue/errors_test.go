@@ -14,7 +14,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// once fails the test if a line of err's text has the name of a package twice as a prefix.
+// once fails the test if a line of err's text has the name of a package twice as a prefix, or that of taskredis at all.
 func once(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil {
@@ -26,6 +26,9 @@ func once(t *testing.T, what string, err error) {
 			if strings.Count(" "+line, " "+prefix) > 1 {
 				t.Errorf("%s: want %q once, have %q", what, prefix, line)
 			}
+		}
+		if strings.Contains(line, "taskredis: ") {
+			t.Errorf("%s: want no name of an internal package, have %q", what, line)
 		}
 	}
 }

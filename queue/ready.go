@@ -22,11 +22,28 @@ import (
 // returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
 // that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
 // each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
-// for its retention, and nothing else.
+// for its retention, and nothing else. Once the server was shut down, the error matches asynq.ErrServerClosed.
 func (s *Server) Ready(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
+	if s.isShutDown() {
+		return errShutDown
+	}
+	err := s.ready(ctx)
+	if err != nil && s.isShutDown() { // meanwhile, which closes the client
+		return errShutDown
+	}
+	return err
+}
+
+func (s *Server) isShutDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+func (s *Server) ready(ctx context.Context) error {
 	if missing := s.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
 	}
@@ -50,7 +67,12 @@ func (s *Server) probe(ctx context.Context) error {
 	errs := make([]error, len(queues))
 	var all sync.WaitGroup
 	for i, queue := range queues {
-		all.Go(func() { errs[i] = taskredis.Probe(ctx, s.rdb, queue) })
+		all.Go(func() {
+			errs[i] = taskredis.Probe(ctx, s.rdb, queue)
+			if refusedByRedis(errs[i]) { // the rights of its user may be by queue
+				errs[i] = fmt.Errorf("tasks of the queue %s: %w", queue, errs[i])
+			}
+		})
 	}
 	all.Wait()
 	if err := cmp.Or(errs...); err != nil {

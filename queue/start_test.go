@@ -62,7 +62,7 @@ func TestRunOfARunningServer(t *testing.T) {
 	if err := within(t, patience, "the end of the first call", first); err != nil {
 		t.Errorf("run: %v", err)
 	}
-	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
+	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start, "ready": s.Ready} {
 		if err := again(t.Context()); fmt.Sprint(err) != shutBefore || !errors.Is(err, asynq.ErrServerClosed) {
 			t.Errorf("%s after the end: want %q, have %v", name, shutBefore, err)
 		}
@@ -147,8 +147,10 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	if err := within(t, patience, "the first call's end", first); err == nil || !strings.Contains(err.Error(), "down") {
 		t.Errorf("want Redis' error, have %v", err)
 	}
-	if err := s.Start(t.Context()); fmt.Sprint(err) != shutBefore {
-		t.Errorf("after that: want %q, have %v", shutBefore, err)
+	for name, after := range map[string]func(context.Context) error{"start": s.Start, "ready": s.Ready} {
+		if err := after(t.Context()); fmt.Sprint(err) != shutBefore {
+			t.Errorf("%s after that: want %q, have %v", name, shutBefore, err)
+		}
 	}
 }
 

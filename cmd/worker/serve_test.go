@@ -26,7 +26,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 	const nobody = "127.0.0.1:1" // no test that runs beside this one can take it
 	taken := occupy(t)
 	nowhere := filepath.Join(t.TempDir(), "missing", "ledger.db")
-	locked := redistest.Start(t, "--requirepass", "secret")
+	locked, open := redistest.Start(t, "--requirepass", "secret"), redistest.Start(t)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	tests := []struct {
@@ -37,6 +37,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused"}},
 		{"a redis that says nothing", settings(t, "--redis", taken, "--redis-timeout", "30s"), []string{"worker: redis " + taken + ": "}},
 		{"no redis, by URL", settings(t, "--redis", "redis://"+nobody+"/3"), []string{"worker: redis " + nobody + ": ", "redis does not answer", "worker --embedded"}},
+		{"no such database", settings(t, "--redis", open.Addr, "--redis-db", "99"), []string{"worker: redis " + open.Addr + ": ", "redis refuses: ", "DB index is out of range (redis.db: want ", "have 99)"}},
 		{"a password is wanted", settings(t, "--redis", locked.Addr), []string{"worker: redis " + locked.Addr + ": ", "redis refuses: ", "NOAUTH", "SIDING_REDIS_PASSWORD"}},
 		{"no redis but something else", settings(t, "--redis", strings.TrimPrefix(web.URL, "http://")), []string{"what answers is no redis", "redis.tls"}},
 		{"http port taken", settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", taken), []string{"worker: http.address: " + taken + " is taken", "--http"}},

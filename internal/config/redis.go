@@ -54,6 +54,8 @@ func (r Redis) Failed(worker string, err error) error {
 		hint = " (without a Redis, " + worker + " --embedded runs on one of its own)"
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		hint = " (" + r.passwordHint(text) + ")"
+	case strings.Contains(text, "DB index is out of range"):
+		hint = fmt.Sprintf(" (redis.db: want a database that this Redis has, by default 0 to 15, have %d)", r.DB)
 	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
 		hint = " (no Redis is at that address, or it talks TLS: redis.tls)"
 	}

@@ -173,6 +173,7 @@ func TestFailed(t *testing.T) {
 		text, want string // want is what follows the text
 	}{
 		{"another fault", one, "ERR unknown", ""},
+		{"no such database", config.Redis{Addrs: []string{"one:1"}, DB: 99}, "ERR DB index is out of range", " (redis.db: want a database that this Redis has, by default 0 to 15, have 99)"},
 		{"no password", one, noAuth, " (set " + redis + ")"},
 		{"wrong password", one, wrongPass, " (check redis.username, and " + redis + ")"},
 		{"master without password", watched, noAuth, " (set " + redis + "; for the Sentinels " + sentinel + ")"},

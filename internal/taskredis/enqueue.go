@@ -160,7 +160,7 @@ func (q *Enqueuer) list(ctx context.Context, queues ...string) error {
 		return nil
 	}
 	if err := q.rdb.SAdd(ctx, queuesKey, due...).Err(); err != nil {
-		return fmt.Errorf("taskredis: list the queue %v: %w", due[0], err)
+		return fmt.Errorf("put the queue %v on the list of queues: %w", due[0], err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,8 +240,7 @@ func wholeSeconds(d time.Duration) string {
 // outcome reads the answer of enqueue.lua.
 func (c enqueueCall) outcome(answer int, err error) error {
 	switch {
-	case err != nil:
-		err = fmt.Errorf("taskredis: enqueue: %w", err)
+	case err != nil: // Redis has not stored it, or nobody knows
 	case answer == 1:
 		return nil
 	case answer == 0:

@@ -573,7 +573,7 @@ func TestEnqueueNeedsTheListOfQueues(t *testing.T) {
 	rdb := redistest.Start(t).Client(t) // of its own, as all share the list
 	rdb.Set(t.Context(), queuesKey, "no set", 0)
 	q := NewEnqueuer(rdb)
-	const want = `taskredis: list the queue q: WRONGTYPE`
+	const want = `put the queue q on the list of queues: WRONGTYPE`
 	if err := q.Enqueue(t.Context(), simple("q", "x")); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("want %q, have %v", want, err)
 	}
