@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
@@ -49,7 +51,8 @@ tasks, or the tasks that an order file asks for.
 Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached, or
 an interrupt; 2 the command line or a setting is wrong; 3 a task or some lines
 were refused (the others are enqueued).`,
-		Args: cobra.NoArgs,
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkEmpty(cmd.Flags()) },
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("want a command: task, stream or orders")
 		},
@@ -63,4 +66,15 @@ were refused (the others are enqueued).`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return config.FlagError(cmd.Flags(), err) })
 	root.AddCommand(a.taskCommand(), a.streamCommand(), a.ordersCommand())
 	return root
+}
+
+// checkEmpty refuses a flag with an empty text, as of a shell variable that is not set: the task would go elsewhere, or
+// lack what it was to have, without a word. A task with an empty payload is refused as such.
+func checkEmpty(given *pflag.FlagSet) (err error) {
+	given.Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "payload" {
+			err = fmt.Errorf("--%s: want a text, have nothing", f.Name)
+		}
+	})
+	return err
 }

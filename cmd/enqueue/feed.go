@@ -120,6 +120,13 @@ type feeder struct {
 	queues map[string]bool // the asynq queues that got tasks
 }
 
+// An item of a batch is a job, or a line that is refused already.
+type item struct {
+	orders.Job
+
+	refused error
+}
+
 // run takes all jobs to the queue, except those that the checkpoint covers. The result is nil at
 // the end of the jobs. The report is complete after an error, too.
 func (f *feeder) run(ctx context.Context, jobs source) error {
@@ -132,7 +139,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 	}
 	f.report.ResumedAfter, f.report.Through = done, done
 	f.bar.set(done)
-	var batch []orders.Job
+	var batch []item
 	through := 0 // the last line that was read
 	for job, err := range jobs {
 		if ctx.Err() != nil {
@@ -162,8 +169,10 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 			err = check(job.Job, again)
 		}
 		switch {
-		case err != nil:
+		case err != nil && len(batch) == 0:
 			f.report.refuse(job.Line, err)
+		case err != nil: // after those before it, of which the queue may refuse some
+			batch = append(batch, item{job, err})
 		case again:
 			f.report.AlreadyThere++
 		case f.client == nil:
@@ -171,7 +180,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 			f.report.Through = through
 			f.bar.set(through)
 		default:
-			batch = append(batch, job)
+			batch = append(batch, item{job, nil})
 		}
 	}
 	if ctx.Err() != nil {
@@ -196,18 +205,26 @@ func check(job queue.Job, again bool) error {
 
 // send enqueues a batch, the last tasks up to the line through, and moves the checkpoint. send goes
 // on to its end even if ctx ends.
-func (f *feeder) send(ctx context.Context, batch []orders.Job, through int) error {
+func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 	if f.client == nil || through <= f.report.Through {
 		f.report.Through = max(through, f.report.Through)
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	jobs := make([]queue.Job, len(batch))
-	for i, job := range batch {
-		jobs[i] = job.Job
+	var jobs []queue.Job
+	for _, it := range batch {
+		if it.refused == nil {
+			jobs = append(jobs, it.Job.Job)
+		}
 	}
 	results, err := f.client.EnqueueBatch(ctx, jobs)
-	for i, r := range results {
+	for _, it := range batch {
+		if it.refused != nil {
+			f.report.refuse(it.Line, it.refused)
+			continue
+		}
+		r := results[0]
+		results = results[1:]
 		switch {
 		case r.Err == nil:
 			f.report.Enqueued++
@@ -215,7 +232,7 @@ func (f *feeder) send(ctx context.Context, batch []orders.Job, through int) erro
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++
 		case err == nil || !errors.Is(r.Err, err): // after a fault nobody knows whether Redis has the task
-			f.report.refuse(batch[i].Line, r.Err)
+			f.report.refuse(it.Line, r.Err)
 		}
 	}
 	if err == nil && f.mark != nil {

@@ -32,8 +32,11 @@ func (t taskText) decode() (queue.Task, error) {
 		}
 		return task, nil
 	}
+	if t.Kind == "" {
+		return nil, fmt.Errorf("kind: want one of %s, or one of your own, have nothing", strings.Join(tasks.Kinds(), ", "))
+	}
 	if t.Resource == "" {
-		return nil, fmt.Errorf("kind: want one of %s, or any other kind with a resource, have %.40q", strings.Join(tasks.Kinds(), ", "), t.Kind)
+		return nil, fmt.Errorf("resource: want one with the kind %.40q, which is none of %s, have nothing", t.Kind, strings.Join(tasks.Kinds(), ", "))
 	}
 	var value json.RawMessage
 	if err := json.Unmarshal(t.Payload, &value); err != nil {

@@ -25,8 +25,8 @@ import (
 func TestKindsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ kind, payload, resource, want string }{
-		"unknown without a resource": {"order:ship", `{"order":"1"}`, "", `kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "order:ship"`},
-		"no kind":                    {"", `{}`, "order:1", `main.foreignTask: kind: want 1 to 256 bytes of UTF-8`},
+		"unknown without a resource": {"order:ship", `{"order":"1"}`, "", `resource: want one with the kind "order:ship", which is none of ` + strings.Join(tasks.Kinds(), ", ") + `, have nothing`},
+		"no kind":                    {"", `{}`, "order:1", `kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or one of your own, have nothing`},
 		"long kind":                  {strings.Repeat("k", 257), `{}`, "order:1", `main.foreignTask: kind: want 1 to 256 bytes of UTF-8, have "` + strings.Repeat("k", 80) + `…"`},
 		"other resource":             {"order:audit", `{"order":"1"}`, "order:2", `order:audit: resource: want "order:1" as its payload says, or none, have "order:2"`},
 		"bad resource":               {"order:ship", `{}`, "order:{1}", `order:ship: resource: lock: bad resource name: braces would change its Redis Cluster slot: "order:{1}"`},
@@ -34,13 +34,18 @@ func TestKindsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			task := []string{"task", c.kind, "--redis", "127.0.0.1:1", "--payload", c.payload, "--resource", c.resource}
+			task, want := []string{"task", c.kind, "--redis", "127.0.0.1:1", "--payload", c.payload}, c.want
+			if c.resource != "" {
+				task = append(task, "--resource", c.resource)
+			} else {
+				want = "--" + want // it begins with the resource, which is a flag of task
+			}
 			line := `{"kind":"` + c.kind + `","payload":` + c.payload + `,"resource":"` + c.resource + `"`
 			if name == "bad option" {
 				task = append(task, "--on-busy", "wat")
 				line += `,"on_busy":"wat"`
 			}
-			wantResult(t, result{"", "enqueue: " + c.want + "\n", exitRefused}, enqueue(t, "", task...))
+			wantResult(t, result{"", "enqueue: " + want + "\n", exitRefused}, enqueue(t, "", task...))
 			stream := enqueue(t, line+"}", "stream", "--dry-run")
 			if stream.status != exitRefused || !strings.Contains(stream.out, "line 1: "+c.want+"\n") {
 				t.Errorf("stream: want %q, have %+v", c.want, stream)

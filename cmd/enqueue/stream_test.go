@@ -58,8 +58,8 @@ func TestStreamLines(t *testing.T) {
 		"unknown field":     {`{"kind":"order:audit","payload":{"order":"1"},"delya":"5s"}`, `1: unknown field "delya"`},
 		"wrong type":        {`{"kind":"order:audit","payload":{"order":"1"},"delay":5}`, `1: delay: want a string, have number`},
 		"wrong number":      {`{"kind":"order:audit","payload":{"order":"1"},"retries":"5"}`, `1: retries: want a whole number, have string`},
-		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have ""`},
-		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "x"`},
+		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + ", or one of your own, have nothing"},
+		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, `1: resource: want one with the kind "x", which is none of ` + strings.Join(tasks.Kinds(), ", ") + ", have nothing"},
 		"no payload":        {`{"kind":"order:audit"}`, "1: order:audit: payload: want a JSON object: EOF"},
 		"null":              {`{"kind":"order:audit","payload":null}`, `1: order:audit: order: is empty`},
 		"bad payload":       {`{"kind":"order:audit","payload":{"order":""}}`, `1: order:audit: order: is empty`},
@@ -144,17 +144,17 @@ func TestStreamFromStdin(t *testing.T) {
 	server := redistest.Shared(t)
 	const q = "stream-stdin"
 	text := `{"kind":"order:audit","payload":{"order":"1"},"id":"a"}
-{"kind":"order:adit","payload":{"order":"1"},"id":"b"}
-
 {"kind":"order:audit","payload":{"order":"1"},"id":"c","timeout":"1ms"}
+
+{"kind":"order:adit","payload":{"order":"1"},"id":"b"}
 {"kind":"order:audit","payload":{"order":"1"},"id":"d"}`
 	args := []string{"stream", "--redis", server.Addr, "--queue", q}
 	want := `-: done
         2  tasks enqueued
         0  tasks were there already
         2  refused
-           line 2: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "order:adit"
-           line 4: order:audit: timeout: want whole seconds, 1 or more, have "1ms"
+           line 2: order:audit: timeout: want whole seconds, 1 or more, have "1ms"
+           line 4: resource: want one with the kind "order:adit", which is none of ` + strings.Join(tasks.Kinds(), ", ") + `, have nothing
 `
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))
 	// Its own ids keep a stream from being enqueued twice.

@@ -81,6 +81,9 @@ func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Option
 		return err
 	}
 	task, err := text.decode()
+	if err != nil && strings.HasPrefix(err.Error(), "resource: ") {
+		err = fmt.Errorf("--%w", err) // the field of a line is a flag here
+	}
 	if err == nil {
 		err = queue.Check(task, opts)
 	}

@@ -27,7 +27,7 @@ func TestTaskRefused(t *testing.T) {
 		stdin string
 		want  string
 	}{
-		"unknown kind":     {[]string{"order:adit", "--payload", "{}"}, "", `kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "order:adit"`},
+		"unknown kind":     {[]string{"order:adit", "--payload", "{}"}, "", `--resource: want one with the kind "order:adit", which is none of ` + strings.Join(tasks.Kinds(), ", ") + `, have nothing`},
 		"not JSON":         {[]string{"order:audit", "--payload", "{"}, "", "order:audit: payload: want a JSON object: unexpected EOF"},
 		"nothing":          {[]string{"order:audit", "--payload", ""}, "", "order:audit: payload: want a JSON object: EOF"},
 		"nothing at stdin": {[]string{"order:audit", "--payload", "-"}, "", "order:audit: payload: want a JSON object: EOF"},
