@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
@@ -72,11 +73,12 @@ Without --rate the rates in the settings of the workers stay.
 			if len(args) != 2 {
 				return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
 			}
-			return nil
+			l.pattern, l.holders = args[0], args[1]
+			_, err := l.override() // here, so that cobra does not complain of a missing reason first
+			return err
 		},
 		ValidArgsFunction: a.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l.pattern, l.holders = args[0], args[1]
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := l.override()
 			if err != nil {
 				return err
@@ -89,32 +91,61 @@ Without --rate the rates in the settings of the workers stay.
 	f.StringVar(&l.by, "by", operator(), "who sets the limit")
 	f.StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
 	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && numeric(e.GetSpecifiedShortnames()) {
+			return wrongHolders("-" + e.GetSpecifiedShortnames())
+		}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
+	})
 	return cmd
 }
 
-// override returns the limit that is asked for. An error names the argument or the flag.
+// numeric reports whether text is a number without a sign, which after a dash looks like flags.
+func numeric(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+func wrongHolders(have string) error {
+	return fmt.Errorf("holders: want a whole number from 0 to %d, have %q", store.MaxLimit, have)
+}
+
+// override returns the limit that is asked for. An error names all arguments and flags that are wrong.
 func (l limiting) override() (queue.LimitOverride, error) {
 	o := queue.LimitOverride{Pattern: l.pattern, By: l.by, Reason: l.reason}
+	var wrong []string
 	if err := limits.CheckPattern(l.pattern); err != nil {
-		return o, fmt.Errorf("pattern: %w", err)
+		wrong = append(wrong, "pattern: "+err.Error())
 	}
 	var err error
 	if o.Holders, err = strconv.Atoi(l.holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
-		return o, fmt.Errorf("holders: want a whole number from 0 to %d, have %q", store.MaxLimit, l.holders)
+		wrong = append(wrong, wrongHolders(l.holders).Error())
 	}
-	rule := store.Rule{Limit: o.Holders}
-	for _, text := range l.rates {
+	if o.Rates, err = ratesOf(l.rates); err != nil {
+		wrong = append(wrong, "--rate: "+err.Error())
+	}
+	if err := checkTexts(l.reason, l.by); err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	if wrong != nil {
+		return o, errors.New(strings.Join(wrong, "; "))
+	}
+	return o, nil
+}
+
+// ratesOf reads the texts of --rate.
+func ratesOf(texts []string) (rates []lock.Rate, err error) {
+	rule := store.Rule{Limit: 1}
+	for _, text := range texts {
 		rate, err := limits.ParseRate(text)
 		if err != nil {
-			return o, fmt.Errorf("--rate: %w", err)
+			return nil, err
 		}
-		o.Rates = append(o.Rates, lock.Rate(rate))
-		rule.Rates = append(rule.Rates, rate)
+		rates, rule.Rates = append(rates, lock.Rate(rate)), append(rule.Rates, rate)
 	}
 	if err := rule.Check(); err != nil {
-		return o, fmt.Errorf("--rate: %s", strings.TrimPrefix(err.Error(), "rates: "))
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "rates: "))
 	}
-	return o, checkTexts(l.reason, l.by)
+	return rates, nil
 }
 
 func (a *app) setLimit(ctx context.Context, o queue.LimitOverride) error {

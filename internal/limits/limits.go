@@ -26,7 +26,7 @@ func CheckPattern(pattern string) error {
 		return nil
 	}
 	if isClass && !strings.HasSuffix(class, ":") || strings.Contains(class, "*") {
-		return fmt.Errorf(`want a resource, or a class that ends in ":*" such as "account:*", have %q`, pattern)
+		return fmt.Errorf(`want a resource, a class that ends in ":*" such as "account:*", or "*", have %q`, pattern)
 	}
 	if err := store.CheckResource(class); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "lock: "))
