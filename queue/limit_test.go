@@ -249,10 +249,10 @@ func TestLimitsAreChecked(t *testing.T) {
 	b := setup(t)
 	for want, limits := range map[string]map[string]queue.Limit{
 		"queue: limits: want a resource, a class that ends in \":*\" such as \"account:*\", or \"*\", have \"acc*\"": {"acc*": {}},
-		"queue: limits: account:1: holders: want 0 to 1000, have -1":                                          {"account:1": {Holders: -1}},
-		"queue: limits: account:*: holders: want 0 to 1000, have 1001":                                        {"account:*": {Holders: 1001}},
-		"queue: limits: a: rates: starts: want 1 to 10000, have 0":                                            {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
-		"queue: limits: bad resource name: it is empty":                                                       {"": {}},
+		"queue: limits: account:1: holders: want 0 to 1000, have -1":                                                 {"account:1": {Holders: -1}},
+		"queue: limits: account:*: holders: want 0 to 1000, have 1001":                                               {"account:*": {Holders: 1001}},
+		"queue: limits: a: rates: starts: want 1 to 10000, have 0":                                                   {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
+		"queue: limits: bad resource name: it is empty":                                                              {"": {}},
 	} {
 		cfg := queue.ServerConfig{Limits: limits}
 		if err := cfg.Validate(); err == nil || err.Error() != want {
@@ -261,9 +261,9 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for want, o := range map[string]queue.LimitOverride{
 		"queue: set limit: pattern: want a resource, a class that ends in \":*\" such as \"account:*\", or \"*\", have \"*:1\"": {Pattern: "*:1"},
-		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                          {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
-		"queue: set limit: r: by: want a text, have none":                                                                {Pattern: "r"},
-		"queue: set limit: r: reason: want a text, have none":                                                            {Pattern: "r", By: "a"},
+		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                                 {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"queue: set limit: r: by: want a text, have none":                                                                       {Pattern: "r"},
+		"queue: set limit: r: reason: want a text, have none":                                                                   {Pattern: "r", By: "a"},
 	} {
 		if err := queue.SetLimit(t.Context(), b.rdb, o); err == nil || err.Error() != want {
 			t.Errorf("want %q, have %v", want, err)

@@ -120,10 +120,18 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 	if a.flags.demo {
 		return a.demo(ctx, m)
 	}
-	l, err := ledger.Open(ctx, string(m.Config.LedgerDSN))
+	dsn := string(m.Config.LedgerDSN)
+	err := ledger.Check(dsn)
 	if wrong, ok := errors.AsType[ledger.DSNError](err); ok {
 		return m.Refuse("ledger.dsn", string(wrong))
 	}
+	if err == nil {
+		err = m.Check(ctx) // before there is a file of a worker that cannot run
+	}
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	l, err := ledger.Open(ctx, dsn)
 	if err != nil {
 		return err
 	}

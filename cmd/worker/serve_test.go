@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,10 +39,10 @@ func TestFaultsAtTheStart(t *testing.T) {
 	}{
 		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused"}},
 		{"a redis that says nothing", settings(t, "--redis", taken, "--redis-timeout", "30s"), []string{"worker: redis " + taken + ": "}},
-		{"no redis, by URL", settings(t, "--redis", "redis://"+nobody+"/3"), []string{"worker: redis " + nobody + ": ", "redis does not answer", "worker --embedded"}},
-		{"no such database", settings(t, "--redis", open.Addr, "--redis-db", "99"), []string{"worker: redis " + open.Addr + ": ", "redis refuses: ", "DB index is out of range (redis.db: want ", "have 99)"}},
-		{"a password is wanted", settings(t, "--redis", locked.Addr), []string{"worker: redis " + locked.Addr + ": ", "redis refuses: ", "NOAUTH", "SIDING_REDIS_PASSWORD"}},
-		{"no redis but something else", settings(t, "--redis", strings.TrimPrefix(web.URL, "http://")), []string{"what answers is no redis", "redis.tls"}},
+		{"no redis, by URL", settings(t, "--redis", "redis://"+nobody+"/3"), []string{"worker: redis " + nobody + ": ", "connection refused", "worker --embedded"}},
+		{"no such database", settings(t, "--redis", open.Addr, "--redis-db", "99"), []string{"worker: redis " + open.Addr + ": ", "DB index is out of range (redis.db: want ", "have 99)"}},
+		{"a password is wanted", settings(t, "--redis", locked.Addr), []string{"worker: redis " + locked.Addr + ": ", "NOAUTH", "SIDING_REDIS_PASSWORD"}},
+		{"no redis but something else", settings(t, "--redis", strings.TrimPrefix(web.URL, "http://")), []string{"no Redis is at that address", "redis.tls"}},
 		{"http port taken", settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", taken), []string{"worker: http.address: " + taken + " is taken", "--http"}},
 		{"embedded port taken", settings(t, "--embedded", "--embedded-port", port(t, taken)), []string{"worker: embedded redis: ", port(t, taken), "address already in use"}},
 		{"no folder for the ledger", settings(t, "--redis", nobody, "--ledger", nowhere), []string{"worker: ledger " + nowhere}},
@@ -60,6 +63,11 @@ func TestFaultsAtTheStart(t *testing.T) {
 			}
 			if len(said) != 1 {
 				t.Errorf("want one error, have %q", said)
+			}
+			if file := test.args[slices.Index(test.args, "--ledger")+1]; file != nowhere {
+				if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("want no ledger of a worker that cannot run, have %v", err)
+				}
 			}
 			wantTexts(t, w.stderr.String(), test.want...)
 		})

@@ -66,6 +66,36 @@ func (m *Member) observe(e queue.Event) {
 // Stats sums up the tasks that have run.
 func (m *Member) Stats() runstats.Summary { return m.stats.Summary() }
 
+// Check returns what would keep the member from running: its HTTP address is taken, or Redis does not answer. A program
+// that makes files calls Check first. Check returns nil once ctx has ended.
+func (m *Member) Check(ctx context.Context) error {
+	err := m.check(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // asked to end before it had begun
+	}
+	return err
+}
+
+func (m *Member) check(ctx context.Context) error {
+	if address := m.Config.HTTP.Address; address != "" {
+		listener, err := listen(ctx, address)
+		if err != nil {
+			return err
+		}
+		if err := listener.Close(); err != nil { // only tried
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client := queue.Redis(m.Redis)
+	defer func() { _ = client.Close() }() // nothing is in flight by then
+	if err := client.Ping(ctx).Err(); err != nil {
+		return m.Config.Redis.Failed(m.name, err)
+	}
+	return nil
+}
+
 // Run serves HTTP and takes tasks until ctx ends, or beside returns, and then drains. Run calls
 // register once, before it takes tasks. If beside is not nil, it runs while tasks are taken, and
 // must return when its context ends. The url is that of the dashboard, or "off".

@@ -61,12 +61,9 @@ func (w *web) start(ctx context.Context, logger *slog.Logger) error {
 	if w.config.Address == "" {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.config.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", w.config.Address, err)
-	}
+	listener, err := listen(ctx, w.config.Address)
 	if err != nil {
-		return fmt.Errorf("http.address: %w", err)
+		return err
 	}
 	w.server, w.addr = dashboard.NewServer(w.pages, logger), listener.Addr()
 	w.served.Go(func() {
@@ -75,6 +72,18 @@ func (w *web) start(ctx context.Context, logger *slog.Logger) error {
 		}
 	})
 	return nil
+}
+
+// listen listens at the address of the settings.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", address, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("http.address: %w", err)
+	}
+	return listener, nil
 }
 
 // url returns the address of the dashboard, or of the probes if there is no dashboard, or "off".

@@ -65,6 +65,16 @@ func Open(ctx context.Context, dsn string) (*Ledger, error) {
 	return l, nil
 }
 
+// Check returns what is wrong with a DSN, as far as that can be said without the database: Check connects to nothing and
+// makes no file. Its errors are those of [Open].
+func Check(dsn string) error {
+	l, err := newLedger(dsn)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
 // createTables also shows by a write that the database takes writes. An older program gets an error
 // for tables that it does not know.
 func (l *Ledger) createTables(ctx context.Context) error {

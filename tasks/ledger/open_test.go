@@ -76,6 +76,9 @@ func TestOpenRefuses(t *testing.T) {
 					t.Errorf("want %q in the error, have %v", want, err)
 				}
 			}
+			if first := ledger.Check(test.dsn); first != nil && first.Error() != err.Error() {
+				t.Errorf("check: want no error, or %v, have %v", err, first)
+			}
 			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "zzter2") {
 				t.Errorf("want no password shown, have %v", err)
 			}
@@ -112,6 +115,10 @@ func TestPathsComeThrough(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "sqlite:", "sqlite://"} {
 		path := filepath.Join(t.TempDir(), "50% off #1 & more.db")
+		wantOK(t, ledger.Check(prefix+path))
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: want no file by a check", prefix)
+		}
 		wantOK(t, open(t, prefix+path).Close())
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("%s: %v", prefix, err)
