@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
@@ -92,17 +92,12 @@ Without --rate the rates in the settings of the workers stay.
 	f.StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
 	_ = cmd.MarkFlagRequired("reason") // there is such a flag
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && numeric(e.GetSpecifiedShortnames()) {
-			return wrongHolders("-" + e.GetSpecifiedShortnames())
+		if number := config.Negative(err); number != "" {
+			return wrongHolders(number)
 		}
 		return cmd.Parent().FlagErrorFunc()(cmd, err)
 	})
 	return cmd
-}
-
-// numeric reports whether text is a number without a sign, which after a dash looks like flags.
-func numeric(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 func wrongHolders(have string) error {

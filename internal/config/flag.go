@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -24,6 +25,16 @@ func FlagError(known *pflag.FlagSet, err error) error {
 		return err
 	}
 	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())
+}
+
+// Negative returns the argument below 0 that the command line has taken for an unknown flag, such as -1; "" if err is another
+// error.
+func Negative(err error) string {
+	e, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || e.GetSpecifiedShortnames() == "" || strings.Trim(e.GetSpecifiedShortnames(), "0123456789") != "" {
+		return ""
+	}
+	return "-" + e.GetSpecifiedShortnames()
 }
 
 // AddFlags adds a flag of each setting that has one and is wanted. The values join given, in order. The
