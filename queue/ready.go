@@ -133,7 +133,7 @@ func (s *Server) shut(missing error) {
 	}
 	s.cfg.Logger.ErrorContext(s.background, "no tasks are taken, as something is missing that they need", "error", missing)
 	since := time.Now()
-	s.work.Go(func() {
+	go func() { // nobody waits for Available, which may not return
 		s.mu.Lock() // a task may be quicker than Start
 		server := s.engine
 		s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) shut(missing error) {
 				return
 			}
 		}
-	})
+	}()
 }
 
 // available calls [ServerConfig.Available].

@@ -431,16 +431,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.work.Wait() // for Available, too, which may not return
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		return fmt.Errorf("queue: shutdown: %w", ctx.Err())
-	}
+	s.work.Wait()
 	s.locker.Close()
 	s.locks.Close()
 	if s.own {
