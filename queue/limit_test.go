@@ -121,12 +121,20 @@ func TestSetLimit(t *testing.T) {
 		t.Helper()
 		c, j := newCrowd(), &journal{}
 		b.serve(t, queue.ServerConfig{Observe: j.observe}, c.run)
-		for i := range 10 {
+		for i := range 30 {
 			b.enqueue(t, b.job(i))
 		}
 		c.awaitInside(t, 1)
 		b.setLimit(t, 4)
-		c.awaitInside(t, 4) // one of them has the lock since before it had a limit
+		next := time.Now()
+		poll.Eventually(t, "4 tasks at work", func() bool {
+			inside, _, _, _ := c.state()
+			if inside == 1 && time.Now().After(next) { // it has the whole lock, from before the server knew of the limit
+				c.gate <- struct{}{}
+				next = time.Now().Add(300 * time.Millisecond)
+			}
+			return inside == 4
+		})
 		raised := time.Now()
 		b.setLimit(t, 6)
 		c.awaitInside(t, 6)

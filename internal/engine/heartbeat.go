@@ -76,7 +76,7 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 	attempts := l.beat
 	l.beat = nil
 	if b.err != nil {
-		l.senders[l.placeOf(attempts[0].Queue)].complain(ctx, "heartbeat", b.err)
+		l.places[l.placeOf(attempts[0].Queue)].complain(ctx, "heartbeat", b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
 	}
 	for i, a := range attempts[:len(b.kept)] {

@@ -17,6 +17,8 @@ import (
 type attempt struct {
 	taskredis.Taken
 
+	sender *sender // that has taken it, or heard that it has its lock
+
 	ctx     context.Context //nolint:containedctx // the handler's
 	cancel  context.CancelCauseFunc
 	granted chan *Refusal // the answer to an attempt that has asked for its lock: nil if it has it; closed if it is over
@@ -70,7 +72,8 @@ type caller interface {
 //	operators ────────> canceled ┘     └──< answer: which attempts start
 //
 // The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
-// next one, so under load a step has many tasks, and without load it has one and leaves at once.
+// next one, so under load a step has many tasks, and without load it has one and leaves at once. There are two senders, so
+// that under load Redis works on the step of one while this process works on the answer of the other.
 type loop struct {
 	cfg    *Config
 	calls  caller
@@ -87,7 +90,7 @@ type loop struct {
 	attempts map[string]*attempt // by name, until they are settled
 	running  int                 // how many slots are taken
 	queues   *queues
-	senders  map[string]*sender // by place
+	places   map[string]*place
 	troubles troubles
 
 	beat     []*attempt // of the heartbeat that is under way; nil for none
@@ -114,14 +117,14 @@ func newLoop(cfg *Config, calls caller) *loop {
 		requests: make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
-		senders:  make(map[string]*sender),
+		places:   make(map[string]*place),
 		troubles: troubles{logger: cfg.Logger},
 		drained:  make(chan struct{}),
 		over:     make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
-		if place := l.placeOf(queue); l.senders[place] == nil {
-			l.senders[place] = &sender{loop: l, place: place}
+		if name := l.placeOf(queue); l.places[name] == nil {
+			l.places[name] = newPlace(l, name)
 			l.armed = append(l.armed, make(chan []string, 1))
 		}
 	}
@@ -168,7 +171,7 @@ func (l *loop) run(ctx context.Context) {
 				}
 			}
 		case a := <-l.answers:
-			l.senders[a.place].answered(ctx, a)
+			a.sender.answered(ctx, a)
 		case b := <-l.beats:
 			l.beaten(ctx, b)
 		case queues := <-l.found:
@@ -228,20 +231,25 @@ func (l *loop) report(r report) {
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}, time.Now()) // the step that frees the lock takes who waits for it
 	}
-	l.senderOf(a).waits(a)
+	l.waits(a)
 }
 
-func (l *loop) senderOf(a *attempt) *sender { return l.senders[l.placeOf(a.Queue)] }
+// waits adds an attempt whose outcome goes with the next step of its place.
+func (l *loop) waits(a *attempt) {
+	p := l.places[l.placeOf(a.Queue)]
+	p.waiting = append(p.waiting, a)
+}
 
-// sendSteps has each sender send a step if it has something to say, or is to take tasks.
+// sendSteps has each place send a step if there is something to say, or if it is to take tasks.
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 	single := l.cfg.Cluster
-	for _, s := range l.senders {
-		single = single || s.careful > 0
+	for _, p := range l.places {
+		single = single || p.careful > 0
 	}
-	draws, slots := l.queues.draw(l.free(), now, single, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
-	for _, s := range l.senders {
-		s.send(ctx, now, draws, slots)
+	free := l.free()
+	draws, slots := l.queues.draw(free, now, single, func(queue string) bool { return l.places[l.placeOf(queue)].mayTake(free) })
+	for _, p := range l.places {
+		p.send(ctx, now, draws, slots)
 	}
 }
 
@@ -252,19 +260,21 @@ func (l *loop) free() int {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running
-	for _, s := range l.senders {
-		if s.flight != nil {
-			n -= len(s.flight.Slots)
+	for _, p := range l.places {
+		for _, s := range p.senders {
+			if s.flight != nil {
+				n -= len(s.flight.Slots)
+			}
 		}
 	}
 	return min(n, mostSlots)
 }
 
 // result takes what a step has made of an outcome.
-func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
+func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.step, a.trusted = reply.Lock, reply.Fence, step, l.trust(sent)
+		a.Lock, a.Fence, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, by, step, l.trust(sent)
 		a.outcome = taskredis.Outcome{}
 		l.lookBy(a.trusted)
 		l.beatIfLate(a)
@@ -287,7 +297,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply
 		}
 		if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
 			a.outcome.Lock = "" // then the step does not ask whether the attempt has it
-			l.senderOf(a).waits(a)
+			l.waits(a)
 			return
 		}
 		a.lost = true
@@ -344,9 +354,9 @@ func (l *loop) forget(a *attempt) {
 // trust returns until when a lock is ours for sure that was ours after sent.
 func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.cfg.SafetyMargin) }
 
-// take begins an attempt.
-func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, now time.Time) {
-	a := &attempt{Taken: *t, step: step, started: now}
+// take begins an attempt that a sender has taken.
+func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step int64, sent, now time.Time) {
+	a := &attempt{Taken: *t, sender: by, step: step, started: now}
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	switch {
@@ -358,7 +368,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	}
 	if a.outcome.Kind != "" {
 		a.ended = now
-		l.senderOf(a).waits(a)
+		l.waits(a)
 		return
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
@@ -468,8 +478,8 @@ func (l *loop) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, snd := range l.senders {
-		sooner(snd.next(now))
+	for _, p := range l.places {
+		sooner(p.next(now))
 	}
 	if l.free() > 0 { // else nothing is drawn
 		if at, ok := l.queues.next(); ok {
@@ -532,8 +542,8 @@ func (l *loop) checkDrained() {
 
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
-	for _, s := range l.senders {
-		if s.flight != nil || len(s.waiting) > 0 {
+	for _, p := range l.places {
+		if len(p.waiting) > 0 || p.underWay() > 0 {
 			return true
 		}
 	}

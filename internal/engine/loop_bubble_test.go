@@ -106,7 +106,7 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	one := l.queues.all["q"]
 	l.queues.hasNot(one)
 	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
-	l.senders[""].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
+	l.places[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
 	if next := l.nextTime(now); !next.After(now) {
 		t.Errorf("want the loop to sleep, have it look again in %v", next.Sub(now))
 	}

@@ -29,6 +29,7 @@ type queue struct {
 	due      time.Time // when a lock should be looked at; zero for never
 	rests    time.Time // until then it has nothing: it is paused, or Redis refuses
 	looked   time.Time // when a step had looked at it last
+	asOf     int64     // when that was by Redis' clock, µs
 }
 
 // mostTried is from how many queues one slot tries to take a task in one step; those that had nothing are not tried
@@ -83,10 +84,14 @@ func (q *queues) rest(name string, until time.Time) {
 	q.hasNot(one)
 }
 
-// drawn takes what a step has found out about a queue.
-func (q *queues) drawn(name string, d taskredis.Drawn, now time.Time) {
+// drawn takes what a step has found out about a queue at a time by Redis' clock. What an earlier step found does not count any
+// more; its answer may come later.
+func (q *queues) drawn(name string, d taskredis.Drawn, asOf int64, now time.Time) {
 	one := q.all[name]
-	one.pending, one.due, one.looked = d.Pending, time.Time{}, now
+	if asOf < one.asOf && one.asOf-asOf < time.Second.Microseconds() { // or the clock has stepped back
+		return
+	}
+	one.pending, one.due, one.looked, one.asOf = d.Pending, time.Time{}, now, asOf
 	switch {
 	case d.Paused:
 		q.rest(name, now.Add(pausedPause))

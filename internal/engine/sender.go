@@ -8,21 +8,36 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A sender makes the steps of one place, one at a time. A step keeps its number and its content until it is answered: while
+// A place is what a step can reach in one call: see loop.placeOf. The outcomes for it wait here for the next step.
+type place struct {
+	loop    *loop
+	name    string
+	senders []*sender
+
+	waiting    []*attempt // whose outcomes wait for a step
+	careful    int        // a step was refused: as many steps as it had outcomes and queues have one of these each
+	clock      clock
+	complained time.Time
+}
+
+func newPlace(l *loop, name string) *place {
+	p := &place{loop: l, name: name}
+	for lane := range taskredis.Lanes {
+		p.senders = append(p.senders, &sender{place: p, lane: lane})
+	}
+	return p
+}
+
+// A sender makes steps of a place, one at a time. A step keeps its number and its content until it is answered: while
 // Redis is silent, the sender sends it again and again, on other connections. The first answer counts, and Redis answers
 // all of them alike. An error is an answer, too. If it passes, the same step is sent again; if not, what the step
 // had is sent one by one, so that the one thing that Redis refuses holds up nothing else.
 type sender struct {
-	loop  *loop
-	place string // see loop.placeOf
+	*place
 
-	waiting []*attempt // whose outcomes wait for a step
-	flight  *flight    // the step that is under way; nil for none
-	number  int64      // of the last step
-	careful int        // a step was refused: as many steps as it had outcomes and queues have one of these each
-	clock   clock
-
-	complained time.Time // when it did so last
+	lane   int
+	flight *flight // the step that is under way; nil for none
+	number int64   // of the last step
 
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
@@ -48,7 +63,7 @@ type sentOutcomes struct {
 
 // An answered is what came of one try of a step.
 type answered struct {
-	place  string
+	sender *sender
 	number int64
 	sent   time.Time
 	answer *taskredis.Answer
@@ -72,24 +87,46 @@ const (
 	mostSlots        = 100
 )
 
-// waits adds an attempt whose outcome goes with the next step.
-func (s *sender) waits(a *attempt) { s.waiting = append(s.waiting, a) }
-
-// mayTake reports whether the next step may take tasks.
-func (s *sender) mayTake() bool {
-	return s.flight == nil && (s.careful == 0 || len(s.waiting) == 0)
+// underWay returns how many steps are under way.
+func (p *place) underWay() (n int) {
+	for _, s := range p.senders {
+		if s.flight != nil {
+			n++
+		}
+	}
+	return n
 }
 
-// send sends a step if there is something to say, or one of the draws is of this place; or the last step again, if its
-// answer is late.
-func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
-	if s.flight != nil {
-		if !now.Before(s.flight.again) && s.flight.tries < mostTries {
+// worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves with a
+// quarter of the slots at least: steps cost Redis about as much as two tasks, whatever they have.
+func (p *place) worth(n int) bool {
+	busy := p.underWay()
+	return busy == 0 || busy < len(p.senders) && 4*n >= p.loop.cfg.Concurrency
+}
+
+// mayTake reports whether the next step may take tasks for so many free slots.
+func (p *place) mayTake(free int) bool {
+	return p.worth(max(free, len(p.waiting))) && (p.careful == 0 || len(p.waiting) == 0)
+}
+
+// send has a sender send a step if there is something to say, or one of the draws is of this place; and the last steps again
+// whose answers are late.
+func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
+	for _, s := range p.senders {
+		switch {
+		case s.flight == nil && p.worth(max(len(slots), len(p.waiting))):
+			if s.send(ctx, now, draws, slots) {
+				draws, slots = nil, nil
+			}
+		case s.flight != nil && !now.Before(s.flight.again) && s.flight.tries < mostTries:
 			s.try(ctx, now)
 		}
-		return
 	}
-	f := &flight{Step: &taskredis.Step{Place: s.place}, silence: firstSilence}
+}
+
+// send sends a step if there is something to say, or to ask. It reports whether it has.
+func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) bool {
+	f := &flight{Step: &taskredis.Step{Place: s.name, Lane: s.lane}, silence: firstSilence}
 	s.addOutcomes(f)
 	if s.careful == 0 || len(f.Outcomes) == 0 {
 		s.addSlots(f, draws, slots)
@@ -97,13 +134,14 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
 		s.careful = 0
 		if !s.mayBeForgotten() || now.Before(s.recordedAt.Add(askAgain)) {
-			return
+			return false
 		}
 	}
 	s.number++
 	f.Number, f.After, f.Sent = s.number, s.recorded, s.clock.at(now)
 	s.flight = f
 	s.try(ctx, now)
+	return true
 }
 
 // addOutcomes moves the outcomes that wait into a step, as many as it may have.
@@ -124,13 +162,13 @@ func (s *sender) addOutcomes(f *flight) {
 
 // addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
 func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.Order) {
-	if s.place == "" && s.careful == 0 {
+	if s.name == "" && s.careful == 0 {
 		f.Draws, f.Slots = draws, slots
 		return
 	}
 	for _, order := range slots {
 		d := draws[order[0]-1]
-		if s.loop.placeOf(d.Queue) != s.place || len(f.Draws) == 1 && f.Draws[0].Queue != d.Queue {
+		if s.loop.placeOf(d.Queue) != s.name || len(f.Draws) == 1 && f.Draws[0].Queue != d.Queue {
 			continue
 		}
 		f.Draws = []taskredis.Draw{d}
@@ -148,7 +186,7 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 	go func() {
 		answer, err := l.calls.Step(ctx, step)
 		select {
-		case l.answers <- answered{step.Place, step.Number, now, answer, err}:
+		case l.answers <- answered{s, step.Number, now, answer, err}:
 		case <-ctx.Done():
 		}
 	}()
@@ -225,13 +263,13 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		s.recent = s.recent[1:]
 	}
 	for i, result := range a.Results {
-		l.result(f.attempts[i], result, a.Replies[i], f.Number, sent)
+		l.result(s, f.attempts[i], result, a.Replies[i], f.Number, sent)
 	}
 	for i, d := range a.Drawn { // none if the step was answered from its record, which knows nothing of the queues
-		l.queues.drawn(f.Draws[i].Queue, d, now)
+		l.queues.drawn(f.Draws[i].Queue, d, a.Now, now)
 	}
 	for i := range a.Taken {
-		l.take(ctx, &a.Taken[i], f.Number, sent, now)
+		l.take(ctx, s, &a.Taken[i], f.Number, sent, now)
 	}
 	l.troubles.found(ctx, a.Troubles)
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
@@ -260,13 +298,13 @@ func (s *sender) forgotten(known int64, now time.Time) {
 		}
 		for _, o := range sent.outcomes {
 			if o.Kind != taskredis.Ask {
-				s.waits(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
+				l.waits(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
 			}
 		}
 	}
 	s.recent = nil
 	for _, a := range l.attempts {
-		if l.senderOf(a) == s && a.step > known && a.ended.IsZero() {
+		if a.sender == s && a.step > known && a.ended.IsZero() {
 			l.lose(a)
 		}
 	}
@@ -277,23 +315,30 @@ func (s *sender) forgotten(known int64, now time.Time) {
 // step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
 func (s *sender) mayBeForgotten() bool { return len(s.recent) > 0 && !s.loop.stopping }
 
-// next returns when the sender has something to do if nothing happens.
-func (s *sender) next(now time.Time) time.Time {
-	switch {
-	case s.flight != nil && s.flight.tries < mostTries:
-		return s.flight.again
-	case s.flight == nil && s.mayBeForgotten():
-		return s.recordedAt.Add(askAgain)
-	default:
-		return now.Add(mostSleep)
+// next returns when there is something to do if nothing happens.
+func (p *place) next(now time.Time) time.Time {
+	next := now.Add(mostSleep)
+	sooner := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
 	}
+	for _, s := range p.senders {
+		switch {
+		case s.flight != nil && s.flight.tries < mostTries:
+			sooner(s.flight.again)
+		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.waiting)):
+			sooner(s.recordedAt.Add(askAgain))
+		}
+	}
+	return next
 }
 
 // complain logs that Redis does not answer a call, or refuses it, once in a while.
-func (s *sender) complain(ctx context.Context, call string, err error) {
-	if now := time.Now(); now.Sub(s.complained) >= 5*time.Second {
-		s.complained = now
-		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
+func (p *place) complain(ctx context.Context, call string, err error) {
+	if now := time.Now(); now.Sub(p.complained) >= 5*time.Second {
+		p.complained = now
+		p.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
 	}
 }
 

@@ -60,8 +60,8 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
-	for _, snd := range s.loop.senders {
-		snd.clock.set(now.UnixMicro(), sent)
+	for _, p := range s.loop.places {
+		p.clock.set(now.UnixMicro(), sent)
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listeners = s.newListeners(queues)

@@ -87,7 +87,7 @@ func (w *world) nobodyRuns(resource, why string, but int) {
 func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err error) {
 	w := n.w
 	w.steps++
-	w.logf("%s step %d.%d%s", n.name, s.Number, try, stepText(s, a, err))
+	w.logf("%s step %d-%d.%d%s", n.name, s.Lane, s.Number, try, stepText(s, a, err))
 	if err != nil {
 		if !strings.Contains(err.Error(), "comes after step") {
 			w.failf("a step fails: %v", err)
@@ -102,7 +102,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 	}
 	if a.Known == s.Number {
 		for _, t := range a.Taken {
-			if !slices.Contains(n.taken[s.Number], t.Attempt) {
+			if !slices.Contains(n.taken[idOf(s)], t.Attempt) {
 				w.failf("the record of step %d of %s has an attempt that the step did not begin: %s", s.Number, n.name, t.Attempt)
 			}
 		}
@@ -125,11 +125,11 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		w.failf("want at most %d tasks, have %d", len(s.Slots), len(a.Taken))
 	}
 	for i := range a.Taken {
-		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
+		n.taken[idOf(s)] = append(n.taken[idOf(s)], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
 	}
 	// (A copy of the first step that a failover has forgotten is run as new, and its answer may be the second.)
-	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead && w.failovers == 0 {
+	if len(a.Taken) > 0 && n.told[idOf(s)] && !n.dead && w.failovers == 0 {
 		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
 	}
 }
@@ -137,15 +137,15 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 // answer takes an answer that comes to a loop, which must have all that the step has begun.
 func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 	w := n.w
-	w.logf("%s hears of step %d.%d", n.name, s.Number, try)
-	if n.told[s.Number] || n.dead {
+	w.logf("%s hears of step %d-%d.%d", n.name, s.Lane, s.Number, try)
+	if n.told[idOf(s)] || n.dead {
 		return
 	}
-	n.told[s.Number] = true
+	n.told[idOf(s)] = true
 	if w.failovers > 0 {
 		return
 	}
-	for _, attempt := range n.taken[s.Number] {
+	for _, attempt := range n.taken[idOf(s)] {
 		at, ok := w.attempts[attempt]
 		if !ok || at.settled || slices.ContainsFunc(a.Taken, func(t taskredis.Taken) bool { return t.Attempt == attempt }) {
 			continue

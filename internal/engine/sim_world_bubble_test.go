@@ -433,11 +433,11 @@ type member struct {
 	steps        *taskredis.Steps
 	stalled      time.Time // its calls hang until then
 	holdsAnswers bool      // the answers do, rather than the calls
-	tries        map[int64]int
+	tries        map[stepID]int
 	calls        int
 	refusals     int
-	taken        map[int64][]string // attempts that a step has begun, by its number
-	told         map[int64]bool     // numbers of steps that were answered
+	taken        map[stepID][]string // attempts that a step has begun
+	told         map[stepID]bool     // steps that were answered
 }
 
 func (w *world) startServer(i int) {
@@ -449,7 +449,7 @@ func (w *world) startServer(i int) {
 	w.started++
 	n := &member{
 		w: w, n: w.started, name: fmt.Sprintf("s%d", w.started), gone: make(chan struct{}),
-		tries: make(map[int64]int), taken: make(map[int64][]string), told: make(map[int64]bool),
+		tries: make(map[stepID]int), taken: make(map[stepID][]string), told: make(map[stepID]bool),
 	}
 	w.members[i] = n
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -475,8 +475,8 @@ func (w *world) startServer(i int) {
 	n.steps.SetRules(taskredis.Rules{Limits: w.limits})
 	n.loop = newLoop(cfg, n)
 	n.loop.queues.random = random(w.seed, forQueues, uint64(n.n)).IntN
-	for _, snd := range n.loop.senders {
-		snd.clock.set(w.redis.now().UnixMicro(), time.Now())
+	for _, p := range n.loop.places {
+		p.clock.set(w.redis.now().UnixMicro(), time.Now())
 	}
 	b := &bell{n: n}
 	l := &listener{
@@ -698,12 +698,20 @@ func (n *member) call(ctx context.Context, f fate, run func() (any, error)) (any
 	}
 }
 
+// A stepID is a step of a server.
+type stepID struct {
+	lane   int
+	number int64
+}
+
+func idOf(s *taskredis.Step) stepID { return stepID{s.Lane, s.Number} }
+
 // Step makes member a caller.
 func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error) {
 	n.w.mu.Lock()
-	n.tries[s.Number]++
-	try := n.tries[s.Number]
-	f := n.fate(forStep, uint64(s.Number), uint64(try))
+	n.tries[idOf(s)]++
+	try := n.tries[idOf(s)]
+	f := n.fate(forStep, uint64(s.Number*taskredis.Lanes)+uint64(s.Lane), uint64(try))
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
 		a, err := n.steps.Step(context.Background(), s)

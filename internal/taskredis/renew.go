@@ -17,7 +17,11 @@ func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]boo
 	for _, a := range attempts {
 		argv = append(argv, a.Queue, a.ID, a.Attempt, a.Lock)
 	}
-	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record(place)}, argv...).Int64Slice()
+	var records [Lanes]string
+	for lane := range records {
+		records[lane] = c.record(place, lane)
+	}
+	reply, err := renewScript.Run(ctx, c.Redis, records[:], argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
 		err = fmt.Errorf("%w: want %d values, have %d", redisreply.ErrReply, len(attempts), len(reply))
 	}

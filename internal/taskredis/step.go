@@ -134,12 +134,17 @@ type Drawn struct {
 	Due     time.Duration // in how long a lock should be looked at; below 0 for never
 }
 
+// Lanes is how many steps of a server may be under way at a place at once, each in a lane of its own. Two keep Redis at work while
+// the server is at work on an answer; more made steps smaller, and nothing faster.
+const Lanes = 2
+
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
 type Step struct {
 	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
 	Place    string
-	Number   int64 // of the server's steps, from 1 on
-	After    int64 // the number of the server's last step that was answered; 0 for none
+	Lane     int   // below Lanes
+	Number   int64 // of the server's steps in this lane, from 1 on
+	After    int64 // the number of the last one that was answered; 0 for none
 	Sent     int64 // when it is sent first, by Redis' clock, in µs
 	Outcomes []Outcome
 	Draws    []Draw // at most 255
@@ -228,7 +233,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		rules = &Rules{}
 	}
 	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
-	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), " on "+c.Holder,
+	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
 		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
 		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
@@ -243,7 +248,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Result()), s)
+	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place, s.Lane), slotsOf(s.Place)}, argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -258,12 +263,13 @@ func (c *Steps) judged() string {
 	return "\n" + strings.Join(c.Judged, "\n") + "\n"
 }
 
-// record is the key of what the server's last step at a place came to.
-func (c *Steps) record(place string) string {
+// record is the key of what the server's last step in a lane came to.
+func (c *Steps) record(place string, lane int) string {
+	name := fmt.Sprintf("step:%s-%d", c.Session, lane)
 	if place != "" {
-		return sidingKey(place, "step:"+c.Session)
+		return sidingKey(place, name)
 	}
-	return "siding:step:" + c.Session
+	return "siding:" + name
 }
 
 // slotsOf is the key that says of each queue when a server of it had a free slot last.
