@@ -17,8 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -60,7 +60,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 	if _, spreads := rdb.(*redis.Ring); spreads {
 		return nil, errors.New("inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring")
 	}
-	cfg.Prefix = cmp.Or(cfg.Prefix, lease.DefaultPrefix)
+	cfg.Prefix = cmp.Or(cfg.Prefix, store.DefaultPrefix)
 	cfg.Crashes = cmp.Or(cfg.Crashes, 3)
 	cfg.Zone = cmp.Or(cfg.Zone, time.UTC)
 	if err := (lock.Config{Prefix: cfg.Prefix}).Validate(); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
@@ -148,7 +147,7 @@ func SetLimit(ctx context.Context, rdb redis.UniversalClient, l LimitOverride) e
 	if err != nil {
 		return err
 	}
-	if err := limits.Set(ctx, rdb, cmp.Or(l.Prefix, lease.DefaultPrefix), o); err != nil {
+	if err := limits.Set(ctx, rdb, cmp.Or(l.Prefix, store.DefaultPrefix), o); err != nil {
 		return fmt.Errorf("queue: set limit: %w", err)
 	}
 	return nil
@@ -160,7 +159,7 @@ func UnsetLimit(ctx context.Context, rdb redis.UniversalClient, prefix, pattern 
 	if err := cmp.Or(checkContext(ctx), checkClient(rdb)); err != nil {
 		return false, err
 	}
-	was, err := limits.Unset(ctx, rdb, cmp.Or(prefix, lease.DefaultPrefix), pattern)
+	was, err := limits.Unset(ctx, rdb, cmp.Or(prefix, store.DefaultPrefix), pattern)
 	if err != nil {
 		return false, fmt.Errorf("queue: unset limit: %w", err)
 	}
@@ -172,7 +171,7 @@ func Limits(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]Li
 	if err := cmp.Or(checkContext(ctx), checkClient(rdb)); err != nil {
 		return nil, err
 	}
-	all, err := limits.Load(ctx, rdb, cmp.Or(prefix, lease.DefaultPrefix))
+	all, err := limits.Load(ctx, rdb, cmp.Or(prefix, store.DefaultPrefix))
 	if err != nil {
 		err = fmt.Errorf("queue: limits: %w", err)
 	}

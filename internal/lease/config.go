@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A Config has the fields of lock.Config, which says what they mean.
@@ -45,12 +47,9 @@ func (c Config) WithTTL(ttl time.Duration) Config {
 	return c
 }
 
-// DefaultPrefix is that of the keys of locks.
-const DefaultPrefix = "lock:"
-
 // Defaults returns c with its zero fields filled in.
 func (c Config) Defaults() Config {
-	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Prefix = cmp.Or(c.Prefix, store.DefaultPrefix)
 	c.TTL = cmp.Or(c.TTL, 15*time.Second)
 	c.RenewEvery = cmp.Or(c.RenewEvery, c.TTL/3)
 	c.SafetyMargin = cmp.Or(c.SafetyMargin, c.TTL/15)

@@ -154,6 +154,9 @@ func ListenerOf(waiter string) (id string, listens bool) {
 	return id, listens
 }
 
+// DefaultPrefix is that of the keys of locks.
+const DefaultPrefix = "lock:"
+
 // Process names this process as the holder of a lock, for people, and Host its machine.
 func Process() string { return fmt.Sprintf("%s (pid %d)", Host(), os.Getpid()) }
 
