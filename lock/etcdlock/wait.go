@@ -88,7 +88,7 @@ func (s *Store) enter(ctx context.Context, c store.Request, ses *session, l *lis
 		var waits context.Context
 		waits, ses.stop = context.WithCancel(l.ctx)
 		l.running.Go(func() { s.keepPosition(waits, c, ses, l) })
-		l.running.Go(func() { s.watch(waits, prefix, c, ses, revision, l) })
+		l.running.Go(func() { s.watch(waits, prefix, c, revision, l) })
 	}
 	s.mu.Unlock()
 	return s.busyWaiter(ctx, c, ses, holder, found.Count), nil
@@ -217,7 +217,7 @@ func (s *Store) expire(ctx context.Context, c store.Request, ses *session) bool 
 }
 
 // watch wakes a waiter once nobody is before it, unless ctx ends first.
-func (s *Store) watch(ctx context.Context, prefix string, c store.Request, ses *session, revision int64, l *listener) {
+func (s *Store) watch(ctx context.Context, prefix string, c store.Request, revision int64, l *listener) {
 	for ctx.Err() == nil {
 		before, at, err := s.before(ctx, prefix, revision)
 		if err == nil && before == "" {
