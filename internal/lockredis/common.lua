@@ -1,11 +1,9 @@
 -- What the scripts on tasks and locks share: the clock, and names.
 --
--- Defines call and try, which are redis.call and redis.pcall; ours, which mends; now in us and now_s in s, by Redis' clock; digits,
--- in_seconds, end_of, until_of and begins; WAIT, PLAIN_LEASE and RECORD_KEPT; asynq, siding and beside, which make keys; in_queue; queue_of and lines_of; and troubles, a list of
--- sentences for the log.
+-- A file that others include returns what they may use, and nothing else of it is theirs.
 
 local call, try = redis.call, redis.pcall
-local troubles = {}
+local troubles = {} -- sentences for the log
 local function digits(n) return string.format('%d', n) end
 local function begins(text, prefix) return string.sub(text, 1, #prefix) == prefix end
 
@@ -20,8 +18,8 @@ local function ours(command, key, ...)
 end
 
 local t = call('TIME')
-local now = t[1] * 1000000 + t[2]
-local now_s = tonumber(t[1])
+local now = t[1] * 1000000 + t[2] -- us
+local now_s = tonumber(t[1])      -- s
 
 -- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
 -- lease must not end after its lock.
@@ -56,3 +54,5 @@ local function beside(lock, what)
 end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
+
+return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, in_queue, beside, queue_of, lines_of

@@ -6,8 +6,6 @@
 --   {<lock>}:freed                 when it was freed while tasks waited, us; and the trace of who did so, if known
 --
 -- Comes after queue.lua, and after slots: the hash of queues by when a server of theirs had a free slot last, us.
---
--- Defines free, may_take, freed_for, wait_in_line, and marked: queues in which something has become ready.
 
 local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
 local SEEN = 2000000           -- us: so long ago a queue had a free slot if it is served; an idle server says so each second
@@ -99,3 +97,5 @@ local function wait_in_line(queue, id, lock, ticket, ends, due)
   ours('ZADD', lines_of(lock), 'LT', ticket, queue)
   ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
 end
+
+return OFFER, SEEN, marked, free, freed_for, may_take, wait_in_line

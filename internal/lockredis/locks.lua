@@ -15,9 +15,6 @@
 --   take_lock, renew_lock  ttl and fence_ttl, ms, as texts: Redis formats numbers slowly, as fractions
 --   rule_of, room          prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
---
--- Defines FOREIGN and LIMITED; value_of, reserved, last_fence and fenced; lock_of, permit_of, permits_of, number_of and
--- keep_permit; rules, parse_rule, rule_of and next_start; room, take_lock, give_up, held_by, reserved_for and renew_lock.
 
 local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
 local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
@@ -246,3 +243,5 @@ local function renew_lock(key)
   call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
   return true
 end
+
+return FOREIGN, LIMITED, fenced, last_fence, value_of, reserved, permit_of, permits_of, number_of, lock_of, parse_rule, rules, rule_of, next_start, room, keep_permit, take_lock, give_up, held_by, reserved_for, renew_lock

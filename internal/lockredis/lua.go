@@ -16,12 +16,15 @@ var luaFiles embed.FS
 func Script(files fs.FS, name string) *redis.Script { return redis.NewScript(LuaText(files, name)) }
 
 // LuaText returns a whole script as Redis gets it: the file <name>.lua, in which the line "-- include <other>" stands for
-// the file <other>.lua, of files or of this package. An included file includes nothing itself.
+// the file <other>.lua, of files or of this package. An included file is a function of its own, so that the script gets from it
+// what it returns and no more. It includes nothing itself.
 func LuaText(files fs.FS, name string) string {
 	var text strings.Builder
 	for line := range strings.Lines(luaFile(files, name)) {
 		if other, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
-			line = luaFile(files, other)
+			body := strings.TrimRight(luaFile(files, other), "\n")
+			names := strings.TrimPrefix(body[strings.LastIndex(body, "\n")+1:], "return ")
+			line = "local " + names + " = (function()\n" + body + "\nend)()\n"
 		}
 		text.WriteString(line)
 	}

@@ -17,11 +17,13 @@ func TestScriptIncludes(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
 		"one.lua":  {Data: []byte("return 1\n-- include two\n  -- include notify\n")},
-		"two.lua":  {Data: []byte("-- two\n")},
+		"two.lua":  {Data: []byte("-- two\nlocal a, b, c = 1, 2, 3\nreturn a, b\n")},
 		"none.lua": {Data: []byte("-- include missing\n")},
 	}
-	if have, want := LuaText(files, "one"), "return 1\n-- two\n"+luaFile(luaFiles, "notify"); have != want {
-		t.Errorf("want the script's own file and notify.lua in it, have\n%s", have)
+	want := "return 1\nlocal a, b = (function()\n-- two\nlocal a, b, c = 1, 2, 3\nreturn a, b\nend)()\n" +
+		"local notify = (function()\n" + luaFile(luaFiles, "notify") + "end)()\n"
+	if have := LuaText(files, "one"); have != want {
+		t.Errorf("want functions of the script's own file and of notify.lua in it, have\n%s", have)
 	}
 	if strings.Contains(LuaText(luaFiles, "release"), "-- include") {
 		t.Error("want all included")

@@ -1,7 +1,7 @@
 -- Wakes an idle server of a queue, as there is something to take.
 --
--- Defines notify(list, most): list is siding:{queue}:notify, and most how many tasks there are to take, as far as the caller
--- knows.
+--   list  siding:{<queue>}:notify
+--   most  how many tasks there are to take, as far as the caller knows
 --
 -- Idle servers wait at the list, and an element wakes one of them. While servers wait the list is empty. While none does,
 -- elements stay for servers that become idle later, and each would be woken for nothing. So there are never more than
@@ -14,3 +14,5 @@ local function notify(list, most)
   redis.pcall('LPUSH', list, '1')
   if length == 0 then redis.pcall('EXPIRE', list, 3600) end
 end
+
+return notify

@@ -6,8 +6,6 @@
 --
 -- Comes after locks.lua, and after handoff: for how long a lock is reserved for a waiter, ms; and cluster: whether there may
 -- be listeners that PUBLISH does not count.
---
--- Defines join, first_waiter, first_line, serve, serve_found and call_first.
 
 -- Returns the goroutine that came first, and its ticket.
 local function first_waiter(lock)
@@ -83,3 +81,5 @@ local function join(lock, waiter, waited, retention)
   call('PEXPIRE', queue, retention)
   return ticket
 end
+
+return first_waiter, serve, first_line, serve_found, call_first, join

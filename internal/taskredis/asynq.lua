@@ -2,8 +2,6 @@
 --
 -- Comes after common.lua, and after these: today, asynq's day for its statistics; and stats_until, when they expire, Unix
 -- seconds.
---
--- Defines archive and count.
 
 -- Puts a task into the archive. asynq keeps it for 90 days, and fewer than 10,000 tasks; some of the others go each time.
 local function archive(queue, id)
@@ -32,3 +30,5 @@ local function count(queue, processed, failed)
     end
   end
 end
+
+return archive, count

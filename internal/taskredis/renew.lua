@@ -1,6 +1,6 @@
 -- Renews the leases of attempts, and their locks.
 --
--- KEYS     records of what the server's last steps came to, one for each lane; they live as long as its attempts
+-- KEYS[1...]  records of what the server's last steps came to, one for each lane; they live as long as its attempts
 -- ARGV[1]  ttl of the locks, ms
 -- ARGV[2]  how long the fencing tokens are remembered from now on, ms
 -- ARGV[3...]  queue, id, name and lock of each attempt
@@ -28,7 +28,7 @@ local function renew(queue, id, name, lock)
   return 1
 end
 
-for _, record in ipairs(KEYS) do call('PEXPIRE', record, RECORD_KEPT) end
+for i = 1, #KEYS do call('PEXPIRE', KEYS[i], RECORD_KEPT) end
 local kept = {}
 for i = 1, #attempts, 4 do
   local ok, result = pcall(renew, attempts[i], attempts[i + 1], attempts[i + 2], attempts[i + 3])

@@ -265,11 +265,11 @@ func (c *Steps) judged() string {
 
 // record is the key of what the server's last step in a lane came to.
 func (c *Steps) record(place string, lane int) string {
-	name := fmt.Sprintf("step:%s-%d", c.Session, lane)
+	name := fmt.Sprintf("%s-%d", c.Session, lane)
 	if place != "" {
-		return sidingKey(place, name)
+		return sidingKey(place, "step:"+name)
 	}
-	return "siding:" + name
+	return "siding:step:" + name
 }
 
 // slotsOf is the key that says of each queue when a server of it had a free slot last.

@@ -278,7 +278,7 @@ func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 		s.takes("", nil, 0, "q")
 		taken := s.takes("1 ", nil, 1, "q")
 		b.pending("q", "2", "b")
-		b.must(b.rdb.Del(ctx, "siding:step:one").Err()) // as a failover does
+		b.must(b.rdb.Del(ctx, "siding:step:one-0").Err()) // as a failover does
 		step, a := s.make(done(taken...), 1, "q")
 		if a.Known != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
 			t.Fatalf("want nothing done, have %+v", a)

@@ -1,8 +1,6 @@
 -- What the scripts of upkeep share.
 --
 -- Comes after common.lua and notify.lua.
---
--- Defines safely, wake, waits, mend and keep_waiting.
 
 -- Does some work on a key. If that fails, nothing else does. Works keep what they find in tables: in the Lua of the
 -- Redis in memory, a failure cuts functions off from the local variables around them.
@@ -50,3 +48,5 @@ local function keep_waiting(task, retry, id, ends)
   call('ZADD', retry, until_of(ends), id)
   call('HSET', task, 'siding_until', until_of(ends))
 end
+
+return safely, wake, waits, mend, keep_waiting
