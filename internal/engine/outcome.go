@@ -105,21 +105,24 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if m.Retried >= m.Retry || errors.Is(err, asynq.SkipRetry) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode()}
 	}
-	delay, failure := l.cfg.retry(ctx, &m, err)
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
-}
-
-// retry counts a retry of a task, and returns when it is due and whether it counts as a failure.
-func (cfg *Config) retry(ctx context.Context, m *Message, err error) (delay time.Duration, failure bool) {
-	task := AsynqTask(m)
-	delay = protect(ctx, cfg.Logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
-		return cfg.RetryDelay(m.Retried, err, task)
-	})
-	failure = protect(ctx, cfg.Logger, "IsFailure", true, func() bool { return cfg.IsFailure(err) })
+	failure := l.cfg.isFailure(ctx, err)
+	delay := l.cfg.retryDelay(ctx, &m, err)
 	if failure {
 		m.Retried++
 	}
-	return delay, failure
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
+}
+
+// isFailure and retryDelay ask the user's functions about an error. Each caller asks in the order in which asynq does.
+func (cfg *Config) isFailure(ctx context.Context, err error) bool {
+	return protect(ctx, cfg.Logger, "IsFailure", true, func() bool { return cfg.IsFailure(err) })
+}
+
+func (cfg *Config) retryDelay(ctx context.Context, m *Message, err error) time.Duration {
+	task := AsynqTask(m)
+	return protect(ctx, cfg.Logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
+		return cfg.RetryDelay(m.Retried, err, task)
+	})
 }
 
 // late reports whether the task has waited for too long.

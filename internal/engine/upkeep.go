@@ -255,9 +255,10 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 		u.troubles.found(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
 	} else {
 		if m.Retried < m.Retry {
-			var delay time.Duration
-			delay, failure = u.cfg.retry(ctx, m, asynq.ErrLeaseExpired)
-			kind, at = taskredis.Retry, now.Add(delay)
+			kind, at = taskredis.Retry, now.Add(u.cfg.retryDelay(ctx, m, asynq.ErrLeaseExpired))
+			if failure = u.cfg.isFailure(ctx, asynq.ErrLeaseExpired); failure {
+				m.Retried++
+			}
 		}
 		m.ErrorMsg, m.LastFailedAt = asynq.ErrLeaseExpired.Error(), now.Unix()
 		encoded = m.Encode()

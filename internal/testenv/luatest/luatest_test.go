@@ -13,7 +13,7 @@ func TestHeaderFaults(t *testing.T) {
 		"-- A\n-- KEYS[1] k\n-- ARGV[1] a\n-- ARGV[2...] b\n-- Returns 1.\n-- Guarantee: none.\nf(KEYS[1], ARGV[1])":                  {"does not use ARGV[2...]"},
 		"-- A\n-- KEYS[1] k\n-- Returns 1.\n-- Guarantee: none.\nf(KEYS[1], KEYS[2])":                                                 {"does not name KEYS[2]"},
 		"-- A\n-- KEYS[1] k\n-- Returns 1.\n-- Guarantee: none.\nf() -- KEYS[1]":                                                      {"does not use KEYS[1]"},
-		"return 1": {"says nothing of KEYS[1]", "says nothing of Returns", "says nothing of Guarantee"},
+		"return 1": {"says nothing of KEYS", "says nothing of Returns", "says nothing of Guarantee"},
 	} {
 		if have := faults(source); !slices.Equal(have, want) {
 			t.Errorf("%q: want %q, have %q", source, want, have)
