@@ -180,17 +180,17 @@ local function waiting_for(lock)
   return n
 end
 
--- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, and when its wait ends;
--- nil if there is none.
+-- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its place, which may be
+-- that of an earlier one that it has replaced, and when its wait ends; nil if there is none.
 local function equal_of(lock, equal)
-  local queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(.-)\n(.*)$')
+  local came, queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(%d+)\n(.-)\n(.*)$')
   if not queue then return nil end
   local ticket = call('ZSCORE', siding(queue, 'line:' .. lock), id)
   local have = call('HMGET', asynq(queue, 't:' .. id), 'state', 'siding_equal', 'siding_lock', 'siding_deadline', 'siding_wait_ends', 'siding_priority')
   if not ticket or have[1] ~= 'retry' or have[2] ~= equal or have[3] ~= lock then return nil end
   local ends = end_of(have[4], have[5])
   if ends > 0 and ends <= now_s then return nil end -- it will not run
-  return queue, id, tonumber(ticket) + (tonumber(have[6] or '') or 0) * HEAD_START, tonumber(have[5] or '')
+  return queue, id, tonumber(came), tonumber(ticket) + (tonumber(have[6] or '') or 0) * HEAD_START, tonumber(have[5] or '')
 end
 
 -- Deletes a task that waits.
@@ -206,7 +206,7 @@ end
 -- Settles an attempt that asks for a lock. It may go before those who wait if it came before them. If the lock is busy, its
 -- policy says what becomes of it; but not if it has waited for this lock before, as then its handler may have begun.
 local function ask(queue, id, task, attempt, given, have)
-  local want, ticket = given.want, tonumber(have[3])
+  local want, came, ticket = given.want, have[3], tonumber(have[3])
   local own = have[5] and lock_of(have[5]) == want
   if not own then ticket = ticket - given.head_start end
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
@@ -222,9 +222,10 @@ local function ask(queue, id, task, attempt, given, have)
   local replaced, equal, wait_ends = '', given.equal, tonumber(have[6] or '') or 0
   if not own then
     if given.on_busy == 'reject' then return 'rejected 0 ' .. value end
-    local other_queue, other, place, others_end
-    if equal ~= '' then other_queue, other, place, others_end = equal_of(want, equal) end
-    if other and given.on_busy == 'coalesce' then return 'coalesced ' .. other end
+    local other_queue, other, other_came, place, others_end
+    if equal ~= '' then other_queue, other, other_came, place, others_end = equal_of(want, equal) end
+    -- Those who ask need not do so in the order in which they came.
+    if other and (given.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
     if other then
       delete_waiting(other_queue, other, want)
       replaced, ticket = other, place - given.head_start
@@ -233,7 +234,7 @@ local function ask(queue, id, task, attempt, given, have)
       if n >= given.most then return 'rejected ' .. n .. ' ' .. value end
     end
     if equal ~= '' then
-      call('HSET', beside(want, 'equal'), equal, queue .. '\n' .. id)
+      call('HSET', beside(want, 'equal'), equal, came .. '\n' .. queue .. '\n' .. id)
       call('PEXPIRE', beside(want, 'equal'), EQUAL_KEPT)
       call('HSET', task, 'siding_equal', equal)
     end
@@ -538,7 +539,9 @@ local function look(q, lock)
     if waits then
       call('LPUSH', q.active, id)
       call('ZADD', q.lease, lease_end, id)
-      if have[10] and call('HGET', beside(lock, 'equal'), have[10]) == q.name .. '\n' .. id then call('HDEL', beside(lock, 'equal'), have[10]) end
+      if have[10] and string.match(call('HGET', beside(lock, 'equal'), have[10]) or '', '\n(.*)$') == q.name .. '\n' .. id then
+        call('HDEL', beside(lock, 'equal'), have[10])
+      end
       start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7], wait_ends = have[9], kind = have[11], line = lock}, have[8])
       call('ZREM', q.retry, id)
     elseif have.err then
