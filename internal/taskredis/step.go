@@ -135,7 +135,7 @@ type Drawn struct {
 }
 
 // Lanes is how many steps of a server may be under way at a place at once, each in a lane of its own. Two keep Redis at work while
-// the server is at work on an answer; more made steps smaller, and nothing faster.
+// the server is at work on an answer. Four were faster by a sixth with round trips of 0.5 ms, and slower by as much on loopback.
 const Lanes = 2
 
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
