@@ -58,7 +58,7 @@ func TestReservationIsForAnyName(t *testing.T) {
 func TestReservationExpires(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{HandoffTimeout: 50 * time.Millisecond})
+		s = s.with(lock.Config{HandoffTimeout: 500 * time.Millisecond}) // and a slow machine sees the last one
 		s.reserved("w1", "w2")
 		var held *lease.Lease
 		err := poll.Until(s.Context(), func() error {

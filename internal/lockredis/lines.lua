@@ -44,8 +44,10 @@ end
 local function free(key, by, queue)
   local lock = lock_of(key)
   give_up(key)
-  if call('EXISTS', lines_of(lock), queue_of(lock)) == 0 then return end
-  local lines, waiter = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES'), first_waiter(lock)
+  local kinds = call('EXISTS', lines_of(lock), queue_of(lock))
+  if kinds == 0 then return end
+  local lines, waiter = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES'), nil
+  if kinds == 2 or #lines == 0 then waiter = first_waiter(lock) end
   local open, due, permits, _ = key, nil, nil, nil
   if waiter or rule_of(lock) then open, _, due, permits = serve(lock, tonumber(lines[2] or math.huge), by) end
   if #lines > 0 then

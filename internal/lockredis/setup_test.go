@@ -27,13 +27,19 @@ func onBoth(t *testing.T, test func(*world)) {
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		memory := miniredis.RunT(t)
-		rdb := redis.NewClient(&redis.Options{Addr: memory.Addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		w := newWorld(t, rdb)
-		w.memory = memory
-		test(w)
+		onMemory(t, test)
 	})
+}
+
+// onMemory is for tests whose machine must not stand still for the time of an offer: they may stop the clock.
+func onMemory(t *testing.T, test func(*world)) {
+	t.Helper()
+	memory := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: memory.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	w := newWorld(t, rdb)
+	w.memory = memory
+	test(w)
 }
 
 const (
