@@ -49,7 +49,8 @@ local function free(key, by, queue)
   local lines, waiter = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES'), nil
   if kinds == 2 or #lines == 0 then waiter = first_waiter(lock) end
   local open, due, permits, _ = key, nil, nil, nil
-  if waiter or rule_of(lock) then open, _, due, permits = serve(lock, tonumber(lines[2] or math.huge), by) end
+  -- Who frees a permit may not know the rule. Then the first of each kind is told to ask, as it does.
+  if rule_of(lock) or waiter and key == lock then open, _, due, permits = serve(lock, tonumber(lines[2] or math.huge), by) end
   if #lines > 0 then
     if open then
       local trace = string.match(by, '%-trace%-(.+)$')

@@ -278,6 +278,27 @@ func TestPermitsOfBothKinds(t *testing.T) {
 	})
 }
 
+// A permit is reserved for a goroutine that has gone. Its process, which learns that from the call, does not know the rule.
+func TestPermitOfAGoroutineThatHasGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.rule = &store.Rule{Limit: 2}
+		w.takes("one")
+		w.takes("two")
+		w.waits("gone")
+		w.waits("next")
+		w.leaves("one")
+		if have := w.called(); have != "gone" {
+			w.Fatalf("want the first called, have %q", have)
+		}
+		w.must(w.store.Leave(w.Context(), key, waiter("gone"), store.Leave{Handoff: hand("leave")}))
+		if have := w.called(); have != "next" {
+			w.Fatalf("want the next one called, have %q", have)
+		}
+		w.takes("next")
+	})
+}
+
 // Rates allow the next start some time after a release. Then the one that came first has it.
 func TestRatesOfBothKinds(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func onMemory(t *testing.T, test func(*world)) {
 
 const (
 	key     = "lock:a" // of the lock that all want
-	handoff = 300 * time.Millisecond
+	handoff = time.Second
 	offer   = 50 * time.Millisecond // for so long a freed lock is offered to an older line
 )
 
