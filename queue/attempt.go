@@ -151,7 +151,7 @@ var errNotReturned = errors.New("queue: the handler panicked, or ended its gorou
 // it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
 // themselves would leave it no turn.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
-	asked, ran := time.Now(), false
+	asked, ran, lost := time.Now(), false, false
 	opts := &lock.Options{Holder: a.Type + " " + a.ID + " on " + s.self, MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
 	waiting := ctx
 	if a.Taken.Parked > 0 && s.queued {
@@ -164,10 +164,11 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		ran, fence = true, lock.Fence(ctx, a.Resource)
 		s.acquired(a, fence)
 		failed = next(ctx, a.Task)
+		lost = errors.Is(context.Cause(ctx), lock.ErrLost) // this lock; an error of the handler may be about a second one
 		return failed
 	})
 	switch {
-	case ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
+	case lost, ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
 		return s.lossOf(ctx, a, fence)
 	case ran:
 		return failed

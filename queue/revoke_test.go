@@ -64,6 +64,29 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
+// A handler that returns why its context has ended uses no retry for that.
+func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		began, runs := make(chan struct{}), 0 // one at a time
+		b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}, func(ctx context.Context, _ job) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			close(began)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+		within(t, patience, "the holder", began)
+		if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitGone(t, id) // and not archived
+	})
+}
+
 // The reason is the last error of the task that lost its lock.
 func TestRevokedTaskSaysWhy(t *testing.T) {
 	t.Parallel()
