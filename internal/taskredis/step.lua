@@ -399,8 +399,9 @@ local function recover(queue, index)
       break
     end
     local task = asynq(queue, 't:' .. id)
-    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began')
+    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
+    local free_crash = crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt)
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
       -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
@@ -411,7 +412,7 @@ local function recover(queue, index)
       local key = held_by(lock, attempt)
       if key then -- its holder may trust it for so long
         call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
-      elseif crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt) then
+      elseif free_crash then
         local ends = until_of(end_of(have[6], have[7]))
         lock = lock_of(lock)
         local _, _, due = room(lock)
@@ -421,6 +422,13 @@ local function recover(queue, index)
         call('ZREM', lease, id)
         recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, lock
       end
+    elseif attempt and have[10] and have[10] ~= '' and free_crash then
+      -- It was to ask for its lock first, so its handler has not begun.
+      call('RPUSH', asynq(queue, 'pending'), id)
+      call('HSET', task, 'state', 'pending', 'siding_crashes', crashed + 1)
+      call('LREM', asynq(queue, 'active'), 0, id)
+      call('ZREM', lease, id)
+      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, prefix .. have[10]
     end
   end
   more_crashed[queue] = #ended_leases > seen
@@ -678,7 +686,7 @@ local function take(q, id)
   local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
   start(q, id, task, key, ticket, known, known.message)
   local n = #q.starts
-  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or plain_end, id
+  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, (key ~= '' or asks and resource) and lease_end or plain_end, id
   q.passed, q.begun[id] = q.passed + 1, true
   return true
 end

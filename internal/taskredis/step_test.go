@@ -319,6 +319,34 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	})
 }
 
+// A server dies before an attempt has asked for its lock, as one with a policy does. Its handler has not begun, so it costs the
+// task nothing, not even one without retries.
+func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s, other := b.server("one"), b.server("two")
+		s.Judged = []string{"kind"}
+		b.pending("q", "0", "a")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "0"), "siding_kind", "kind").Err())
+		taken := s.takes("0 ", nil, 1, "q")
+		b.pending("q", "1", "b")
+		if taken[0].Lock != "" {
+			t.Fatalf("want no lock before it asks, have %q", taken[0].Lock)
+		}
+		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
+		_, a := other.make(nil, 1, "q")
+		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 || a.Recovered[0].Lock != "lock:a" {
+			t.Fatalf("want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
+		}
+		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Once: true}
+		if _, a := s.make([]Outcome{ask}, 0); a.Results[0] != Stale {
+			t.Errorf("the crashed attempt: want stale, have %s", a.Results[0])
+		}
+	})
+}
+
 func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {

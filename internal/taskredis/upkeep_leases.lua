@@ -37,26 +37,22 @@ end
 
 -- Returns what has become of the lease of a task: 'left', 'gone', or 'crashed'.
 local function judge(task, id, ends)
-  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes', 'siding_once', 'siding_began')
-  local state, attempt, lock = have[1], have[2] or '', have[3] or ''
+  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes', 'siding_once', 'siding_began', 'siding_resource')
+  local state, attempt, lock, resource = have[1], have[2] or '', have[3] or '', have[7] or ''
+  local guarded = attempt ~= '' and (lock ~= '' or resource ~= '')
   if state ~= 'active' and elsewhere(task, id, state) then
     call('LREM', active, 0, id)
     call('ZREM', lease, id)
     return 'gone'
   end
-  if lock ~= '' and attempt ~= '' then
-    if held_by(lock, attempt) then return 'left' end
-    if state == 'active' and tonumber(have[4] or '0') < free_crashes then
-      if once_again or not have[5] or have[6] ~= attempt then
-        found[1] = id
-        return 'left'
-      end
-      -- Its server may live, and have lost the lock only: it then says what becomes of the task.
-      if tonumber(ends) > now_s - GRACE then return 'left' end
-    end
-  elseif tonumber(ends) > now_s - GRACE then
+  if guarded and held_by(lock, attempt) then return 'left' end
+  local free_crash = guarded and state == 'active' and tonumber(have[4] or '0') < free_crashes
+  if free_crash and (once_again or not have[5] or have[6] ~= attempt) then
+    found[1] = id
     return 'left'
   end
+  -- Its server may live, and have lost the lock only: it then says what becomes of the task.
+  if (free_crash or lock == '' or attempt == '') and tonumber(ends) > now_s - GRACE then return 'left' end
   local n = #crashed
   crashed[n + 1], crashed[n + 2], crashed[n + 3], crashed[n + 4] = id, state or '', attempt, ends
   return 'crashed'

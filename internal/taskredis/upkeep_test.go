@@ -586,6 +586,7 @@ func TestUpkeepFindsCrashes(t *testing.T) {
 		found   bool // by a step
 	}
 	guarded := []any{"siding_attempt", "a", "siding_lock", "the lock"}
+	asks := []any{"siding_attempt", "a", "siding_lock", "", "siding_resource", "r"}
 	for name, c := range map[string]crash{
 		"of asynq":                    {lease: -31 * time.Second, crashed: true},
 		"of asynq, lately":            {lease: -20 * time.Second},
@@ -593,6 +594,9 @@ func TestUpkeepFindsCrashes(t *testing.T) {
 		"unguarded, lately":           {lease: -20 * time.Second, fields: []any{"siding_attempt", "a", "siding_lock", ""}},
 		"running":                     {lease: 5 * time.Second, fields: guarded},
 		"guarded":                     {lease: -time.Second, fields: guarded, found: true},
+		"before it asked":             {lease: -time.Second, fields: asks, found: true},
+		"before it asked, too often":  {lease: -31 * time.Second, fields: append(asks, "siding_crashes", 3), crashed: true},
+		"too often, lately":           {lease: -20 * time.Second, fields: append(asks, "siding_crashes", 3)},
 		"guarded, somebody else's":    {lease: -time.Second, fields: guarded, holds: "b", found: true},
 		"guarded, trusted":            {lease: -time.Hour, fields: guarded, holds: "a"},
 		"guarded, twice":              {lease: -time.Second, fields: append(guarded, "siding_crashes", 2), found: true},
