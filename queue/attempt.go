@@ -181,7 +181,11 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
-	return &engine.AgainError{Err: err, After: jitter(max(time.Second, time.Since(asked)-opts.Wait)), Waits: waits, First: true}
+	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
+	if policy, _ := s.policyOf(a.Message); policy != nil && policy.MaxWait > 0 { // need has read it before
+		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
+	}
+	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
 }
 
 // turnWait is how long a task that was refused before waits in the wait queue of its lock.

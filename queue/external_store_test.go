@@ -281,6 +281,20 @@ func TestExternalStoreDoesNotDelayOthers(t *testing.T) {
 	b.awaitGone(t, waiting...)
 }
 
+// A task that asks an external store about once a second looks when its MaxWait is over, and not a second later.
+func TestMaxWaitForAnExternalStore(t *testing.T) {
+	t.Parallel()
+	const maxWait = 2500 * time.Millisecond
+	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
+	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	defer release()
+	b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Observe: j.observe}, st.run)
+	id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
+	if e := j.await(t, queue.EventWaitedTooLong, id, 1); e.Waited < maxWait || e.Waited > maxWait+900*time.Millisecond {
+		t.Errorf("want it ended after %v, have it after %v", maxWait, e.Waited)
+	}
+}
+
 // With many tasks on few resources the lock goes from one to the next without a pause.
 func TestExternalStoreHandsOff(t *testing.T) {
 	t.Parallel()

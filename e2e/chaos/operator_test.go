@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
@@ -129,10 +130,13 @@ func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Durat
 	err := queue.SetLimit(ctx, o.rdb, limit)
 	override := &chaos.Override{Holders: limit.Holders, Since: chaos.Now()}
 	_ = sleep.For(ctx, length)
-	waiters := o.rdb.ZCard(ctx, "{lock:"+limit.Pattern+"}:queue").Val()
+	var held inspect.Lock
+	if i, err := inspect.New(o.rdb, inspect.Config{}); err == nil {
+		held, _, _ = i.Show(ctx, limit.Pattern, 1, 0)
+	}
 	override.Until = chaos.Now()
 	if err == nil {
-		fault.Hits, fault.Override = int(waiters), override
+		fault.Hits, fault.Override = held.Waiting, override
 	}
 	return poll.Until(ctx, func() error { return o.removeOverrides(ctx) })
 }

@@ -74,6 +74,9 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First
+		if o.First { // its lock is looked at, by a time in µs
+			o.After = again.After
+		}
 		return o
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a, &LostError{Err: err})
