@@ -34,9 +34,8 @@ type Options struct {
 	Holder string
 	// Limit is how many may hold the lock at once, 1 to 1000. 0 means 1. Each holder has a fencing
 	// token and a lease of its own. All callers that take the lock need the same Limit and Rates: each
-	// keeps to its own. A caller without a Limit counts as a holder. It waits until nobody else has the
-	// lock, or a release hands the lock to it. A program on the plain protocol keeps out all others
-	// while it has the lock. Only [Redis] is a [Store] that knows limits.
+	// keeps to its own. A caller without a Limit, and a program on the plain protocol, wait until nobody
+	// else has the lock, and then keep all others out. Only [Redis] is a [Store] that knows limits.
 	//
 	// Do not fence what several holders write: a store that refuses lower tokens refuses the older of
 	// two holders, although both have the lock.
