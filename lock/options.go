@@ -34,8 +34,8 @@ type Options struct {
 	Holder string
 	// Limit is how many may hold the lock at once, 1 to 1000. 0 means 1. Each holder has a fencing
 	// token and a lease of its own. All callers that take the lock need the same Limit and Rates: each
-	// keeps to its own. A caller without a Limit, and a program on the plain protocol, wait until nobody
-	// else has the lock, and then keep all others out. Only [Redis] is a [Store] that knows limits.
+	// keeps to its own. A caller without a Limit, and a program on the plain protocol, get the lock only
+	// while nobody else has it, and then keep all others out. Only [Redis] is a [Store] that knows limits.
 	//
 	// Do not fence what several holders write: a store that refuses lower tokens refuses the older of
 	// two holders, although both have the lock.

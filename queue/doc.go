@@ -26,7 +26,7 @@
 //	Permanent(err)    the task is archived at once
 //	Unavailable(err)  the task waits until what all tasks need is there again; uses no retry
 //	another error     tried again after a growing delay, archived when its retries are used up
-//	lock.ErrBusy      a second lock is taken: tried again after a second; uses no retry
+//	lock.ErrBusy      a second lock is taken: tried again after some seconds, see below; uses no retry
 //	lock.ErrReentry   the handler wants the lock of its own task again: like another error
 //	lock.ErrStale     a write was refused, as there was a later holder: like a lost lock
 //
@@ -40,9 +40,10 @@
 //
 //	return server.Locker().Do(ctx, stock, nil, func(ctx context.Context) error { ... })
 //
-// The task then releases its own resource and comes again, in its place, after a random time: up to three seconds or, if that is
-// more, up to twice as long as it had run, a minute at most. So of two tasks that need the same two resources in opposite
-// order one soon gets both. For the second lock it does not queue: make the busier resource the task's own.
+// The task then releases its own resource and comes again, in its place, after a random time: up to
+// three seconds or, if that is more, up to twice as long as it had run, a minute at most. So of two
+// tasks that need the same two resources in opposite order one soon gets both. For the second lock it
+// does not queue: make the busier resource the task's own.
 //
 // # With asynq
 //
@@ -57,8 +58,9 @@
 // shard.
 //
 // When a master dies, its queues and resources rest until a replica is the master and the clients
-// know it. Clients made by [NewServer], [Redis] and [RedisOpt] know it within about a second. Others may take a minute: set ClusterStateReloadInterval of
-// redis.ClusterOptions. A release that the dead master did not answer is sent again.
+// know it. Clients made by [NewServer], [Redis] and [RedisOpt] know it within about a second. Others may
+// take a minute: set ClusterStateReloadInterval of redis.ClusterOptions. A release that the dead master
+// did not answer is sent again.
 //
 // # Locks elsewhere
 //

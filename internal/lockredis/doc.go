@@ -21,7 +21,7 @@
 // Whoever frees a lock gives it, in the same step, to the one with the lowest ticket (function free in lines.lua). That may be
 // a release, a waiter that leaves, an operator, or a step whose attempt has ended.
 //
-//   - For a goroutine the lock is reserved: the key holds "siding-reserved:<who>:<µs>:<waiter>" for the hand-off timeout, the
+//   - For a goroutine the lock is reserved: the key holds "siding-reserved:<call>:<µs>:<waiter>" for the hand-off timeout, the
 //     waiter leaves the wait queue, and its name is published on the channel of its process. It comes and takes the lock. If
 //     nobody listens on that channel it has gone, and the next one is tried. If it does not come the reservation expires, and
 //     the lock is for whoever asks first: so several that have gone cost the others one hand-off timeout, not one each.
