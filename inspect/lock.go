@@ -67,8 +67,8 @@ type Lock struct {
 	Ready    time.Time `json:"ready,omitzero"`
 	Unserved Duration  `json:"unserved_seconds,omitempty"`
 	// Elsewhere says that the lock itself is in an external store. The other fields describe the lock
-	// for which its tasks wait on their own Redis; in a Cluster those of one queue. Its holder is the task that has the lock in the
-	// external store, or asks for it.
+	// for which its tasks wait on their own Redis; in a Cluster those of one queue. Its holder is the task
+	// that has the lock in the external store, or asks for it.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Waits are the locks for which the work of the holder waits, the longest wait first and ten at
 	// most. Only [Inspector.Show] and [Inspector.Why] find them out. The holder notes a wait after a

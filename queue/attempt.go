@@ -355,7 +355,7 @@ func jitter(d time.Duration) time.Duration {
 	return d + rand.N(max(d/20, 500*time.Millisecond))
 }
 
-// aside is for how long a task leaves its own resource to others, as a second lock was busy when the task had run for so long.
+// aside returns for how long a task that has run for so long, and found a second lock busy, leaves its own resource to others.
 // Two tasks that take the same two locks in opposite order meet again if they come back together, or if one comes back before
 // the other has asked. So the time is random, over several of asynq's whole seconds, and up to twice as long as the task
 // has run: at least every other time one of the two gets both locks.

@@ -28,7 +28,8 @@ const (
 	// EventRejected: the resource was busy, and the [Policy] of the task does not have it wait. Err is
 	// a [*RejectedError].
 	EventRejected
-	// EventCoalesced: the task was dropped, as an equal one waits; or, with OnBusyReplace, a later one. Other is the id of that one.
+	// EventCoalesced: the task was dropped, as an equal one waits; or, with OnBusyReplace, a later one.
+	// Other is the id of that one.
 	EventCoalesced
 	// EventReplaced: the task was deleted while it waited, as a later one has taken its position.
 	// Other is the id of that one.

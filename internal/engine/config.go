@@ -25,11 +25,12 @@ type Task struct {
 	Resource string    // whose lock the attempt has; "" for none
 	Began    time.Time // when the handler was called
 	EndsBy   time.Time // when its context ends by itself
-	// WaitOver says that the task has waited for longer than it may. It is for the Handler to say what becomes of it. A step that
-	// finds that out gives the task no lock. The Handler sets it likewise if it finds that out, and has the lock. It stays so if
-	// the task comes again.
+	// WaitOver says that the task has waited for longer than it may. The Handler says what becomes of it. A step that finds
+	// this out gives the task no lock. A Handler that has the lock, and finds it out, sets WaitOver. It stays set when the task
+	// comes again.
 	WaitOver bool
-	// Acquired and Fence are the Handler's, for Settled: whether the task's own code was called under a lock, and the fence of that.
+	// Acquired and Fence are set by the Handler, for Settled: whether the task's own code was called under a lock, and the
+	// fence of that lock.
 	Acquired bool
 	Fence    int64
 

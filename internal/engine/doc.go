@@ -1,13 +1,13 @@
 // Package engine runs the tasks of asynq's queues, each under the lock of its resource. It does for its users what
-// asynq.Server does, on asynq's data. Package queue is on it.
+// asynq.Server does, on asynq's data. Package queue is built on it.
 //
 // One goroutine decides, the loop:
 //
 //	pending, lines ──> step ──> attempts ──> handlers ──> outcomes ──> the next step
 //
 // Its step says what has ended since the last one and how many slots are free, and the answer has the attempts that may
-// start (loop.go). A sender keeps sending a step until it is answered (sender.go), and the queues know from which of them a
-// free slot takes (queues.go). An attempt has a goroutine of its own, which asks for another lock if it needs one, calls the
+// start (loop.go). A sender sends a step until it is answered, and there are two of them (sender.go). The queues know from
+// which of them a free slot takes (queues.go). An attempt has a goroutine of its own, which asks for another lock if it needs one, calls the
 // handler, and makes an outcome of what that returned (run.go, outcome.go). All state of attempts belongs to the loop; the
 // goroutines report to it by one channel, and none of them waits for Redis.
 //

@@ -72,8 +72,8 @@ type caller interface {
 //	operators ────────> canceled ┘     └──< answer: which attempts start
 //
 // The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
-// next one, so under load a step has many tasks, and without load it has one and leaves at once. There are two senders, so
-// that under load Redis works on the step of one while this process works on the answer of the other.
+// next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [place] has two
+// senders, so that under load Redis works on the step of one while this process works on the answer of the other.
 type loop struct {
 	cfg    *Config
 	calls  caller

@@ -11,7 +11,7 @@ import (
 // tried in between.
 type outage struct {
 	logger       *slog.Logger
-	fails, works string // the two messages; without the second nothing is said then
+	fails, works string // the two messages; without the second one nothing is said when it works again
 
 	mu    sync.Mutex
 	since time.Time // zero while all is well
@@ -34,7 +34,7 @@ func (o *outage) saw(ctx context.Context, err error) {
 	}
 }
 
-// Troubles say in the log what is wrong with keys in Redis, each thing once a minute.
+// Troubles say in the log what is wrong with keys in Redis, each thing once a minute at most.
 type troubles struct {
 	logger *slog.Logger
 	said   map[string]time.Time // until when each is not said again

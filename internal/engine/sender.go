@@ -15,7 +15,7 @@ type place struct {
 	senders []*sender
 
 	waiting    []*attempt // whose outcomes wait for a step
-	careful    int        // a step was refused: as many steps as it had outcomes and queues have one of these each
+	careful    int        // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
 	complained time.Time
 }
@@ -97,8 +97,8 @@ func (p *place) underWay() (n int) {
 	return n
 }
 
-// worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves with a
-// quarter of the slots at least: steps cost Redis about as much as two tasks, whatever they have.
+// worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
+// with a quarter of the slots or more: a step costs Redis about as much as two tasks do, however few it has.
 func (p *place) worth(n int) bool {
 	busy := p.underWay()
 	return busy == 0 || busy < len(p.senders) && 4*n >= p.loop.cfg.Concurrency
@@ -109,8 +109,8 @@ func (p *place) mayTake(free int) bool {
 	return p.worth(max(free, len(p.waiting))) && (p.careful == 0 || len(p.waiting) == 0)
 }
 
-// send has a sender send a step if there is something to say, or one of the draws is of this place; and the last steps again
-// whose answers are late.
+// send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
+// again whose answers are late.
 func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
 	for _, s := range p.senders {
 		switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// Strangers are the servers without locks on the queues of this one. The elected server looks for them on behalf of all, and logs
-// which have come and gone.
+// Strangers are the servers without locks on the queues of this one. The elected server looks for them on behalf of all, and
+// logs which have come and gone.
 type strangers struct {
 	redis  redis.UniversalClient
 	queues map[string]int

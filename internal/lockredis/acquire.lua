@@ -8,13 +8,13 @@
 -- ARGV[4]  rule       '' for one holder at a time; see parse_rule
 -- ARGV[5]  waiter     '' for a caller that does not queue
 -- ARGV[6]  waited     us: how long the waiter has waited already
--- ARGV[7]  by         the name of this call, for a reservation that it makes; see reserved
+-- ARGV[7]  by         the name of this call, for a reservation that it makes; see locks.lua
 -- ARGV[8]  handoff    for how long a lock is reserved, ms
 -- ARGV[9]  retention  of a wait queue to which nobody comes, ms
 -- ARGV[10] cluster    1 in a Cluster
 --
--- Returns {1, fence, key of the lock or of the permit}; or for a busy lock {0, what it holds or '', ms left, its fence, position, ticket, how many permits are in use,
--- in how many ms its rates allow a start or 0}.
+-- Returns {1, fence, key of the lock or of the permit}; or for a busy lock {0, what it holds or '', ms left, its fence,
+-- position, ticket, how many permits are in use, in how many ms its rates allow a start or 0}.
 --
 -- Guarantees: at most one token holds a lock or a permit. At most as many permits are in use as the rule says, and in no
 -- period do more start. The fence is above all earlier ones. The same call made twice holds what it held, or waits where it

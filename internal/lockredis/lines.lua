@@ -40,7 +40,7 @@ local function offer(lock, lines, due, queue)
 end
 
 -- Frees a lock that is held or reserved by a key, and gives it to whoever came first: it is reserved for a goroutine, or
--- offered to the lines. by says who frees it, see reserved; a trace comes behind '-trace-'.
+-- offered to the lines. by is the name of the call, for a reservation; a trace comes behind '-trace-'.
 local function free(key, by, queue)
   local lock = lock_of(key)
   give_up(key)
@@ -49,7 +49,7 @@ local function free(key, by, queue)
   local lines, waiter = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES'), nil
   if kinds == 2 or #lines == 0 then waiter = first_waiter(lock) end
   local open, due, permits, _ = key, nil, nil, nil
-  -- Who frees a permit may not know the rule. Then the first of each kind is told to ask, as it does.
+  -- Whoever frees a permit may not know the rule. Then the first of each kind is told to ask, as that one knows it.
   if rule_of(lock) or waiter and key == lock then open, _, due, permits = serve(lock, tonumber(lines[2] or math.huge), by) end
   if #lines > 0 then
     if open then

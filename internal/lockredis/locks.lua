@@ -138,7 +138,8 @@ end
 local function room(lock)
   local rule, value = rule_of(lock), value_of(lock)
   if not rule and not value then return lock end
-  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end -- others wait for a holder from before the rule
+  -- Somebody has the whole lock, perhaps from before the rule; or permits are in use, and this caller knows no rule.
+  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
   local permits, taken, over, first = {used = 0, reservations = 0}, {}, {}, nil
   for _, number in ipairs(call('HKEYS', permits_of(lock))) do
     local key = permit_of(lock, number)
@@ -199,7 +200,8 @@ local function give_up(key)
   if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
 end
 
--- Returns the first key of a lock whose value fits, and that value: the key that the caller knows, whose value this is; or a permit.
+-- Returns the first key of a lock whose value fits, and that value: the key that the caller knows, whose value this is; or
+-- a permit.
 local function find_key(key, value, fits)
   if fits(value) then return key, value end
   if value == LIMITED then

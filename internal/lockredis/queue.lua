@@ -20,9 +20,9 @@ local function called(waiter)
   return type(listeners) == 'number' and (listeners > 0 or cluster)
 end
 
--- Reserves a lock for goroutines, by what room has found free, as long as their turn is before a ticket. by says who has
--- freed it, see reserved. A waiter to whom nobody listens has gone: it is dropped, and the next one is tried. Returns what
--- room returns of the lock after that.
+-- Reserves a lock for goroutines, by what room has found free, as long as their turn is before a ticket. by is the name of
+-- the call, for the reservation. A waiter to whom nobody listens has gone: it is dropped, and the next one is tried. Returns
+-- what room returns of the lock after that.
 local function serve(lock, before, by)
   local key, value, due, permits = room(lock)
   while key do

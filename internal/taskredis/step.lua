@@ -1,13 +1,13 @@
 -- A step of a server: ends attempts and frees their locks, puts crashed tasks back into their places, and
 -- takes tasks for the slots that are free.
 --
--- KEYS[1]  record   what this server's last step came to, for a call that is made twice
+-- KEYS[1]  record   what this server's last step in this lane came to, for a call that is made twice
 -- KEYS[2]  slots    hash of queues by when a server of theirs had a free slot last, us
 -- The other keys are those of the queues and locks that the arguments name; see doc.go.
 --
 -- ARGV     read in this order by the function arg, below
---   number, after, sent           of the step, from 1 on; of the server's last step, as far as it knows, 0 for none; when
---                                 it was sent by Redis' clock, us
+--   number, after, sent           of the step in its lane, from 1 on; of the last step there that was answered, 0 for none;
+--                                 when it was sent by Redis' clock, us
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
 --   handoff                       for how long a lock is reserved for a goroutine that came before the tasks, ms
@@ -21,28 +21,29 @@
 --     complete                      unique, message, for how long it is kept in us
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
 --                                   waited for too long
---     again                         message, in how many us it comes again, whether the task has waited for too long, losses,
---                                   whether it counts as a wait, 'first' if those behind it in its line wait until then, 'last' if
---                                   it comes behind them, or ''
+--     again                         message, in how many us it comes again, whether the task has waited for too long,
+--                                   losses, whether it counts as a wait, 'first' if those behind it in its line wait
+--                                   until then, 'last' if it comes behind them, or ''
 --     archive                       message
 --     requeue
---     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace', what equal
---                                   tasks have in common, how many may wait or 0, for how many s this one may wait or 0;
---                                   whether the task has no retries
+--     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace',
+--                                   what equal tasks have in common, how many may wait or 0, for how many s this one may
+--                                   wait or 0; whether the task has no retries
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
 -- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
---   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'rejected <how many wait, or 0> <what the
---             lock holds>', 'coalesced <id of an equal task>', 'stale', 'lost', or 'error <text>'
+--   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked',
+--             'rejected <how many wait, or 0> <what the lock holds>', 'coalesced <id of an equal task>', 'stale', 'lost', or
+--             'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eleven values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses, when the
 --             lock was freed for it in us or 0, by whose trace, message; the fence is 0 without a lock, -1 if there is none as
 --             the deadline of the task is over, and -2 if the task may wait no longer
---   parked    seven values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock holds or '',
---             times parked, id of the task whose place it has taken or ''
+--   parked    seven values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock
+--             holds or '', times parked, id of the task whose place it has taken or ''
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
@@ -73,7 +74,7 @@ local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tas
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
 
 local slots, cluster = KEYS[2], false -- a lock of a Cluster that a goroutine waits for is none that a step takes
-local by = string.match(attempt_head, '^siding:(.*)%-$') -- who makes the reservations of this step
+local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this call, for the reservations that it makes
 
 -- include common
 -- include asynq
@@ -180,8 +181,8 @@ local function waiting_for(lock)
   return n
 end
 
--- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its place, which may be
--- that of an earlier one that it has replaced, and when its wait ends; nil if there is none.
+-- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its place, which
+-- may be that of an earlier one that it has replaced, and when its wait ends; nil if there is none.
 local function equal_of(lock, equal)
   local came, queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(%d+)\n(.-)\n(.*)$')
   if not queue then return nil end
@@ -275,7 +276,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     return 'lost'
   end
 
-  if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock has ended the wait, and it is too late all the same
+  if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
