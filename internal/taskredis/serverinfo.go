@@ -17,7 +17,7 @@ import (
 // longer than that. So asynq does it, and its dashboard shows what it finds there.
 
 // Protocol is the number of the way in which this package keeps locks and waiting tasks. A server says it in its entry, since
-// servers of different ways must not work on the same queues. The entries of the first protocol have no number.
+// servers of different ways must not work on the same queues. The entries of earlier releases have no number.
 const Protocol = 2
 
 // A ServerInfo is the entry of a server.

@@ -12,12 +12,12 @@ import (
 
 var takeoverScript = script("takeover")
 
-// oldKey is the list of locks that the tasks of a queue waited for in the first protocol. TakeOver deletes it.
+// oldKey is the list of locks that the tasks of a queue waited for in an earlier release. TakeOver deletes it.
 func oldKey(queue string) string { return sidingKey(queue, "contended") }
 
-// TakeOver puts the tasks of a queue into pending that waited for locks in the way of the first [Protocol], in the order in which
-// they had come, and returns how many there were. No server of that protocol may be alive. It costs one call if there is
-// nothing to take over. After an error it may be called again.
+// TakeOver puts the tasks of a queue into pending that waited for locks in the way of an earlier [Protocol], in the order in
+// which they had come, and returns how many there were. No server of that protocol may be alive. It costs one call if there
+// is nothing to take over. After an error it may be called again.
 func TakeOver(ctx context.Context, rdb redis.UniversalClient, queue string) (moved int, err error) {
 	defer func() {
 		if err != nil {

@@ -1,4 +1,4 @@
--- Puts tasks into pending that waited for locks in the way of the first protocol.
+-- Puts tasks into pending that waited for locks in the way of an earlier release.
 --
 -- KEYS[1]  retry    the retry set of their queue
 -- KEYS[2]  pending  its pending tasks

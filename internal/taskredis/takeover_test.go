@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tasks that waited in the way of the first protocol are taken over in their order, and others are left alone.
+// Tasks that waited in the way of an earlier release are taken over in their order, and others are left alone.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -26,7 +26,7 @@ func TestTakeOver(t *testing.T) {
 		b.must(rdb.HSet(ctx, TaskKey("q", "new"), "state", "retry", "msg", "m", "siding_ticket", 1, "siding_until", 9_000_000_000).Err())
 		b.must(rdb.ZAdd(ctx, RetryKey("q"), redis.Z{Score: 9e9, Member: "failed"}, redis.Z{Score: 9e9, Member: "new"}).Err())
 		if moved, err := TakeOver(ctx, rdb, "q"); moved != 0 || err != nil {
-			t.Fatalf("without a sign of the first protocol: want nothing done, have %d, %v", moved, err)
+			t.Fatalf("without a sign of an earlier release: want nothing done, have %d, %v", moved, err)
 		}
 		b.must(rdb.ZAdd(ctx, oldKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
 		if moved, err := TakeOver(ctx, rdb, "q"); moved != n || err != nil {

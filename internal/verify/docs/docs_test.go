@@ -162,7 +162,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	delete(made, "pending")   // asynq's
-	delete(made, "contended") // of the first protocol: only read and deleted
+	delete(made, "contended") // of an earlier release: only read and deleted
 	for key, name := range made {
 		if !listed[key] {
 			t.Errorf("%s: the table of keys has no }:%s, which %s makes", page, key, name)

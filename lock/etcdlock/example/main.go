@@ -5,7 +5,7 @@
 //	go run ./example -etcd 127.0.0.1:2379
 //
 // The queue is on a Redis in memory, or on the one that -redis names. Sales of one item
-// exclude each other: the task of a busy item is parked in that Redis, and woken in order.
+// exclude each other: the task of a busy item is parked in that Redis, and started in order.
 package main
 
 import (
