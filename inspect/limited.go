@@ -37,7 +37,8 @@ func taken(l *Lock) int {
 	return len(l.Permits)
 }
 
-// whole reports whether somebody has the lock itself, which keeps all others out, whatever its limit; and not a permit of it.
+// whole reports whether somebody has the lock itself, which keeps all others out, whatever its
+// limit; and not a permit of it.
 func whole(l *Lock) bool { return l.State == Foreign || len(l.Permits) == 0 && l.State != Free }
 
 // roomy reports whether there may be a free permit of the lock.

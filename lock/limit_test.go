@@ -214,8 +214,9 @@ func TestPermitIsRenewedAndLost(t *testing.T) {
 	}
 }
 
-// A holder from before the limit keeps all others out until it releases, however large the limit: it has the whole lock, and
-// so nobody takes a permit that a program without the limit would not see.
+// A holder from before the limit keeps all others out until it releases, however large the limit:
+// it has the whole lock, and so nobody takes a permit that a program without the limit would not
+// see.
 func TestHolderFromBeforeTheLimit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

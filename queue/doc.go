@@ -17,8 +17,9 @@
 // the line starts. Waiting uses no retry, counts as no failure and archives nothing. A task whose worker
 // dies, or shuts down, goes back to its place.
 //
-// Of several resources that are ready the one comes first that was taken longest ago, and new tasks and waiting ones take
-// turns. Queues that nobody serves, or that are paused, hold up no others.
+// Of several resources that are ready the one comes first that was taken longest ago, and new tasks
+// and waiting ones take turns. Queues that nobody serves, or that are paused, hold up no others for more
+// than 50 ms.
 //
 // # What a handler's error does
 //
@@ -47,9 +48,10 @@
 //
 // # With asynq
 //
-// [NewServer] and [NewServerFromRedisClient] take the configuration and the handler of an asynq program as they are, and
-// its tasks from any asynq client. A plain asynq server on the same queues would run guarded tasks without their locks.
-// [Client.NewTask] is for asynq's own clients and schedulers.
+// [NewServer] and [NewServerFromRedisClient] take the configuration and the handler of an asynq
+// program as they are, and its tasks from any asynq client. A plain asynq server on the same queues
+// would run guarded tasks without their locks. [Client.NewTask] is for asynq's own clients and
+// schedulers.
 //
 // # On a Redis Cluster
 //

@@ -22,7 +22,8 @@ import (
 // returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
 // that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
 // each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
-// for its retention, and nothing else. Once the server was shut down, the error matches asynq.ErrServerClosed.
+// for its retention, and nothing else. Once the server was shut down, the error matches
+// asynq.ErrServerClosed.
 func (s *Server) Ready(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -146,7 +146,8 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	return c
 }
 
-// served returns the queues that a server takes tasks from: the one that is called default unless there are others.
+// served returns the queues that a server takes tasks from: the one that is called default unless
+// there are others.
 func served(queues map[string]int) map[string]int {
 	if len(queues) == 0 {
 		return map[string]int{"default": 1}
@@ -214,8 +215,8 @@ func (c ServerConfig) checkQueues() error {
 	return nil
 }
 
-// checkSet returns an error that names the first field that is set to a nil pointer or a nil function, of which an
-// interface does not tell that it is nil.
+// checkSet returns an error that names the first field that is set to a nil pointer or a nil
+// function, of which an interface does not tell that it is nil.
 func (c ServerConfig) checkSet() error {
 	for _, f := range []struct {
 		name  string

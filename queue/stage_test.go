@@ -169,7 +169,8 @@ func (j *journal) of(kind queue.EventKind, id string) []queue.Event {
 	return found
 }
 
-// awaitBalance waits until each lock that was acquired has been released or lost, under its own fence and once, and no other.
+// awaitBalance waits until each lock that was acquired has been released or lost, under its own
+// fence and once, and no other.
 func (j *journal) awaitBalance(t *testing.T) {
 	t.Helper()
 	type held struct {

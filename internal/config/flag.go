@@ -27,8 +27,8 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())
 }
 
-// Negative returns the argument below 0 that the command line has taken for an unknown flag, such as -1; "" if err is another
-// error.
+// Negative returns the argument below 0 that the command line has taken for an unknown flag, such
+// as -1; "" if err is another error.
 func Negative(err error) string {
 	e, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || e.GetSpecifiedShortnames() == "" || strings.Trim(e.GetSpecifiedShortnames(), "0123456789") != "" {

@@ -31,7 +31,8 @@ func onBoth(t *testing.T, test func(*world)) {
 	})
 }
 
-// onMemory is for tests whose machine must not stand still for the time of an offer: they may stop the clock.
+// onMemory is for tests whose machine must not stand still for the time of an offer: they may stop
+// the clock.
 func onMemory(t *testing.T, test func(*world)) {
 	t.Helper()
 	memory := miniredis.RunT(t)

@@ -66,8 +66,8 @@ func (m *Member) observe(e queue.Event) {
 // Stats sums up the tasks that have run.
 func (m *Member) Stats() runstats.Summary { return m.stats.Summary() }
 
-// Check returns what would keep the member from running: its HTTP address is taken, or Redis does not answer. A program
-// that makes files calls Check first. Check returns nil once ctx has ended.
+// Check returns what would keep the member from running: its HTTP address is taken, or Redis does
+// not answer. A program that makes files calls Check first. Check returns nil once ctx has ended.
 func (m *Member) Check(ctx context.Context) error {
 	err := m.check(ctx)
 	if ctx.Err() != nil {

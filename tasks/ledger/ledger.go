@@ -65,8 +65,8 @@ func Open(ctx context.Context, dsn string) (*Ledger, error) {
 	return l, nil
 }
 
-// Check returns what is wrong with a DSN, as far as that can be said without the database: Check connects to nothing and
-// makes no file. Its errors are those of [Open].
+// Check returns what is wrong with a DSN, as far as that can be said without the database: Check
+// connects to nothing and makes no file. Its errors are those of [Open].
 func Check(dsn string) error {
 	l, err := newLedger(dsn)
 	if err != nil {
