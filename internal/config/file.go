@@ -83,7 +83,7 @@ func placed(path string, text []byte, err error) string {
 // however many of the next ones are added. A brace or a quote that nothing closes is in that line. The library itself
 // tells the line before for some mistakes, and none in the first line. The result is 0 if the search would take seconds.
 func wrongLine(text []byte) int {
-	const most = 16 << 20 // bytes to read; a file of 64 kB and 500 lines takes as many
+	const most = 4 << 20 // bytes to read; a file of 32 kB and 250 lines takes as many
 	lines := slices.Collect(bytes.Lines(text))
 	for n, size, all := len(lines), len(text), 0; n > 0; n-- {
 		size -= len(lines[n-1])
