@@ -58,8 +58,30 @@ func (r Redis) Failed(worker string, err error) error {
 		hint = fmt.Sprintf(" (redis.db: want a database that this Redis has, by default 0 to 15, have %d)", r.DB)
 	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
 		hint = " (no Redis is at that address, or it talks TLS: redis.tls)"
+	default:
+		hint = r.modeHint(text)
 	}
 	return fmt.Errorf("redis %s: %w%s", strings.Join(r.Addrs, ","), err, hint)
+}
+
+// modeHint names the setting that takes this Redis for one of another kind, if a text of an error says so. A Redis without
+// TLS waits for the rest of a command, for which it takes a handshake; one with TLS ends the connection of who begins without.
+func (r Redis) modeHint(text string) string {
+	ended := strings.HasSuffix(text, "EOF")
+	switch lower := strings.ToLower(text); {
+	case strings.Contains(text, "cluster support disabled"):
+		return fmt.Sprintf(" (redis.cluster: want false for a Redis that is no Cluster, have %t)", r.Cluster)
+	case !r.Cluster && strings.HasPrefix(text, "MOVED "):
+		return " (redis.cluster: want true for a Cluster, have false)"
+	case strings.Contains(lower, "unknown command") && strings.Contains(lower, "sentinel"):
+		return fmt.Sprintf(" (redis.master_name: want none for a Redis that is no Sentinel, have %s)", r.MasterName)
+	case r.TLS && (ended || strings.Contains(text, "context deadline exceeded") || strings.Contains(text, "does not look like a TLS handshake")):
+		return " (redis.tls: want false for a Redis without TLS, have true)"
+	case !r.TLS && ended:
+		return " (redis.tls: want true for a Redis with TLS, have false)"
+	default:
+		return ""
+	}
 }
 
 // passwordHint names the settings to change after Redis or a Sentinel has refused, with the

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -174,6 +175,19 @@ func TestFailed(t *testing.T) {
 	}{
 		{"another fault", one, "ERR unknown", ""},
 		{"no such database", config.Redis{Addrs: []string{"one:1"}, DB: 99}, "ERR DB index is out of range", " (redis.db: want a database that this Redis has, by default 0 to 15, have 99)"},
+		{"cluster that is none", config.Redis{Addrs: one.Addrs, Cluster: true}, "ERR This instance has cluster support disabled", " (redis.cluster: want false for a Redis that is no Cluster, have true)"},
+		{"one of a cluster", one, "MOVED 866 two:1", " (redis.cluster: want true for a Cluster, have false)"},
+		{"cluster that moves", config.Redis{Addrs: one.Addrs, Cluster: true}, "MOVED 866 two:1", ""},
+		{"no sentinel", watched, sentinels + "ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name' 'main' ", " (redis.master_name: want none for a Redis that is no Sentinel, have main)"},
+		{"no sentinel of old", watched, sentinels + "ERR unknown command `SENTINEL`", " (redis.master_name: want none for a Redis that is no Sentinel, have main)"},
+		{"no TLS there", config.Redis{Addrs: one.Addrs, TLS: true}, "context deadline exceeded", " (redis.tls: want false for a Redis without TLS, have true)"},
+		{"no TLS, and an end", config.Redis{Addrs: one.Addrs, TLS: true}, "EOF", " (redis.tls: want false for a Redis without TLS, have true)"},
+		{"no TLS, and an answer", config.Redis{Addrs: one.Addrs, TLS: true}, "tls: first record does not look like a TLS handshake", " (redis.tls: want false for a Redis without TLS, have true)"},
+		{"a sentinel without TLS", config.Redis{Addrs: one.Addrs, TLS: true, MasterName: "main"}, sentinels + "context deadline exceeded", " (redis.tls: want false for a Redis without TLS, have true)"},
+		{"a certificate that is wrong", config.Redis{Addrs: one.Addrs, TLS: true}, "tls: failed to verify certificate", ""},
+		{"TLS there", one, "EOF", " (redis.tls: want true for a Redis with TLS, have false)"},
+		{"a sentinel with TLS", watched, sentinels + "EOF", " (redis.tls: want true for a Redis with TLS, have false)"},
+		{"no answer", one, "context deadline exceeded", ""},
 		{"no password", one, noAuth, " (set " + redis + ")"},
 		{"wrong password", one, wrongPass, " (check redis.username, and " + redis + ")"},
 		{"master without password", watched, noAuth, " (set " + redis + "; for the Sentinels " + sentinel + ")"},
@@ -186,5 +200,43 @@ func TestFailed(t *testing.T) {
 		if want := "redis one:1: " + test.text + test.want; have != want {
 			t.Errorf("%s:\nwant %s\nhave %s", test.name, want, have)
 		}
+	}
+}
+
+// So do those that servers give to a client of another kind.
+func TestFailedByTheKindOfServer(t *testing.T) {
+	t.Parallel()
+	plain, secured := redistest.Shared(t).Addr, redistest.StartTLS(t, redistest.NewAuthority(t)).Addr
+	for _, test := range []struct {
+		name, addr string
+		edit       func(*config.Redis)
+		want       string
+	}{
+		{"cluster", plain, func(r *config.Redis) { r.Cluster = true }, "(redis.cluster: want false for a Redis that is no Cluster, have true)"},
+		{"sentinel", plain, func(r *config.Redis) { r.MasterName = "main" }, "(redis.master_name: want none for a Redis that is no Sentinel, have main)"},
+		{"TLS", plain, func(r *config.Redis) { r.TLS = true }, "(redis.tls: want false for a Redis without TLS, have true)"},
+		{"TLS of a sentinel", plain, func(r *config.Redis) { r.TLS, r.MasterName = true, "main" }, "(redis.tls: want false for a Redis without TLS, have true)"},
+		{"no TLS", secured, func(*config.Redis) {}, "(redis.tls: want true for a Redis with TLS, have false)"},
+		{"no TLS of a cluster", secured, func(r *config.Redis) { r.Cluster = true }, "(redis.tls: want true for a Redis with TLS, have false)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := config.Default().Redis
+			r.Addrs, r.DialTimeout = []string{test.addr}, 200*time.Millisecond
+			test.edit(&r)
+			opts, err := r.Options()
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts.MaxRetries, opts.DialerRetries = -1, 1
+			client := queue.Redis(opts)
+			defer func() { _ = client.Close() }()
+			if err = client.Ping(t.Context()).Err(); err == nil {
+				t.Fatal("want an error")
+			}
+			if have := r.Failed("worker", err).Error(); !strings.HasSuffix(have, test.want) {
+				t.Errorf("want %s, have %s", test.want, have)
+			}
+		})
 	}
 }
