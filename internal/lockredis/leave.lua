@@ -30,6 +30,7 @@ if key then
   for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
 elseif first then
   -- It may have been told to ask again, see call_first. Now the next one hears when the rates allow a start.
-  local open, _, _, permits = room(lock)
-  if open or permits and permits.from then call_first(lock) end
+  local open, value, _, permits = room(lock)
+  local unknown = value == LIMITED and not rule_of(lock) -- who leaves may know of no rule
+  if open or unknown or permits and permits.from then call_first(lock) end
 end

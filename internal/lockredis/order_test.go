@@ -299,6 +299,30 @@ func TestPermitOfAGoroutineThatHasGone(t *testing.T) {
 	})
 }
 
+// The same of two that have gone: the second was told to ask only, as a permit was free of which the first one's process knew not.
+func TestPermitOfTwoGoroutinesThatHaveGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.rule = &store.Rule{Limit: 2}
+		w.takes("one")
+		w.takes("two")
+		w.waits("gone")
+		w.waits("gone too")
+		w.waits("next")
+		w.leaves("one")
+		for _, want := range []string{"gone", "gone too"} {
+			if have := w.called(); have != want {
+				w.Fatalf("want %s called, have %q", want, have)
+			}
+			w.must(w.store.Leave(w.Context(), key, waiter(want), store.Leave{Handoff: hand("leave-" + want[4:])}))
+		}
+		if have := w.called(); have != "next" {
+			w.Fatalf("want the next one called, have %q", have)
+		}
+		w.takes("next")
+	})
+}
+
 // Rates allow the next start some time after a release. Then the one that came first has it.
 func TestRatesOfBothKinds(t *testing.T) {
 	t.Parallel()
