@@ -101,9 +101,9 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestPermitsOfBothKinds/memory"},
 	},
 	{
-		"an attempt renews a revoked lock", "../taskredis/renew.lua",
-		"if not key or revoked or",
-		"if not key or",
+		"an attempt renews a revoked lock", "../taskredis/attempt.lua",
+		"if revoked or lock",
+		"if lock",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{

@@ -15,18 +15,7 @@ local attempts = {unpack(ARGV, 3)}
 
 -- include common
 -- include locks
-
-local function renew(queue, id, name, lock)
-  local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
-  if have[1] ~= name or have[2] ~= 'active' then return 0 end
-  lock = have[3] or lock -- the attempt may have asked for another one, and not know yet that it has it
-  if lock ~= '' then
-    local key, revoked = held_by(lock, name)
-    if not key or revoked or not renew_lock(key) then return 0 end
-  end
-  call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or PLAIN_LEASE), id)
-  return 1
-end
+-- include attempt
 
 for i = 1, #KEYS do call('PEXPIRE', KEYS[i], RECORD_KEPT) end
 local kept = {}
@@ -35,8 +24,8 @@ for i = 1, #attempts, 4 do
   if not ok then
     local text = type(result) == 'table' and result.err or tostring(result)
     if not string.find(text, 'WRONGTYPE', 1, true) then return redis.error_reply(text) end
-    result = 0
+    result = false
   end
-  kept[#kept + 1] = result
+  kept[#kept + 1] = result and 1 or 0
 end
 return kept

@@ -81,6 +81,7 @@ local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this cal
 -- include locks
 -- include queue
 -- include lines
+-- include attempt
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
@@ -104,25 +105,17 @@ if known == number then
     from = colon + 1 + size
     return string.sub(record, colon + 1, colon + size)
   end
-  -- Whether an attempt still is its task's latest and holds its lock. The caller trusts the lock from when it sent
-  -- this call, so it has to last from now on.
-  local function confirmed(queue, id, attempt, lock)
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state')
-    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and value_of(lock) ~= attempt then return false end
-    if lock ~= '' and not renew_lock(lock) then return false end
-    call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or PLAIN_LEASE), id)
-    return true
-  end
+  -- The caller trusts a lock from when it sent this call, so it has to last from now on.
   for i = 1, tonumber(text()) do results[i] = text() end
   for _ = 1, tonumber(text()) do
     local i, queue, id, attempt, lock = tonumber(text()), text(), text(), text(), text()
-    if not confirmed(queue, id, attempt, lock) then results[i] = 'lost' end
+    if not renew(queue, id, attempt, lock) then results[i] = 'lost' end
   end
   for _ = 1, tonumber(text()) do
     local index, queue, id, fence = tonumber(text()), text(), text(), text()
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text')
     local attempt, lock = have[1] or '', tonumber(fence) > 0 and have[2] or ''
-    if begins(attempt, attempt_head) and confirmed(queue, id, attempt, lock) then
+    if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], have[4] or '0', have[5] or '0', '0', '', without(have[6] or '', have[7])}) do
         tasks[#tasks + 1] = value
       end
@@ -258,6 +251,12 @@ local function ask(queue, id, task, attempt, given, have)
   return 'parked'
 end
 
+-- Puts a task at the head of pending.
+local function to_pending(queue, id, task)
+  call('RPUSH', asynq(queue, 'pending'), id)
+  call('HSET', task, 'state', 'pending')
+end
+
 local function settle(queue, id, attempt, lock, trace, kind, given)
   local task = asynq(queue, 't:' .. id)
   local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
@@ -319,8 +318,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
-    call('RPUSH', asynq(queue, 'pending'), id)
-    call('HSET', task, 'state', 'pending')
+    to_pending(queue, id, task)
     call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
     marked[queue] = true
   elseif kind == 'ask' then
@@ -328,6 +326,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     if begins(result, 'granted') then let_go() end
     if result ~= 'parked' then return result end
   end
+  if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
   leaves(queue, id)
   let_go()
   return kind == 'ask' and 'parked' or 'settled'
@@ -385,6 +384,11 @@ for queue, c in pairs(counts) do count(queue, c[1], c[2]) end
 ---------------------------------------------------------------------------------------------------------
 -- Recover: what has crashed goes back to its place, before anybody looks at the lock.
 
+local function leave_active(queue, id)
+  call('LREM', asynq(queue, 'active'), 0, id)
+  call('ZREM', asynq(queue, 'lease'), id)
+end
+
 -- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry. Does so once for
 -- each queue, and returns whether there may be more.
 --   index  what the answer has in place of the queue's name
@@ -402,34 +406,32 @@ local function recover(queue, index)
     local task = asynq(queue, 't:' .. id)
     local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
-    local free_crash = crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt)
+    local free_crash, again = crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt), nil
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
       -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
-      if have[1] == 'pending' then call('RPUSH', asynq(queue, 'pending'), id) end
-      call('LREM', asynq(queue, 'active'), 0, id)
-      call('ZREM', lease, id)
+      if have[1] == 'pending' then to_pending(queue, id, task) end
+      leave_active(queue, id)
     elseif attempt and lock and lock ~= '' and ticket then
       local key = held_by(lock, attempt)
       if key then -- its holder may trust it for so long
         call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
       elseif free_crash then
-        local ends = until_of(end_of(have[6], have[7]))
-        lock = lock_of(lock)
-        local _, _, due = room(lock)
-        wait_in_line(queue, id, lock, ticket, ends, due or now)
-        call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_until', ends, 'siding_crashes', crashed + 1)
-        call('LREM', asynq(queue, 'active'), 0, id)
-        call('ZREM', lease, id)
-        recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, lock
+        again = lock_of(lock)
+        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(again)
+        wait_in_line(queue, id, again, ticket, ends, due or now)
+        call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
       -- It was to ask for its lock first, so its handler has not begun.
-      call('RPUSH', asynq(queue, 'pending'), id)
-      call('HSET', task, 'state', 'pending', 'siding_crashes', crashed + 1)
-      call('LREM', asynq(queue, 'active'), 0, id)
-      call('ZREM', lease, id)
-      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, prefix .. have[10]
+      again = prefix .. have[10]
+      to_pending(queue, id, task)
+    end
+    if again then
+      call('HSET', task, 'siding_crashes', crashed + 1)
+      call('HDEL', task, 'siding_attempt')
+      leave_active(queue, id)
+      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, again
     end
   end
   more_crashed[queue] = #ended_leases > seen
@@ -452,7 +454,7 @@ for i = 1, tonumber(arg()) do
     lines = {},         -- likewise: pairs for their lines, by lock
     starts = {},        -- those that have begun
     leases = {},        -- of those: pairs for the set of leases
-    begun = {},         -- by id: whether it has begun in this step
+    seen = {},          -- by id: whether it was taken out of pending in this step, where a repair may put it twice
   }
 end
 for _, q in ipairs(queues) do
@@ -472,8 +474,9 @@ clear()
 -- around them when one has failed.
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0}
 local late = math.abs(now - sent) > LATE
--- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early.
-local lease_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
+-- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
+-- attempt that is to ask for its lock has to last: nothing else says that its server lives.
+local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
 
 -- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller puts the task among what is at work.
 local function start(q, id, task, lock, ticket, have, message)
@@ -662,12 +665,13 @@ local function take(q, id)
   local state = have[1]
   -- A script that failed in the middle may have been about to move it: then it is in no other set.
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
-    state == 'active' and not q.begun[id] and not call('ZSCORE', q.lease, id)
-  if have.err or not here then -- no task, or one that is elsewhere
+    state == 'active' and not call('ZSCORE', q.lease, id)
+  if have.err or q.seen[id] or not here then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.passed = q.passed + 1
     return false
   end
+  q.seen[id] = true
   local resource, lock, key, ends = have[2], '', '', end_of(have[6], have[10])
   local over = ends > 0 and ends <= now_s and (tonumber(have[6] or '') == ends and '-1' or '-2')
   local known = {priority = have[3], ticket = have[4], lock = have[5], parked = have[7], losses = have[8], text = have[9], wait_ends = have[10],
@@ -687,8 +691,8 @@ local function take(q, id)
   local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
   start(q, id, task, key, ticket, known, known.message)
   local n = #q.starts
-  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, (key ~= '' or asks and resource) and lease_end or plain_end, id
-  q.passed, q.begun[id] = q.passed + 1, true
+  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id
+  q.passed = q.passed + 1
   return true
 end
 

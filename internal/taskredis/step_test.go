@@ -472,6 +472,153 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	})
 }
 
+// An attempt without a lock keeps the place that its task has in the line of one, and its lease is renewed all the same.
+func TestRenewAnAttemptWithoutALock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "0", "a")
+		b.pending("q", "1", "a")
+		s.takes("0 ", nil, 2, "q")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "1"), "state", "pending", "siding_wait_ends", "1").Err()) // it has waited for too long
+		b.must(b.rdb.ZRem(ctx, RetryKey("q"), "1").Err())
+		b.must(b.rdb.LPush(ctx, PendingKey("q"), "1").Err())
+		taken := s.takes("1 ", nil, 1, "q")
+		if taken[0].Fence != WaitOver || taken[0].Lock != "" {
+			t.Fatalf("want it taken without a lock, have %+v", taken[0])
+		}
+		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "1"}).Err())
+		kept, err := s.Renew(ctx, "", []Name{taken[0].Name})
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
+		b.must(err)
+		if !kept[0] || lease == 1 {
+			t.Errorf("want its lease renewed, have %v until %.3f", kept[0], lease)
+		}
+	})
+}
+
+// While an attempt asks for its lock nothing but its lease says that its server lives.
+func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s := b.server("one")
+		s.Judged, s.TTL = []string{"kind"}, 500*time.Millisecond
+		b.pending("q", "0", "a")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "0"), "siding_kind", "kind").Err())
+		taken := s.takes("0 ", nil, 1, "q")
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "0").Result()
+		b.must(err)
+		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); taken[0].Lock != "" || in < s.TTL {
+			t.Errorf("want a lease of at least %v, and no lock, have %v, %q", s.TTL, in, taken[0].Lock)
+		}
+	})
+}
+
+// A task that has left the server has no attempt any more: it may be a server of asynq, which knows of none, that takes it next.
+func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s := b.server("one")
+		for _, kind := range []Kind{Retry, Again, Archive, Requeue, Complete, Ask} {
+			queue := string(kind)
+			b.pending(queue, "0", "a"+queue)
+			b.must(b.rdb.Set(ctx, "lock:b", "siding:other:test", 0).Err())
+			taken := s.takes("0 ", nil, 1, queue)
+			o := Outcome{Name: taken[0].Name, Kind: kind, Message: taken[0].Encoded, After: time.Hour}
+			if kind == Ask {
+				o.Want = "lock:b"
+			}
+			_, a := s.make([]Outcome{o}, 0)
+			if r := a.Results[0]; r != Settled && r != Parked {
+				t.Fatalf("%s: have %s", kind, r)
+			}
+			if n := b.rdb.HExists(ctx, TaskKey(queue, "0"), "siding_attempt").Val(); n {
+				t.Errorf("%s: want its attempt gone", kind)
+			}
+		}
+	})
+}
+
+// A repair may put a task into pending that is there already. One step takes it, or has it wait, once.
+func TestStepMeetsATaskTwiceInPending(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s := b.server("one")
+		for _, id := range []string{"0", "1"} {
+			b.pending("q", id, "a")
+			b.must(b.rdb.LPush(ctx, PendingKey("q"), id).Err())
+		}
+		_, a := s.make(nil, 4, "q")
+		if idsOf(a.Taken) != "0 " || len(a.Parked) != 1 {
+			t.Errorf("want 0 taken and 1 parked, have %q and %+v", idsOf(a.Taken), a.Parked)
+		}
+		if n := b.rdb.LLen(ctx, ActiveKey("q")).Val() + b.rdb.LLen(ctx, PendingKey("q")).Val(); n != 1 {
+			t.Errorf("want one active and none pending, have %d", n)
+		}
+	})
+}
+
+// A step reads no more messages than it has to: also those that have to wait take memory and time.
+func TestStepEndsAfterManyBytes(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s := b.server("one")
+		b.must(b.rdb.Set(ctx, "lock:a", "siding:other:test", 0).Err())
+		for i := range 10 {
+			id := fmt.Sprint(i)
+			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 300_000)}
+			b.must(b.rdb.HSet(ctx, TaskKey("q", id), "msg", m.Encode(), "state", "pending", "siding_resource", "a").Err())
+			b.must(b.rdb.LPush(ctx, PendingKey("q"), id).Err())
+		}
+		for _, want := range []int{4, 4, 2} {
+			_, a := s.make(nil, 1, "q")
+			if len(a.Parked) != want || a.Drawn[0].More != (want == 4) {
+				t.Fatalf("want %d parked, have %d, and more: %v", want, len(a.Parked), a.Drawn[0].More)
+			}
+		}
+	})
+}
+
+// A step is sent again, and meanwhile an attempt that it has begun was given a lock. Then its lease ends with that.
+func TestStepThatRunsTwiceKeepsALeaseShort(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		s, lane := b.server("one"), b.server("one")
+		b.pending("q", "0", "")
+		step, a := s.make(nil, 1, "q")
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		ask := Outcome{Name: a.Taken[0].Name, Kind: Ask, Want: "lock:a"}
+		other, err := lane.Step(ctx, &Step{Lane: 1, Number: 1, Sent: now.UnixMicro(), Outcomes: []Outcome{ask}})
+		b.must(err)
+		if other.Results[0] != Granted {
+			t.Fatalf("want it granted, have %s", other.Results[0])
+		}
+		a, err = s.Step(ctx, step)
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "0").Result()
+		b.must(err)
+		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); len(a.Taken) != 1 || in > 20*time.Second {
+			t.Errorf("want a lease of %v, have %v", s.TTL, in)
+		}
+	})
+}
+
 // Of locks that are freed together the one is ready first that was taken first, whatever their names and whichever
 // outcome comes first.
 func TestStepFreesInTheOrderOfTaking(t *testing.T) {

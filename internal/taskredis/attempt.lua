@@ -1,0 +1,17 @@
+-- Attempts that are at work.
+--
+-- Comes after locks.lua, and after ttl and fence_ttl, see there.
+
+-- Renews the lease of an attempt, and its lock. Returns whether it is its task's latest and holds the lock that it knows of, ''
+-- for none.
+local function renew(queue, id, name, lock)
+  local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
+  if have[1] ~= name or have[2] ~= 'active' then return false end
+  -- One that has asked for a lock may not know yet that it has it. And one without a lock may have a place in a line.
+  local key, revoked = held_by(have[3] or lock, name)
+  if revoked or lock ~= '' and not key or key and not renew_lock(key) then return false end
+  call('ZADD', asynq(queue, 'lease'), in_seconds(key and ttl or PLAIN_LEASE), id)
+  return true
+end
+
+return renew
