@@ -479,7 +479,7 @@ func (l *loop) nextTime(now time.Time) time.Time {
 		}
 	}
 	for _, p := range l.places {
-		sooner(p.next(now))
+		p.next(sooner)
 	}
 	if l.free() > 0 { // else nothing is drawn
 		if at, ok := l.queues.next(); ok {

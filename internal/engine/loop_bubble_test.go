@@ -65,6 +65,9 @@ func nothing(s *taskredis.Step) *taskredis.Answer {
 	return a
 }
 
+// isFirst reports whether a step is the first of the first lane.
+func isFirst(s *taskredis.Step) bool { return s.Lane == 0 && s.Number == 1 }
+
 func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +84,7 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 			return Need{Resource: "r1"}, nil
 		}
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			if s.Number > 1 {
+			if !isFirst(s) {
 				return nil, nil
 			}
 			a := nothing(s)
@@ -121,7 +124,7 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
 			switch {
-			case s.Number == 1:
+			case isFirst(s):
 				a.Taken = []taskredis.Taken{takenTask("asks", "", 0)}
 			case len(s.Outcomes) > 0:
 				time.Sleep(150 * time.Second) // longer than the task's timeout, and than a handler may overrun that
@@ -149,7 +152,7 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 		cfg := loopConfig(t, func(context.Context, *Task) error { ran = true; return nil })
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
-			if s.Number == 1 {
+			if isFirst(s) {
 				a.Taken = []taskredis.Taken{takenTask("late", "", -1)} // this server's clock is behind
 			}
 			for _, o := range s.Outcomes {

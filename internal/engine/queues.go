@@ -28,6 +28,7 @@ type queue struct {
 	work     bool      // it is in queues.work
 	due      time.Time // when a lock should be looked at; zero for never
 	rests    time.Time // until then it has nothing: it is paused, or Redis refuses
+	told     time.Time // when somebody said last that it may have tasks
 	looked   time.Time // when a step had looked at it last
 	asOf     int64     // when that was by Redis' clock, µs
 }
@@ -72,6 +73,7 @@ func (q *queues) hasNot(one *queue) {
 func (q *queues) found(names []string, now time.Time) {
 	for _, name := range names {
 		if one := q.all[name]; one != nil && !now.Before(one.rests) {
+			one.told = now
 			q.has(one)
 		}
 	}
@@ -84,11 +86,11 @@ func (q *queues) rest(name string, until time.Time) {
 	q.hasNot(one)
 }
 
-// drawn takes what a step has found out about a queue at a time by Redis' clock. What an earlier step found does not count any
-// more; its answer may come later.
-func (q *queues) drawn(name string, d taskredis.Drawn, asOf int64, now time.Time) {
+// drawn takes what a step that was sent at a time has found out about a queue, at a time by Redis' clock. Of two steps that were
+// under way together the one counts that Redis made later, whichever answer comes first.
+func (q *queues) drawn(name string, d taskredis.Drawn, asOf int64, sent, now time.Time) {
 	one := q.all[name]
-	if asOf < one.asOf && one.asOf-asOf < time.Second.Microseconds() { // or the clock has stepped back
+	if sent.Before(one.looked) && asOf < one.asOf {
 		return
 	}
 	one.pending, one.due, one.looked, one.asOf = d.Pending, time.Time{}, now, asOf
@@ -96,7 +98,7 @@ func (q *queues) drawn(name string, d taskredis.Drawn, asOf int64, now time.Time
 	case d.Paused:
 		q.rest(name, now.Add(pausedPause))
 		return
-	case d.More:
+	case d.More || one.told.After(sent): // the step may not have seen what it was told of
 		q.has(one)
 		return
 	case d.Due >= 0:

@@ -3,6 +3,8 @@ package engine
 import (
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // A paused queue of which somebody says that it has tasks does not keep the server from listening for those of the others.
@@ -18,5 +20,45 @@ func TestQueueThatRestsHasNoWork(t *testing.T) {
 	q.found([]string{"paused"}, now.Add(time.Second))
 	if q.idle() {
 		t.Error("want work once it has")
+	}
+}
+
+// Of two steps that were under way together the one counts that Redis made later.
+func TestQueueHasWhatTheLastStepFound(t *testing.T) {
+	t.Parallel()
+	full, empty := taskredis.Drawn{More: true}, taskredis.Drawn{Due: -1}
+	start := time.Now()
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	for name, test := range map[string]struct {
+		second taskredis.Drawn
+		asOf   int64 // of the second answer; that of the first one is 100
+		sent   int   // when the second step was; the first one is answered at 2
+		work   bool
+	}{
+		"later":                        {empty, 101, 1, false},
+		"earlier, sent before":         {empty, 99, 1, true},
+		"sent after, but Redis' clock": {empty, 99, 3, false}, // has stepped back
+	} {
+		q := newQueues(map[string]int{"q": 1}, false)
+		q.drawn("q", full, 100, at(0), at(2))
+		q.drawn("q", test.second, test.asOf, at(test.sent), at(4))
+		if q.idle() == test.work {
+			t.Errorf("%s: want work %v, have %v", name, test.work, !q.idle())
+		}
+	}
+}
+
+// Somebody says that a queue has tasks while a step is under way that may not have seen them.
+func TestQueueHasWhatItWasToldOf(t *testing.T) {
+	t.Parallel()
+	q, now := newQueues(map[string]int{"q": 1}, false), time.Now()
+	q.found([]string{"q"}, now.Add(time.Second))
+	q.drawn("q", taskredis.Drawn{Due: -1}, 100, now, now.Add(2*time.Second))
+	if q.idle() {
+		t.Error("want work, as the step was sent before")
+	}
+	q.drawn("q", taskredis.Drawn{Due: -1}, 200, now.Add(3*time.Second), now.Add(4*time.Second))
+	if !q.idle() {
+		t.Error("want none, as a later step has found none")
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sidingq/siding/internal/redisreply"
@@ -12,7 +13,7 @@ import (
 type place struct {
 	loop    *loop
 	name    string
-	senders []*sender
+	senders []*sender // first the one that is to ask next whether Redis has forgotten something
 
 	waiting    []*attempt // whose outcomes wait for a step
 	careful    int        // after a refused step: how many of the next ones have a single outcome or queue each
@@ -42,6 +43,7 @@ type sender struct {
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
 	recent     []sentOutcomes
+	askNext    time.Time // when to ask whether Redis has forgotten some of these
 }
 
 // A flight is a step that is under way.
@@ -101,7 +103,7 @@ func (p *place) underWay() (n int) {
 // with a quarter of the slots or more: a step costs Redis about as much as two tasks do, however few it has.
 func (p *place) worth(n int) bool {
 	busy := p.underWay()
-	return busy == 0 || busy < len(p.senders) && 4*n >= p.loop.cfg.Concurrency
+	return busy == 0 || busy < len(p.senders) && 4*n >= min(p.loop.cfg.Concurrency, 4*mostSlots)
 }
 
 // mayTake reports whether the next step may take tasks for so many free slots.
@@ -133,7 +135,7 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	}
 	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
 		s.careful = 0
-		if !s.mayBeForgotten() || now.Before(s.recordedAt.Add(askAgain)) {
+		if !s.mayBeForgotten() || now.Before(s.askNext) {
 			return false
 		}
 	}
@@ -216,6 +218,7 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.careful = max(0, s.careful-1)
 		s.refused(ctx, f, a.err, now)
 	}
+	slices.SortStableFunc(s.senders, func(a, b *sender) int { return a.askNext.Compare(b.askNext) })
 }
 
 // passes reports whether Redis refused a call for a reason that ends by itself.
@@ -235,9 +238,9 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
 	case len(f.Outcomes)+len(f.Draws) == 0: // it only asked whether Redis has forgotten something
 		s.complain(ctx, "step", err)
-		s.recordedAt = now
+		s.askNext = now.Add(askAgain)
 	default:
-		s.careful = len(f.Outcomes) + len(f.Draws)
+		s.careful += len(f.Outcomes) + len(f.Draws)
 		s.waiting = append(f.attempts, s.waiting...)
 	}
 }
@@ -247,6 +250,7 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, now time.Time) {
 	l := s.loop
 	s.clock.set(a.Now, now)
+	s.askNext = now.Add(askAgain)
 	if !a.Follows(f.Step) { // it has done nothing: what it was to say goes with the next one
 		s.waiting = append(f.attempts, s.waiting...)
 		if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
@@ -266,7 +270,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.result(s, f.attempts[i], result, a.Replies[i], f.Number, sent)
 	}
 	for i, d := range a.Drawn { // none if the step was answered from its record, which knows nothing of the queues
-		l.queues.drawn(f.Draws[i].Queue, d, a.Now, now)
+		l.queues.drawn(f.Draws[i].Queue, d, a.Now, sent, now)
 	}
 	for i := range a.Taken {
 		l.take(ctx, s, &a.Taken[i], f.Number, sent, now)
@@ -303,6 +307,11 @@ func (s *sender) forgotten(known int64, now time.Time) {
 		}
 	}
 	s.recent = nil
+	for _, other := range s.senders {
+		if other != s {
+			other.askNext = now
+		}
+	}
 	for _, a := range l.attempts {
 		if a.sender == s && a.step > known && a.ended.IsZero() {
 			l.lose(a)
@@ -315,23 +324,16 @@ func (s *sender) forgotten(known int64, now time.Time) {
 // step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
 func (s *sender) mayBeForgotten() bool { return len(s.recent) > 0 && !s.loop.stopping }
 
-// next returns when there is something to do if nothing happens.
-func (p *place) next(now time.Time) time.Time {
-	next := now.Add(mostSleep)
-	sooner := func(t time.Time) {
-		if t.Before(next) {
-			next = t
-		}
-	}
+// next says when there is something to do if nothing happens.
+func (p *place) next(sooner func(time.Time)) {
 	for _, s := range p.senders {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.again)
 		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.waiting)):
-			sooner(s.recordedAt.Add(askAgain))
+			sooner(s.askNext)
 		}
 	}
-	return next
 }
 
 // complain logs that Redis does not answer a call, or refuses it, once in a while.

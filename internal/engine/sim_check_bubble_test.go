@@ -96,14 +96,14 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 	}
 	if !a.Follows(s) {
 		if w.failovers == 0 && n.refusals == 0 {
-			w.failf("step %d of %s does not follow %d", s.Number, n.name, a.Known)
+			w.failf("step %d-%d of %s does not follow %d", s.Lane, s.Number, n.name, a.Known)
 		}
 		return
 	}
 	if a.Known == s.Number {
 		for _, t := range a.Taken {
 			if !slices.Contains(n.taken[idOf(s)], t.Attempt) {
-				w.failf("the record of step %d of %s has an attempt that the step did not begin: %s", s.Number, n.name, t.Attempt)
+				w.failf("the record of step %d-%d of %s has an attempt that the step did not begin: %s", s.Lane, s.Number, n.name, t.Attempt)
 			}
 		}
 		return
@@ -130,7 +130,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 	}
 	// (A copy of the first step that a failover has forgotten is run as new, and its answer may be the second.)
 	if len(a.Taken) > 0 && n.told[idOf(s)] && !n.dead && w.failovers == 0 {
-		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
+		w.failf("step %d-%d of %s was answered, and has begun %s once more", s.Lane, s.Number, n.name, a.Taken[0].Attempt)
 	}
 }
 
@@ -153,7 +153,7 @@ func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 		key := taskredis.TaskKey(w.jobs[at.id].queue, at.id)
 		held := at.lock == "" || w.redis.run("GET", at.lock) == attempt // else it has lost its lock meanwhile
 		if held && w.redis.run("HGET", key, "siding_attempt") == attempt && w.redis.do("HGET", key, "state") == "active" {
-			w.failf("%s does not hear of %s, which its step %d has begun", n.name, attempt, s.Number)
+			w.failf("%s does not hear of %s, which its step %d-%d has begun", n.name, attempt, s.Lane, s.Number)
 		}
 	}
 }

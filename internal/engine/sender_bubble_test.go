@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A step costs about as much as two tasks, so while one is under way another one waits until it is worth that.
+func TestSecondStepIsWorthIt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		concurrency, underWay, n int
+		want                     bool
+	}{
+		{100, 0, 0, true},
+		{100, 1, 24, false},
+		{100, 1, 25, true},
+		{100, 2, 100, false},
+		{4000, 1, mostSlots - 1, false},
+		{4000, 1, mostSlots, true}, // more slots than that are never free for one step
+	} {
+		cfg := loopConfig(t, nil)
+		cfg.Concurrency = test.concurrency
+		p := newLoop(cfg, script{}).places[""]
+		for i := range test.underWay {
+			p.senders[i].flight = &flight{}
+		}
+		if have := p.worth(test.n); have != test.want {
+			t.Errorf("%+v: have %v", test, have)
+		}
+	}
+}
+
+// A worked is a Redis that has tasks enough, and takes its time for each step.
+type worked struct {
+	takes time.Duration // for a step
+	left  int           // tasks
+
+	mu       sync.Mutex
+	underWay int
+	most     int   // steps that were under way at once
+	lanes    []int // of the steps
+}
+
+func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
+	w.mu.Lock()
+	w.underWay++
+	w.most = max(w.most, w.underWay)
+	w.lanes = append(w.lanes, s.Lane)
+	a := nothing(s)
+	a.Known = s.Number
+	for range s.Outcomes {
+		a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
+	}
+	for range s.Slots {
+		if w.left == 0 {
+			break
+		}
+		a.Taken = append(a.Taken, takenTask(fmt.Sprint(w.left), "", 0))
+		w.left--
+	}
+	for i := range a.Drawn {
+		a.Drawn[i].More = w.left > 0
+	}
+	w.mu.Unlock()
+	time.Sleep(w.takes)
+	w.mu.Lock()
+	w.underWay--
+	w.mu.Unlock()
+	return a, nil
+}
+
+func TestTwoStepsAreUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &worked{takes: 200 * time.Millisecond, left: 100}
+		l := newLoop(loopConfig(t, func(_ context.Context, task *Task) error {
+			if task.ID[len(task.ID)-1]%2 == 0 {
+				time.Sleep(100 * time.Millisecond) // half of them end in the middle of the step of the others
+			}
+			return nil
+		}), script{step: w.step})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(10 * time.Second)
+		cancel()
+		time.Sleep(time.Second) // for the step that is under way
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.most != 2 {
+			t.Errorf("want two steps under way, have %d", w.most)
+		}
+	})
+}
+
+// Each lane is to say again and again whether Redis knows of its last step, also if one would do for the work.
+func TestLanesTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &worked{takes: time.Millisecond, left: 10}
+		cfg := loopConfig(t, func(context.Context, *Task) error { return nil })
+		cfg.Concurrency = 1
+		l := newLoop(cfg, script{step: w.step})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(5 * time.Second)
+		cancel()
+		time.Sleep(time.Second) // for the step that is under way
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i, lane := range w.lanes[:10] {
+			if lane != i%2 {
+				t.Fatalf("want them to take turns, have lanes %v", w.lanes)
+			}
+		}
+	})
+}
+
+// What Redis has forgotten of one lane, in a failover, it has of the other one.
+func TestFailoverOfBothLanes(t *testing.T) {
+	t.Parallel()
+	l := newLoop(loopConfig(t, nil), script{})
+	p, now := l.places[""], time.Now()
+	for _, s := range p.senders {
+		s.recorded, s.recordedAt, s.askNext = 5, now, now.Add(askAgain)
+		s.recent = []sentOutcomes{{5, now, nil}}
+	}
+	p.senders[0].forgotten(4, now)
+	if s := p.senders[1]; s.askNext.After(now) {
+		t.Errorf("want the other lane to ask at once, have it in %v", s.askNext.Sub(now))
+	}
+}
