@@ -55,7 +55,7 @@ type Inspector struct {
 // what is wrong with rdb or cfg. New does not connect to Redis.
 func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 	if lockredis.None(rdb) {
-		return nil, errors.New("inspect: redis: want a client, such as one made by queue.Redis, have none")
+		return nil, fmt.Errorf("inspect: redis: want a client, such as one made by queue.Redis, have %s", lockredis.Nothing(rdb))
 	}
 	if _, spreads := rdb.(*redis.Ring); spreads {
 		return nil, errors.New("inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring")

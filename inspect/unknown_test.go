@@ -59,6 +59,7 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		"no client": {nil, inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have none"},
+		"nil":       {(*redis.Client)(nil), inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have a nil *redis.Client"},
 		"spread":    {spread, inspect.Config{}, "inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring"},
 		"braces":    {rdb, inspect.Config{Prefix: "{a}:"}, `inspect: lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`},
 	} {

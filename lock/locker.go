@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -27,8 +28,8 @@ type Locker struct {
 //
 //	locker, err := lock.New(lock.Redis(client), lock.Config{})
 func New(store Store, cfg Config) (*Locker, error) {
-	if store == nil {
-		return nil, errors.New("lock: store: want one, such as that of Redis with a client, have none")
+	if lockredis.None(store) {
+		return nil, fmt.Errorf("lock: store: want one, such as that of Redis with a client, have %s", lockredis.Nothing(store))
 	}
 	client, err := lease.New(store, lease.Config(cfg))
 	if err != nil {

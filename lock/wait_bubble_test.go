@@ -493,9 +493,17 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 // TestNoStore: what stands for no store is refused at once.
 func TestNoStore(t *testing.T) {
 	t.Parallel()
-	const want = "lock: store: want one, such as that of Redis with a client, have none"
-	for name, store := range map[string]lock.Store{"nil": nil, "of no client": lock.Redis(nil), "of a nil client": lock.Redis((*redis.Client)(nil))} {
-		if _, err := lock.New(store, lock.Config{}); err == nil || err.Error() != want {
+	for name, tt := range map[string]struct {
+		store lock.Store
+		have  string
+	}{
+		"nil":             {nil, "none"},
+		"of no client":    {lock.Redis(nil), "none"},
+		"of a nil client": {lock.Redis((*redis.Client)(nil)), "none"},
+		"a nil pointer":   {(*locktest.Memory)(nil), "a nil *locktest.Memory"},
+	} {
+		want := "lock: store: want one, such as that of Redis with a client, have " + tt.have
+		if _, err := lock.New(tt.store, lock.Config{}); err == nil || err.Error() != want {
 			t.Errorf("%s: want %q, have %v", name, want, err)
 		}
 	}

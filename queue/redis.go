@@ -17,7 +17,7 @@ import (
 )
 
 // Redis returns a go-redis client of opts, for [NewClient], [NewServerFromRedisClient] and [CheckRedis]. The caller
-// closes the client. Calls end with the deadlines of their contexts.
+// closes the client. Calls end with the deadlines of their contexts. Redis panics if opts is nil.
 //
 // The client of a Cluster learns soon that a master was replaced:
 //
@@ -28,6 +28,9 @@ import (
 //     tried again, for about two seconds if it is refused. Each try goes to the master that the
 //     client knows by then. go-redis alone dials a machine that is gone five times first.
 func Redis(opts *redis.UniversalOptions) redis.UniversalClient {
+	if opts == nil {
+		panic("queue: Redis: the options are nil")
+	}
 	o := *opts
 	o.ContextTimeoutEnabled = true
 	if o.MasterName != "" || len(o.Addrs) < 2 && !o.IsClusterMode {
@@ -92,7 +95,7 @@ func dialer(o asynq.RedisClientOpt) func(ctx context.Context, network, addr stri
 // out may be one that others use, too. The pool is sized first unless opt is of a foreign type.
 func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (client redis.UniversalClient, own bool, err error) {
 	if lockredis.None(opt) {
-		return nil, false, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %T", opt)
+		return nil, false, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %s", lockredis.Nothing(opt))
 	}
 	switch o := tuned(opt).(type) {
 	case RedisOpt:
@@ -103,7 +106,10 @@ func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (client redis.Univers
 	}
 	made := opt.MakeRedisClient()
 	client, ok := made.(redis.UniversalClient)
-	if !ok {
+	switch {
+	case lockredis.None(made):
+		return nil, false, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %s", opt, lockredis.Nothing(made))
+	case !ok:
 		return nil, false, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %T", opt, made)
 	}
 	if err := checkClient(client); err != nil {
@@ -129,7 +135,7 @@ func checkContext(ctx context.Context) error {
 // checkNil refuses a nil client.
 func checkNil(rdb redis.Scripter) error {
 	if lockredis.None(rdb) {
-		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
+		return fmt.Errorf("queue: redis: want a client, such as one made by Redis, have %s", lockredis.Nothing(rdb))
 	}
 	return nil
 }

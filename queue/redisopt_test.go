@@ -151,22 +151,27 @@ func TestNewServerRefusesOptions(t *testing.T) {
 		opt  asynq.RedisConnOpt
 		want string
 	}{
-		"none":                     {nil, "queue: redis: want options such as an asynq.RedisClientOpt, have <nil>"},
-		"a nil pointer":            {(*asynq.RedisClientOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have *asynq.RedisClientOpt"},
+		"none":                     {nil, "queue: redis: want options such as an asynq.RedisClientOpt, have none"},
+		"a nil pointer":            {(*asynq.RedisClientOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil *asynq.RedisClientOpt"},
+		"a nil RedisOpt":           {(*queue.RedisOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil *queue.RedisOpt"},
+		"a nil function":           {connOf(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil queue_test.connOf"},
 		"no name":                  {asynq.RedisFailoverClientOpt{SentinelAddrs: []string{"a:1"}}, "queue: redis: want the MasterName"},
 		"no client":                {connOf(func() any { return 1 }), "queue: redis: want queue_test.connOf to make a client of go-redis, have int"},
+		"nothing":                  {connOf(func() any { return nil }), "queue: redis: want queue_test.connOf to make a client of go-redis, have none"},
+		"a nil client":             {connOf(func() any { return (*redis.Client)(nil) }), "queue: redis: want queue_test.connOf to make a client of go-redis, have a nil *redis.Client"},
 		"a client of a redis.Ring": {connOf(func() any { return spreads }), "queue: a redis.Ring"},
 	} {
 		if _, err := queue.NewServer(tt.opt, queue.ServerConfig{}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: want %q, have %v", name, tt.want, err)
 		}
 	}
-	for name, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil pointer": (*redis.Client)(nil)} {
-		if _, err := queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
-			t.Errorf("server, %s: have %v", name, err)
+	for have, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil *redis.Client": (*redis.Client)(nil)} {
+		want := "queue: redis: want a client, such as one made by Redis, have " + have
+		if _, err := queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}); fmt.Sprint(err) != want {
+			t.Errorf("server: want %q, have %v", want, err)
 		}
-		if _, err := queue.NewClient(rdb, queue.ClientConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
-			t.Errorf("client, %s: have %v", name, err)
+		if _, err := queue.NewClient(rdb, queue.ClientConfig{}); fmt.Sprint(err) != want {
+			t.Errorf("client: want %q, have %v", want, err)
 		}
 	}
 }

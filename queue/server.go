@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -131,16 +132,22 @@ func (s *Server) makeLocks() error {
 	return cmp.Or(errs[:]...)
 }
 
-// Handle registers fn as the handler of the tasks of type T. Handle panics if fn is nil, T's kind
-// is empty or has a handler, or the server was started. A task whose payload does not decode into
-// T, or is refused by T's Validate, is archived at once.
+// Handle registers fn as the handler of the tasks of type T. Handle panics if s or fn is nil, T is
+// an interface, T's kind is empty or has a handler, or the server was started. A task whose payload
+// does not decode into T, or is refused by T's Validate, is archived at once.
 //
 // If T is [Guarded], fn runs under the lock of the resource that the payload names. That also holds
 // if a plain asynq client enqueued the task, or if its payload was changed since.
 func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	var zero T
+	if of := reflect.TypeFor[T](); of.Kind() == reflect.Interface {
+		panic("queue: Handle: " + of.String() + " is an interface: want the type of the tasks of one kind")
+	}
 	kind := zero.Kind()
-	if fn == nil {
+	switch {
+	case s == nil:
+		panic("queue: Handle: " + kind + ": the server is nil")
+	case fn == nil:
 		panic("queue: Handle: " + kind + ": the handler is nil")
 	}
 	s.handle(kind, func(ctx context.Context, task *asynq.Task) error {

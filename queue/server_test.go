@@ -88,6 +88,11 @@ func TestHandlePanics(t *testing.T) {
 		queue.Handle(s, func(context.Context, named) error { return nil })
 	})
 	wantPanic("queue: Handle: test:note: the handler is nil", func() { queue.Handle[note](s, nil) })
+	wantPanic("queue: Handle: test:job: the server is nil", func() { queue.Handle(nil, fn) })
+	wantPanic("queue: Handle: queue.Task is an interface: want the type of the tasks of one kind", func() {
+		queue.Handle(s, func(context.Context, queue.Task) error { return nil })
+	})
+	wantPanic("queue: Redis: the options are nil", func() { queue.Redis(nil) })
 	if have := s.Kinds(); !slices.Equal(have, []string{"test:job"}) {
 		t.Errorf("want the kind that has a handler, have %v", have)
 	}

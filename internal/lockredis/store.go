@@ -53,6 +53,14 @@ func None(v any) bool {
 	}
 }
 
+// Nothing describes a value that is [None], for an error.
+func Nothing(v any) string {
+	if v == nil {
+		return "none"
+	}
+	return fmt.Sprintf("a nil %T", v)
+}
+
 // IsCluster reports whether the keys of rdb are on several nodes, so a script reaches one slot.
 func IsCluster(rdb redis.Scripter) bool {
 	_, cluster := rdb.(*redis.ClusterClient)
