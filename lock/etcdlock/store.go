@@ -27,8 +27,12 @@ type Store struct {
 	swept     time.Time
 }
 
-// New returns a Store on client, which it does not close.
+// New returns a Store on client, which it does not close. A nil client gives a nil Store, which
+// [lock.New] refuses.
 func New(client *clientv3.Client) *Store {
+	if client == nil {
+		return nil
+	}
 	return &Store{
 		client:    client,
 		held:      make(map[string]*session),

@@ -20,6 +20,14 @@ import (
 	"github.com/sidingq/siding/lock/etcdlock"
 )
 
+func TestNoClient(t *testing.T) {
+	t.Parallel()
+	const want = "lock: store: want one, such as that of Redis with a client, have a nil *etcdlock.Store"
+	if _, err := lock.New(etcdlock.New(nil), lock.Config{}); err == nil || err.Error() != want {
+		t.Errorf("want %q, have %v", want, err)
+	}
+}
+
 // TestNamesAreApart: a lock is not held because another is whose name begins like its.
 func TestNamesAreApart(t *testing.T) {
 	t.Parallel()

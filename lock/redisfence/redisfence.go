@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -45,11 +46,17 @@ func NewScript(src string) *Script {
 // If the script itself fails halfway, its writes and the fence stay, as always in Redis. rdb is a
 // client, and not a pipeline, whose answers come later.
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, resource, fenceKey string, keys []string, args ...any) *redis.Cmd {
-	fence := lock.Fence(ctx, resource)
-	if fence <= 0 {
+	fail := func(err error) *redis.Cmd {
 		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(fmt.Errorf("redisfence: %q: %w of %q: want more than 0, have %d", fenceKey, lock.ErrNoFence, resource, fence))
+		cmd.SetErr(fmt.Errorf("redisfence: %q: %w", fenceKey, err))
 		return cmd
+	}
+	fence := lock.Fence(ctx, resource)
+	switch {
+	case lockredis.None(rdb):
+		return fail(fmt.Errorf("want a client of Redis, have %s", lockredis.Nothing(rdb)))
+	case fence <= 0:
+		return fail(fmt.Errorf("%w of %q: want more than 0, have %d", lock.ErrNoFence, resource, fence))
 	}
 	// The fence's key comes first, so that a redis.Ring finds the shard.
 	cmd := s.script.Run(ctx, rdb, slices.Concat([]string{fenceKey}, keys), slices.Concat([]any{fence}, args)...)

@@ -212,6 +212,17 @@ func TestForeignKey(t *testing.T) {
 	})
 }
 
+func TestNoClient(t *testing.T) {
+	t.Parallel()
+	ctx := locktest.WithFence(t.Context(), "order:1", now)
+	for have, rdb := range map[string]redis.Scripter{"none": nil, "a nil *redis.Client": (*redis.Client)(nil)} {
+		err := redisfence.NewScript("return 1").Run(ctx, rdb, "order:1", "fence", nil).Err()
+		if want := `redisfence: "fence": want a client of Redis, have ` + have; err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+}
+
 func TestNoFence(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

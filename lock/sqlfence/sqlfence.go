@@ -50,6 +50,9 @@ type Table struct {
 // After an error tx has to be rolled back. The text names the table and the key.
 func (t Table) Advance(ctx context.Context, tx *sql.Tx, fence int64, key ...any) error {
 	exec := func(query string, args ...any) (int64, error) {
+		if tx == nil {
+			return 0, errNoTx
+		}
 		result, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return 0, err
@@ -77,6 +80,9 @@ func AdvancePgx[C interface{ RowsAffected() int64 }, R interface{ Scan(dest ...a
 		return fmt.Errorf("%w: dialect: want PostgreSQL for pgx, have %v", ErrTable, t.Dialect)
 	}
 	exec := func(query string, args ...any) (int64, error) {
+		if tx == nil {
+			return 0, errNoTx
+		}
 		tag, err := tx.Exec(ctx, query, args...)
 		if err != nil {
 			return 0, err
@@ -86,6 +92,8 @@ func AdvancePgx[C interface{ RowsAffected() int64 }, R interface{ Scan(dest ...a
 	read := func(query string, args ...any) row { return tx.QueryRow(ctx, query, args...) }
 	return t.advance(exec, read, fence, key)
 }
+
+var errNoTx = errors.New("want a transaction, have nil")
 
 // A row is the only one of a query's result.
 type row interface{ Scan(dest ...any) error }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -48,6 +51,20 @@ func TestTableWithoutDialect(t *testing.T) {
 	const want = "sqlfence: bad table: dialect: want SQLite, PostgreSQL or MySQL, have Dialect(0)"
 	if err := table.Advance(t.Context(), nil, 1, "a"); err == nil || err.Error() != want {
 		t.Errorf("want %s, have %v", want, err)
+	}
+}
+
+func TestNoTransaction(t *testing.T) {
+	t.Parallel()
+	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: sqlfence.PostgreSQL}
+	const want = "sqlfence: advance items \"a\": want a transaction, have nil"
+	for name, err := range map[string]error{
+		"database/sql": table.Advance(t.Context(), nil, 1, "a"),
+		"pgx":          sqlfence.AdvancePgx[pgconn.CommandTag, pgx.Row](t.Context(), nil, table, 1, "a"),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: want %q, have %v", name, want, err)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package queueotel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
+	"slices"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -22,10 +24,15 @@ func (t *Telemetry) Headers(ctx context.Context) map[string]string {
 	return headers
 }
 
+var errNoClient = errors.New("queueotel: want a client of queues, have nil")
+
 // Enqueue enqueues a task by client, in a producer span. It adds the trace context of that span to the
 // headers of the task, and does not change opts. A header that opts sets wins. The results are those
 // of [queue.Client.Enqueue].
 func (t *Telemetry) Enqueue(ctx context.Context, client *queue.Client, task queue.Task, opts *queue.Options) (queue.Receipt, error) {
+	if client == nil {
+		return queue.Receipt{}, errNoClient
+	}
 	ctx, span, traced := t.produce(ctx, task, opts)
 	defer span.End()
 	receipt, err := client.Enqueue(ctx, task, traced)
@@ -36,6 +43,9 @@ func (t *Telemetry) Enqueue(ctx context.Context, client *queue.Client, task queu
 // EnqueueBatch enqueues jobs by client, each in a producer span of its own, as [Telemetry.Enqueue]
 // does. The results are those of [queue.Client.EnqueueBatch].
 func (t *Telemetry) EnqueueBatch(ctx context.Context, client *queue.Client, jobs []queue.Job) ([]queue.Result, error) {
+	if client == nil {
+		return slices.Repeat([]queue.Result{{Err: errNoClient}}, len(jobs)), errNoClient
+	}
 	spans, traced := make([]trace.Span, len(jobs)), make([]queue.Job, len(jobs))
 	for i, job := range jobs {
 		traced[i].Task = job.Task

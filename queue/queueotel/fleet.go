@@ -30,6 +30,9 @@ type fleet struct {
 // 2 s. If Redis cannot be read, the collection leaves them out and reports the error. All programs that
 // call Watch report the same: aggregate by max, not by sum. stop takes the gauges away.
 func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
+	if r == nil {
+		return nil, errors.New("queueotel: want a reader, such as an inspect.Inspector, have nil")
+	}
 	f := &fleet{state: gauges.New(r)}
 	var errs []error
 	gauge := func(name, unit, text string) metric.Int64ObservableGauge {

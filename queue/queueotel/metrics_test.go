@@ -63,6 +63,25 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+func TestNil(t *testing.T) {
+	t.Parallel()
+	telemetry, err := queueotel.New(queueotel.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const noClient = "queueotel: want a client of queues, have nil"
+	if _, err := telemetry.Enqueue(t.Context(), nil, nil, nil); err == nil || err.Error() != noClient {
+		t.Errorf("enqueue: want %q, have %v", noClient, err)
+	}
+	if results, err := telemetry.EnqueueBatch(t.Context(), nil, []queue.Job{{}}); err == nil || err.Error() != noClient || len(results) != 1 || !errors.Is(results[0].Err, err) {
+		t.Errorf("batch: want %q for the call and its job, have %v, %+v", noClient, err, results)
+	}
+	const noReader = "queueotel: want a reader, such as an inspect.Inspector, have nil"
+	if _, err := telemetry.Watch(nil); err == nil || err.Error() != noReader {
+		t.Errorf("watch: want %q, have %v", noReader, err)
+	}
+}
+
 // A fleet that cannot be read has no gauges, and the error is reported.
 func TestFleetThatCannotBeRead(t *testing.T) {
 	t.Parallel()

@@ -84,6 +84,19 @@ func TestRunRefusesWhatTheClientRefuses(t *testing.T) {
 	}
 }
 
+func TestRunNamesWhatIsNil(t *testing.T) {
+	t.Parallel()
+	fine := func(context.Context, audit) error { return nil }
+	for want, err := range map[string]error{
+		"queuetest: order:audit: want a Worker, have nil":  queuetest.Run(t.Context(), nil, audit{Order: "1"}, fine),
+		"queuetest: order:audit: want a handler, have nil": queuetest.Run(t.Context(), &queuetest.Worker{}, audit{Order: "1"}, nil),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+}
+
 func TestRunsOfOneResourceDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var w queuetest.Worker

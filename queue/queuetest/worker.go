@@ -38,6 +38,12 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 	if err := queue.Check(t, nil); err != nil {
 		return err
 	}
+	switch {
+	case w == nil:
+		return fmt.Errorf("queuetest: %s: want a Worker, have nil", t.Kind())
+	case fn == nil:
+		return fmt.Errorf("queuetest: %s: want a handler, have nil", t.Kind())
+	}
 	payload, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("queuetest: %w", err)
