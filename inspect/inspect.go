@@ -63,7 +63,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 	cfg.Prefix = cmp.Or(cfg.Prefix, store.DefaultPrefix)
 	cfg.Crashes = cmp.Or(cfg.Crashes, 3)
 	cfg.Zone = cmp.Or(cfg.Zone, time.UTC)
-	if err := (lock.Config{Prefix: cfg.Prefix}).Validate(); err != nil {
+	servers := queue.ServerConfig{Lock: lock.Config{Prefix: cfg.Prefix}, Resources: cfg.Resources}
+	if err := servers.Validate(); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	return &Inspector{rdb: rdb, cfg: cfg}, nil

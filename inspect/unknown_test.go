@@ -61,6 +61,8 @@ func TestNewRefuses(t *testing.T) {
 		"no client": {nil, inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have none"},
 		"nil":       {(*redis.Client)(nil), inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have a nil *redis.Client"},
 		"spread":    {spread, inspect.Config{}, "inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring"},
+		"no kind":   {rdb, inspect.Config{Resources: map[string]queue.ResourceFunc{"": func([]byte) (string, error) { return "", nil }}}, `inspect: queue: resources: want the kind of a task, have ""`},
+		"nothing":   {rdb, inspect.Config{Resources: map[string]queue.ResourceFunc{"a": nil}}, `inspect: queue: resources: a: want a function, have nil`},
 		"braces":    {rdb, inspect.Config{Prefix: "{a}:"}, `inspect: lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`},
 	} {
 		t.Run(name, func(t *testing.T) {

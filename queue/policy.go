@@ -212,12 +212,10 @@ func priorityOf(m *taskredis.Message) (int, error) {
 // checkPolicies returns an error that names the first policy that cannot work.
 func (c ServerConfig) checkPolicies() error {
 	for _, kind := range slices.Sorted(maps.Keys(c.Policies)) {
-		p := c.Policies[kind]
-		field, want, have := p.check()
-		switch {
-		case strings.TrimSpace(kind) == "" || strings.Contains(kind, "\n"):
+		if !isKind(kind) {
 			return fmt.Errorf("queue: policies: want the kind of a task, have %q", clip(kind))
-		case field != "":
+		}
+		if field, want, have := c.Policies[kind].check(); field != "" {
 			return fmt.Errorf("queue: policies: %s: %s: %s, have %v", kind, field, want, have)
 		}
 	}

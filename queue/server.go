@@ -200,8 +200,8 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case kind == "":
-		panic("queue: Handle: a task's kind is empty")
+	case strings.TrimSpace(kind) == "":
+		panic(fmt.Sprintf("queue: Handle: want the kind of a task, have %q", kind))
 	case s.started || s.closed:
 		panic("queue: Handle: " + kind + ": the server has been started")
 	case s.routes[kind] != nil:

@@ -18,6 +18,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
+func findsNone([]byte) (string, error) { return "", nil }
+
 func TestServerConfigValidate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -52,6 +54,14 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: -time.Second}}, `queue: shutdown timeout: want 1ms or more, have -1s`},
 		{queue.ServerConfig{Asynq: asynq.Config{GroupGracePeriod: time.Millisecond}}, `queue: group grace period: want 1s or more, have 1ms`},
 		{queue.ServerConfig{Overrun: -1}, `queue: overrun: want 0 or more, have -1ns`},
+		// Nothing would ever come under an empty name.
+		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{"": findsNone}}, `queue: resources: want the kind of a task, have ""`},
+		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{" ": findsNone}}, `queue: resources: want the kind of a task, have " "`},
+		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{"a": nil}}, `queue: resources: a: want a function, have nil`},
+		{queue.ServerConfig{Policies: map[string]queue.Policy{"": {}}}, `queue: policies: want the kind of a task, have ""`},
+		{queue.ServerConfig{Limits: map[string]queue.Limit{"": {}}}, `queue: limits: bad resource name: it is empty`},
+		{queue.ServerConfig{Shards: map[string]int{"": 2}}, `queue: shards: want names of 1 to 249 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have ""`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have ""`},
 		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},
 	} {
 		err := tt.cfg.Validate()
@@ -67,6 +77,11 @@ func TestServerConfigValidate(t *testing.T) {
 		}
 	}
 }
+
+// A blank is a task that no client can enqueue.
+type blank struct{}
+
+func (blank) Kind() string { return " " }
 
 func TestHandlePanics(t *testing.T) {
 	t.Parallel()
@@ -84,8 +99,11 @@ func TestHandlePanics(t *testing.T) {
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, fn)
 	wantPanic("queue: Handle: test:job has a handler already", func() { queue.Handle(s, fn) })
-	wantPanic("queue: Handle: a task's kind is empty", func() {
+	wantPanic(`queue: Handle: want the kind of a task, have ""`, func() {
 		queue.Handle(s, func(context.Context, named) error { return nil })
+	})
+	wantPanic(`queue: Handle: want the kind of a task, have " "`, func() {
+		queue.Handle(s, func(context.Context, blank) error { return nil })
 	})
 	wantPanic("queue: Handle: test:note: the handler is nil", func() { queue.Handle[note](s, nil) })
 	wantPanic("queue: Handle: test:job: the server is nil", func() { queue.Handle(nil, fn) })

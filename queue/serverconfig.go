@@ -183,7 +183,10 @@ func (c ServerConfig) Validate() error {
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
-		if c.Resources[kind] == nil {
+		switch {
+		case !isKind(kind):
+			return fmt.Errorf("queue: resources: want the kind of a task, have %q", clip(kind))
+		case c.Resources[kind] == nil:
 			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
 		}
 	}

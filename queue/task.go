@@ -183,6 +183,9 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	return payload, resource, nil
 }
 
+// isKind reports whether tasks may have this kind. asynq's own clients take more kinds than a [Client] does.
+func isKind(kind string) bool { return strings.TrimSpace(kind) != "" && !strings.Contains(kind, "\n") }
+
 // clip shortens a value for an error text.
 func clip(s string) string {
 	const most = 80
