@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/clitest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -130,6 +131,11 @@ func TestUsage(t *testing.T) {
 			wantResult(t, result{"", c.want, cli.StatusUsage}, enqueue(t, "", c.args...))
 		})
 	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	clitest.Flags(t, (&app{}).root())
 }
 
 func TestHelpTellsTheMeansAndTheirLimit(t *testing.T) {

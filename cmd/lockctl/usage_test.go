@@ -47,6 +47,8 @@ func TestUsage(t *testing.T) {
 		"empty name":        {[]string{"release", "x", "--reason", "y", "--by", ""}, "--by: want a text, have nothing", "lockctl release"},
 		"bad reason":        {[]string{"release", "x", "--reason", "a\x1bb"}, "--reason: want text without control characters, have \"a\\x1bb\"", "lockctl release"},
 		"bad fence":         {[]string{"release", "x", "--reason", "y", "--fence", "-1"}, "--fence: want 0 or more, have -1", "lockctl release"},
+		"no fence":          {[]string{"release", "x", "--reason", "y", "--fence", "abc"}, "--fence: want a whole number, have \"abc\"", "lockctl release"},
+		"huge fence":        {[]string{"release", "x", "--reason", "y", "--fence", "9999999999999999999"}, "--fence: want a whole number of at most 18 digits, have \"9999999999999999999\"", "lockctl release"},
 		"release braces":    {[]string{"release", "{x}", "--reason", "y"}, "lock: bad resource name: braces would change its Redis Cluster slot: \"{x}\"", "lockctl release"},
 		"bad address":       {[]string{"list", "--redis", "host"}, "--redis: want host:port or redis[s]://[user@]host[:port][/db], have host", "lockctl list"},
 		"password shown":    {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD", "lockctl list"},
@@ -60,6 +62,11 @@ func TestUsage(t *testing.T) {
 			wantResult(t, result{"", want, cli.StatusUsage}, lockctl(t, c.args...))
 		})
 	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	clitest.Flags(t, newApp(nil, nil, nil, nil).root())
 }
 
 // commandLines are one of each command.

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/clitest"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -97,4 +100,11 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	if strings.Contains(help, "hidden") {
 		t.Error("want no default hidden")
 	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	cmd := &cobra.Command{Use: "worker"}
+	(&app{}).command(cmd)
+	clitest.Flags(t, cmd)
 }

@@ -3,13 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-// FlagError adds to an error of the command line the flag that an unknown one is close to, or the
-// kind of a flag's value.
+// FlagError adds to an error of the command line the flag that an unknown one is close to, or says
+// what the value of a flag has to be. The error of a flag whose kind it does not know says that itself.
 func FlagError(known *pflag.FlagSet, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
 		var names []string
@@ -20,11 +21,15 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	if !ok {
 		return err
 	}
-	want, ok := map[string]string{"int": "a whole number", "bool": "true or false", "duration": "a duration such as 90s or 1h30m"}[e.GetFlag().Value.Type()]
-	if !ok {
-		return err
+	name, kind := e.GetFlag().Name, e.GetFlag().Value.Type()
+	want := map[string]string{"bool": "true or false", "duration": "a duration such as 90s or 1h30m", "int": "a whole number", "int64": "a whole number"}[kind]
+	switch {
+	case want == "":
+		return fmt.Errorf("--%s: %w", name, e.Unwrap())
+	case errors.Is(err, strconv.ErrRange):
+		want += " of at most 18 digits"
 	}
-	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())
+	return fmt.Errorf("--%s: want %s, have %q", name, want, e.GetValue())
 }
 
 // Negative returns the argument below 0 that the command line has taken for an unknown flag, such

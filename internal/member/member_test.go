@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/testenv/clitest"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -147,4 +148,9 @@ func TestSettingsFromAllPlaces(t *testing.T) {
 	if have := p.Run(t.Context(), []string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}, io.Discard, &log); have != exitOK {
 		t.Errorf("want exit status 0, have %d, %s", have, log.String())
 	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	clitest.Flags(t, (&command{}).root())
 }

@@ -7,7 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -43,5 +47,33 @@ func Away(t *testing.T, program, hint string, commands [][]string, run func(t *t
 				}
 			})
 		}
+	}
+}
+
+// Flags checks that each flag of a command, and of those below it, says what it wants if its value is none
+// of that.
+func Flags(t *testing.T, root *cobra.Command) {
+	t.Helper()
+	refused := 0
+	check := func(flags *pflag.FlagSet) {
+		flags.VisitAll(func(f *pflag.Flag) {
+			err := flags.Set(f.Name, "no value")
+			if err == nil {
+				return // a text, or one that others check
+			}
+			refused++
+			have := config.FlagError(flags, err).Error()
+			if !strings.HasPrefix(have, "--"+f.Name+": want ") || !strings.HasSuffix(have, ", have \"no value\"") {
+				t.Errorf("%s --%s: want what is wanted, and the value, have %s", root.Name(), f.Name, have)
+			}
+		})
+	}
+	check(root.Flags())
+	check(root.PersistentFlags())
+	for _, cmd := range root.Commands() {
+		Flags(t, cmd)
+	}
+	if refused == 0 && !root.HasParent() {
+		t.Errorf("%s: want a flag that refuses its value", root.Name())
 	}
 }
