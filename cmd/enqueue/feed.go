@@ -50,8 +50,8 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	feeder := feeder{report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
-		if client, err = cli.Connect(ctx, settings.Redis, "enqueue", "worker"); err != nil {
-			return cli.Fault(err)
+		if client, err = cli.Connect(ctx, settings, "enqueue", "worker"); err != nil {
+			return err
 		}
 		defer client.Close()
 		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {

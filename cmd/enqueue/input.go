@@ -60,6 +60,9 @@ func (a *app) open(in input) (from io.Reader, f *os.File, err error) {
 	if in.name == "-" {
 		return a.stdin, nil, nil
 	}
+	if in.name == "" {
+		return nil, nil, errors.New("want the path of a file, or -, have nothing")
+	}
 	f, err = os.Open(in.name)
 	return f, f, err
 }

@@ -113,6 +113,9 @@ func TestUsage(t *testing.T) {
 		"negative retries":  {[]string{"task", "order:audit", "--payload", "{}", "--retries", "-1"}, "enqueue: --retries: want 0 or more, have -1\nRun 'enqueue task --help' for usage.\n"},
 		"no order file":     {[]string{"orders"}, "enqueue: want \"orders FILE.csv[.gz]|-\", have 0 arguments\nRun 'enqueue orders --help' for usage.\n"},
 		"order file gone":   {[]string{"orders", "/no/such"}, "enqueue: open /no/such: no such file or directory\nRun 'enqueue orders --help' for usage.\n"},
+		"empty payload":     {[]string{"task", "order:audit", "--payload", "@"}, "enqueue: --payload: want the path of a file behind @, have nothing\nRun 'enqueue task --help' for usage.\n"},
+		"empty order file":  {[]string{"orders", ""}, "enqueue: want the path of a file, or -, have nothing\nRun 'enqueue orders --help' for usage.\n"},
+		"empty settings":    {[]string{"stream", "--config="}, "enqueue: --config: want the path of a file, have nothing\nRun 'enqueue stream --help' for usage.\n"},
 		"empty queue":       {[]string{"task", "order:audit", "--payload", "{}", "--queue", ""}, "enqueue: --queue: want a text, have nothing\nRun 'enqueue task --help' for usage.\n"},
 		"empty resource":    {[]string{"task", "order:ship", "--payload", "{}", "--resource", ""}, "enqueue: --resource: want a text, have nothing\nRun 'enqueue task --help' for usage.\n"},
 		"empty stream":      {[]string{"stream", "--queue="}, "enqueue: --queue: want a text, have nothing\nRun 'enqueue stream --help' for usage.\n"},
@@ -130,6 +133,15 @@ func TestUsage(t *testing.T) {
 			t.Parallel()
 			wantResult(t, result{"", c.want, cli.StatusUsage}, enqueue(t, "", c.args...))
 		})
+	}
+}
+
+// A file that a setting names, and that is not there, is a mistake in the settings, as any other.
+func TestFileOfASetting(t *testing.T) {
+	t.Parallel()
+	for _, command := range [][]string{{"task", "order:audit", "--payload", `{"order":"1"}`}, {"stream"}} {
+		want := result{"", "enqueue: SIDING_REDIS_PASSWORD_FILE: open /no/such: no such file or directory\nRun 'enqueue " + command[0] + " --help' for usage.\n", cli.StatusUsage}
+		wantResult(t, want, enqueueIn(t.Context(), []string{"SIDING_REDIS_PASSWORD_FILE=/no/such"}, "", command...))
 	}
 }
 

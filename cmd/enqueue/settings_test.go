@@ -66,7 +66,7 @@ func TestSettingsRefused(t *testing.T) {
 		"no port":           {"", "host", nil, "--redis: want host:port"},
 		"bad database":      {"", "redis://host/x", nil, "--redis: redis.db: want 0 to 16383, have [hidden]"},
 		"query":             {"", "redis://host/?read_timeout=1s", nil, "--redis: want host:port or redis[s]://[user@]host[:port][/db]"},
-		"no file":           {"/no/such.yaml", "", nil, "config: open /no/such.yaml: no such file or directory"},
+		"no file":           {"/no/such.yaml", "", nil, "--config: open /no/such.yaml: no such file or directory"},
 		"no URL":            {"", "redis://u:sec ret@host", nil, "--redis: want host:port or redis[s]://[user@]host[:port][/db]"},
 	} {
 		t.Run(name, func(t *testing.T) {

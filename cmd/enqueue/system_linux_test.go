@@ -149,9 +149,9 @@ func TestSilentHost(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 		}
 	}
-	settings := config.Default().Redis
-	settings.Addrs = []string{addr}
-	settings.DialTimeout, settings.Timeout = time.Second, time.Second
+	settings := config.Default()
+	settings.Redis.Addrs = []string{addr}
+	settings.Redis.DialTimeout, settings.Redis.Timeout = time.Second, time.Second
 	opts, err := cli.ClientOptions(settings, "enqueue")
 	if err != nil {
 		t.Fatal(err)

@@ -69,6 +69,9 @@ func (a *app) payload(value string) ([]byte, error) {
 	if value == "-" {
 		return io.ReadAll(a.stdin)
 	}
+	if value == "@" {
+		return nil, errors.New("want the path of a file behind @, have nothing")
+	}
 	if name, ok := strings.CutPrefix(value, "@"); ok {
 		return os.ReadFile(name)
 	}
@@ -94,9 +97,9 @@ func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Option
 	if a.flags.dryRun {
 		return a.printReceipt(receipt, task.Kind()+" is valid")
 	}
-	redis, err := cli.Connect(ctx, settings.Redis, "enqueue", "worker")
+	redis, err := cli.Connect(ctx, settings, "enqueue", "worker")
 	if err != nil {
-		return cli.Fault(err)
+		return err
 	}
 	defer redis.Close()
 	client, err := queue.NewClient(redis, settings.Client())

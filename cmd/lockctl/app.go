@@ -49,7 +49,8 @@ type app struct {
 	zone           *time.Location // of the times that people see
 	// size returns how large the terminal behind w is; no columns without a terminal.
 	size func(w io.Writer) (columns, rows int)
-	// open connects to the Redis of the settings. The zone is that of the times in sentences.
+	// open connects to the Redis of the settings. The zone is that of the times in sentences. Errors are
+	// those of [cli.Connect].
 	open func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error)
 
 	file  string            // of settings
@@ -75,14 +76,14 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 }
 
 func open(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error) {
-	rdb, err := cli.Connect(ctx, settings.Redis, "lockctl", "")
+	rdb, err := cli.Connect(ctx, settings, "lockctl", "")
 	if err != nil {
 		return nil, err
 	}
 	cfg := settings.Server(nil, nil)
 	i, err := inspect.New(rdb, inspect.Config{Prefix: cfg.Lock.Prefix, Crashes: cfg.Recovery.Crashes, Zone: zone})
 	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
+		return nil, cli.Fault(errors.Join(err, rdb.Close()))
 	}
 	return &connection{inspector: i, rdb: rdb, settings: settings, attended: func(ctx context.Context, queues []string) (bool, error) {
 		return taskredis.Attended(ctx, rdb, queues)
@@ -138,7 +139,7 @@ Only release and limit change anything in Redis.
 	f := root.PersistentFlags()
 	f.SortFlags = false
 	f.BoolVar(&a.json, "json", false, "print JSON for scripts: one line, with times in UTC and durations in seconds")
-	f.StringVar(&a.file, "config", "", "configuration `file` of the workers (default $SIDING_CONFIG, else config.yaml if it is there)")
+	config.AddFileFlag(f, &a.file, "configuration `file` of the workers (default $SIDING_CONFIG, else config.yaml if it is there)")
 	wanted := func(s config.Setting) bool {
 		return strings.HasPrefix(s.Key, "redis.") || strings.HasPrefix(s.Key, "log.") || s.Key == "lock.prefix"
 	}
@@ -174,10 +175,10 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		zone = time.UTC
 	}
 	c, err := a.open(ctx, settings, zone)
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, fault(ctx, err)
 	}
-	return c, nil
+	return c, err
 }
 
 func (c *connection) Close() error { return c.rdb.Close() }

@@ -53,7 +53,9 @@ func TestUsage(t *testing.T) {
 		"bad address":       {[]string{"list", "--redis", "host"}, "--redis: want host:port or redis[s]://[user@]host[:port][/db], have host", "lockctl list"},
 		"password shown":    {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD", "lockctl list"},
 		"bad prefix":        {[]string{"list", "--lock-prefix", "{a}"}, "--lock-prefix: want 1 to 64 bytes without braces and control characters, have {a}", "lockctl list"},
-		"no settings file":  {[]string{"list", "--config", "/no/such"}, "config: open /no/such: no such file or directory", "lockctl list"},
+		"no settings file":  {[]string{"list", "--config", "/no/such"}, "--config: open /no/such: no such file or directory", "lockctl list"},
+		"empty settings":    {[]string{"list", "--config="}, "--config: want the path of a file, have nothing", "lockctl list"},
+		"no password file":  {[]string{"list", "--redis-password-file", "/no/such"}, "--redis-password-file: open /no/such: no such file or directory", "lockctl list"},
 		"argument of why":   {[]string{"why", "a", "b"}, "want \"why TASK\", have 2 arguments", "lockctl why"},
 	} {
 		t.Run(name, func(t *testing.T) {

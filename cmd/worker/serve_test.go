@@ -46,7 +46,6 @@ func TestFaultsAtTheStart(t *testing.T) {
 		{"http port taken", settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", taken), []string{"worker: http.address: " + taken + " is taken", "--http"}},
 		{"embedded port taken", settings(t, "--embedded", "--embedded-port", port(t, taken)), []string{"worker: embedded redis: ", port(t, taken), "address already in use"}},
 		{"no folder for the ledger", settings(t, "--redis", nobody, "--ledger", nowhere), []string{"worker: ledger " + nowhere}},
-		{"no password file", settings(t, "--redis", nobody, "--redis-password-file", nowhere), []string{"worker: redis.password_file: ", nowhere}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -15,9 +15,9 @@ const Patience = 5 * time.Second
 
 // ClientOptions returns the options of a client that gives up soon, with the name of the program. By
 // default go-redis makes four attempts at a command and dials five times for each. A host that does
-// not answer then costs 40 s.
-func ClientOptions(settings config.Redis, program string) (*redis.UniversalOptions, error) {
-	opts, err := settings.Options()
+// not answer then costs 40 s. The error is that of a setting.
+func ClientOptions(settings config.Config, program string) (*redis.UniversalOptions, error) {
+	opts, err := settings.RedisOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +30,9 @@ func ClientOptions(settings config.Redis, program string) (*redis.UniversalOptio
 }
 
 // Connect returns a client of the Redis that the settings name, once that Redis has answered. The
-// caller closes the client. worker is as in [config.Redis.Failed], which makes the error.
-func Connect(ctx context.Context, settings config.Redis, program, worker string) (redis.UniversalClient, error) {
+// caller closes the client. The error is that of a setting; or a [Fault], by [config.Redis.Failed], to which
+// worker goes.
+func Connect(ctx context.Context, settings config.Config, program, worker string) (redis.UniversalClient, error) {
 	opts, err := ClientOptions(settings, program)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func Connect(ctx context.Context, settings config.Redis, program, worker string)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
 		_ = client.Close() // err says what is wrong
-		return nil, settings.Failed(worker, err)
+		return nil, Fault(settings.Redis.Failed(worker, err))
 	}
 	return client, nil
 }

@@ -57,13 +57,6 @@ type HTTP struct {
 	PasswordFile string
 }
 
-// LoginPassword returns the password that the dashboard asks for, from the file if one is named;
-// empty when it asks for none. Errors name the setting and the file.
-func (h HTTP) LoginPassword() (Secret, error) {
-	password, err := passwordOf("http.password_file", h.Password, h.PasswordFile)
-	return Secret(password), err
-}
-
 // Log is for the log.
 type Log struct {
 	Level  slog.Level
@@ -82,6 +75,13 @@ func (l Log) Logger(w io.Writer) *slog.Logger {
 // Place returns the place that the value of a key came from, in the words of errors. The place is
 // the key if the setting has its default.
 func (c Config) Place(key string) string { return cmp.Or(c.places[key], key) }
+
+// LoginPassword returns the password that the dashboard asks for, from the file if one is named;
+// empty when it asks for none. Errors name the place of the setting, and the file.
+func (c Config) LoginPassword() (Secret, error) {
+	password, err := c.password("http.password_file", c.HTTP.Password, c.HTTP.PasswordFile)
+	return Secret(password), err
+}
 
 // Client returns the configuration of a queue client.
 func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: c.Queue.Shards} }

@@ -19,11 +19,11 @@ import (
 // (a database, a device) from filling the memory.
 const maxFile = 1 << 20
 
-// file reads the settings in the file at path.
-func (l *loader) file(path string) {
+// file reads the settings in the file at path, which comes from the place.
+func (l *loader) file(place, path string) {
 	text, err := read(path)
 	if err != nil {
-		l.fail("config: %w", err)
+		l.fail("%s: %w", place, err)
 		return
 	}
 	var doc, next yaml.Node

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,8 +23,8 @@ type Override struct {
 
 // Sources have the settings of a program.
 type Sources struct {
-	// File is the path of the file. If it is empty, SIDING_CONFIG names the file, or it is
-	// config.yaml, if there is one.
+	// File is the path of the file, from the flag of [AddFileFlag]. If it is empty, SIDING_CONFIG names
+	// the file, or it is config.yaml, if there is one.
 	File string
 	// Environ is the environment, in the form of os.Environ. An empty variable counts as none.
 	Environ []string
@@ -39,10 +38,12 @@ func (s Sources) Load() (Config, error) {
 	l := &loader{config: Default()}
 	l.settings = table(&l.config)
 	vars := variables(s.Environ)
-	if path := cmp.Or(s.File, vars["SIDING_CONFIG"]); path != "" {
-		l.file(path)
+	if s.File != "" {
+		l.file("--"+fileFlag, s.File)
+	} else if path := vars["SIDING_CONFIG"]; path != "" {
+		l.file("SIDING_CONFIG", path)
 	} else if _, err := os.Stat(defaultFile); !errors.Is(err, os.ErrNotExist) {
-		l.file(defaultFile) // also if it cannot be read, which is an error
+		l.file("config", defaultFile) // also if it cannot be read, which is an error
 	}
 	l.environment(vars)
 	l.flags(s.Flags)

@@ -224,8 +224,11 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir, large} {
-		if _, err := load(path, nil); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: want an error that names it, have %v", path, err)
+		if _, err := load(path, nil); err == nil || !strings.HasPrefix(err.Error(), "--config: ") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: want an error that names it and the flag, have %v", path, err)
+		}
+		if _, err := load("", map[string]string{"SIDING_CONFIG": path}); err == nil || !strings.HasPrefix(err.Error(), "SIDING_CONFIG: ") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: want an error that names it and the variable, have %v", path, err)
 		}
 	}
 }

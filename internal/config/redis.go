@@ -13,15 +13,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Options returns the options of a Redis client. It reads the password and
-// certificate files; its errors name the setting and the file. Every call with a
-// context ends with that context's deadline, and every one within the timeouts.
-func (r Redis) Options() (*redis.UniversalOptions, error) {
-	password, err := passwordOf("redis.password_file", r.Password, r.PasswordFile)
+// RedisOptions returns the options of a Redis client. It reads the password and certificate files; its
+// errors name the place of the setting, and the file. Every call with a context ends with that context's
+// deadline, and every one within the timeouts.
+func (c Config) RedisOptions() (*redis.UniversalOptions, error) {
+	r := c.Redis
+	password, err := c.password("redis.password_file", r.Password, r.PasswordFile)
 	if err != nil {
 		return nil, err
 	}
-	sentinel, err := passwordOf("redis.sentinel_password_file", r.SentinelPassword, r.SentinelPasswordFile)
+	sentinel, err := c.password("redis.sentinel_password_file", r.SentinelPassword, r.SentinelPasswordFile)
 	if err != nil {
 		return nil, err
 	}
@@ -40,15 +41,17 @@ func (r Redis) Options() (*redis.UniversalOptions, error) {
 		ContextTimeoutEnabled: true,
 	}
 	if r.TLS {
-		opts.TLSConfig, err = r.tlsConfig()
+		if opts.TLSConfig, err = c.tlsConfig(); err != nil {
+			return nil, err
+		}
 	}
-	return opts, err
+	return opts, nil
 }
 
 // Failed adds to the error of a call to this Redis: its address, and a hint if there is one.
 // The worker is the name of the program that has a Redis of its own; empty if that is of no help.
 func (r Redis) Failed(worker string, err error) error {
-	hint := ""
+	var hint string
 	switch text := err.Error(); {
 	case worker != "" && errors.Is(err, syscall.ECONNREFUSED):
 		hint = " (without a Redis, " + worker + " --embedded runs on one of its own)"
@@ -105,39 +108,54 @@ func (r Redis) passwordHint(text string) string {
 	}
 }
 
-// passwordOf returns the password given, or the one in the file.
-func passwordOf(key string, given Secret, file string) (string, error) {
+// password returns the password given, or the one in the file that the setting of the key names.
+func (c Config) password(key string, given Secret, file string) (string, error) {
 	if file == "" {
 		return string(given), nil
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
-	}
+	text, err := c.read(key, file)
 	// Editors end a file with a line feed, which is no part of the password.
 	text = bytes.TrimRight(text, "\r\n")
-	if len(text) == 0 {
-		return "", fmt.Errorf("%s: %s: want a password, have nothing", key, file)
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s: %s: want a password, have nothing", c.Place(key), file)
 	}
-	return string(text), nil
+	return string(text), err
 }
 
-func (r Redis) tlsConfig() (*tls.Config, error) {
+// read returns the text of the file that the setting of the key names.
+func (c Config) read(key, file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", c.Place(key), err)
+	}
+	return text, err
+}
+
+func (c Config) tlsConfig() (*tls.Config, error) {
+	r := c.Redis
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: r.TLSServerName}
 	if r.TLSCAFile != "" {
-		text, err := os.ReadFile(r.TLSCAFile)
+		text, err := c.read("redis.tls_ca_file", r.TLSCAFile)
 		if err != nil {
-			return nil, fmt.Errorf("redis.tls_ca_file: %w", err)
+			return nil, err
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("redis.tls_ca_file: " + r.TLSCAFile + ": want PEM certificates, have none")
+			return nil, fmt.Errorf("%s: %s: want PEM certificates, have none", c.Place("redis.tls_ca_file"), r.TLSCAFile)
 		}
 	}
 	if r.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(r.TLSCertFile, r.TLSKeyFile)
+		cert, err := c.read("redis.tls_cert_file", r.TLSCertFile)
 		if err != nil {
-			return nil, fmt.Errorf("redis.tls_cert_file: %w", err)
+			return nil, err
+		}
+		key, err := c.read("redis.tls_key_file", r.TLSKeyFile)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s with %s: %w", c.Place("redis.tls_cert_file"), r.TLSCertFile, r.TLSKeyFile, err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

@@ -60,7 +60,7 @@ func TestOptions(t *testing.T) {
 	r.DB = 3
 	r.TLS, r.TLSServerName = true, "redis.example"
 	r.TLSCAFile, r.TLSCertFile, r.TLSKeyFile = put(t, "ca.pem", cert), put(t, "cert.pem", cert), put(t, "key.pem", key)
-	have, err := r.Options()
+	have, err := config.Config{Redis: r}.RedisOptions()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestOptionsMakeTheRightClient(t *testing.T) {
 		redis       config.Redis
 		wantCluster bool
 	}{"single": {single, false}, "cluster": {cluster, true}, "sentinel": {sentinel, false}} {
-		opts, err := test.redis.Options()
+		opts, err := config.Config{Redis: test.redis}.RedisOptions()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,34 +103,49 @@ func TestOptionsMakeTheRightClient(t *testing.T) {
 	}
 }
 
-func TestOptionsNameTheBadFile(t *testing.T) {
+// A file that a setting names, and that is of no use, is named together with the place of its name.
+func TestFilesOfSettings(t *testing.T) {
 	t.Parallel()
-	cert, _ := certificate(t)
-	good, empty := put(t, "cert.pem", cert), put(t, "empty", []byte("\n"))
+	cert, key := certificate(t)
+	good, mate, empty := put(t, "cert.pem", cert), put(t, "key.pem", key), put(t, "empty", []byte("\n"))
 	missing := filepath.Join(t.TempDir(), "missing")
+	gone := missing + ": no such file or directory"
+	file := write(t, "redis:\n  password_file: "+missing+"\n")
+	type vars = map[string]string
+	secured := func(more vars) vars {
+		more["SIDING_REDIS_TLS"] = "true"
+		return more
+	}
 	tests := []struct {
-		name  string
-		redis config.Redis
-		want  []string
+		name, file string
+		vars       vars
+		flags      []config.Override
+		want       string
 	}{
-		{"no password file", config.Redis{PasswordFile: missing}, []string{"redis.password_file", missing}},
-		{"empty password file", config.Redis{PasswordFile: empty}, []string{"redis.password_file", empty, "have nothing"}},
-		{"no sentinel password file", config.Redis{SentinelPasswordFile: missing}, []string{"redis.sentinel_password_file", missing}},
-		{"no authorities", config.Redis{TLS: true, TLSCAFile: missing}, []string{"redis.tls_ca_file", missing}},
-		{"empty authorities", config.Redis{TLS: true, TLSCAFile: empty}, []string{"redis.tls_ca_file", empty}},
-		{"certificate for a key", config.Redis{TLS: true, TLSCertFile: good, TLSKeyFile: good}, []string{"redis.tls_cert_file"}},
+		{name: "password of a flag", flags: []config.Override{{Flag: "redis-password-file", Value: missing}}, want: "--redis-password-file: open " + gone},
+		{name: "password of a variable", vars: vars{"SIDING_REDIS_PASSWORD_FILE": missing}, want: "SIDING_REDIS_PASSWORD_FILE: open " + gone},
+		{name: "password of a file", file: file, want: file + ":2: redis.password_file: open " + gone},
+		{name: "empty password", vars: vars{"SIDING_REDIS_PASSWORD_FILE": empty}, want: "SIDING_REDIS_PASSWORD_FILE: " + empty + ": want a password, have nothing"},
+		{name: "sentinel", vars: vars{"SIDING_REDIS_MASTER_NAME": "m", "SIDING_REDIS_SENTINEL_PASSWORD_FILE": missing}, want: "SIDING_REDIS_SENTINEL_PASSWORD_FILE: open " + gone},
+		{name: "authorities", vars: secured(vars{"SIDING_REDIS_TLS_CA_FILE": missing}), want: "SIDING_REDIS_TLS_CA_FILE: open " + gone},
+		{name: "empty authorities", vars: secured(vars{"SIDING_REDIS_TLS_CA_FILE": empty}), want: "SIDING_REDIS_TLS_CA_FILE: " + empty + ": want PEM certificates, have none"},
+		{name: "certificate", vars: secured(vars{"SIDING_REDIS_TLS_CERT_FILE": missing, "SIDING_REDIS_TLS_KEY_FILE": mate}), want: "SIDING_REDIS_TLS_CERT_FILE: open " + gone},
+		{name: "key", vars: secured(vars{"SIDING_REDIS_TLS_CERT_FILE": good, "SIDING_REDIS_TLS_KEY_FILE": missing}), want: "SIDING_REDIS_TLS_KEY_FILE: open " + gone},
+		{name: "certificate for a key", vars: secured(vars{"SIDING_REDIS_TLS_CERT_FILE": good, "SIDING_REDIS_TLS_KEY_FILE": good}), want: "SIDING_REDIS_TLS_CERT_FILE: " + good + " with " + good + ": tls: "},
+		{name: "dashboard", vars: vars{"SIDING_HTTP_PASSWORD_FILE": missing}, want: "SIDING_HTTP_PASSWORD_FILE: open " + gone},
+		{name: "empty dashboard", vars: vars{"SIDING_HTTP_PASSWORD_FILE": empty}, want: "SIDING_HTTP_PASSWORD_FILE: " + empty + ": want a password, have nothing"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := test.redis.Options()
-			if err == nil {
-				t.Fatal("want an error")
+			cfg, err := load(test.file, test.vars, test.flags...)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("want %q in the error, have %v", want, err)
-				}
+			_, err = cfg.RedisOptions()
+			_, login := cfg.LoginPassword()
+			if err = errors.Join(err, login); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("\nwant %s\nhave %v", test.want, err)
 			}
 		})
 	}
@@ -138,17 +153,13 @@ func TestOptionsNameTheBadFile(t *testing.T) {
 
 func TestLoginPassword(t *testing.T) {
 	t.Parallel()
-	h := config.HTTP{PasswordFile: put(t, "password", []byte("correct horse\n"))}
-	if have, err := h.LoginPassword(); err != nil || have != "correct horse" {
-		t.Errorf("want the file's password, have %d bytes, %v", len(have), err)
-	}
-	h = config.HTTP{Password: "battery staple"}
-	if have, err := h.LoginPassword(); err != nil || have != "battery staple" {
-		t.Errorf("want the password given, have %d bytes, %v", len(have), err)
-	}
-	h = config.HTTP{PasswordFile: put(t, "empty", nil)}
-	if _, err := h.LoginPassword(); err == nil || !strings.Contains(err.Error(), "http.password_file: "+h.PasswordFile) {
-		t.Errorf("want an error that names setting and file, have %v", err)
+	for want, h := range map[config.Secret]config.HTTP{
+		"correct horse":  {PasswordFile: put(t, "password", []byte("correct horse\n"))},
+		"battery staple": {Password: "battery staple"},
+	} {
+		if have, err := (config.Config{HTTP: h}).LoginPassword(); err != nil || have != want {
+			t.Errorf("want the password, have %d bytes, %v", len(have), err)
+		}
 	}
 }
 
@@ -224,7 +235,7 @@ func TestFailedByTheKindOfServer(t *testing.T) {
 			r := config.Default().Redis
 			r.Addrs, r.DialTimeout = []string{test.addr}, 200*time.Millisecond
 			test.edit(&r)
-			opts, err := r.Options()
+			opts, err := config.Config{Redis: r}.RedisOptions()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			opts, err := test.redis.Options()
+			opts, err := config.Config{Redis: test.redis}.RedisOptions()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,7 @@ is wrong.`,
 	}
 	f.BoolVar(&c.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
 	f.IntVar(&c.port, "embedded-port", 0, "The `port` of the embedded Redis on 127.0.0.1; 0 is 6379, or a free one if that is taken.")
-	f.StringVar(&c.file, "config", "", "The `file` of settings; $SIDING_CONFIG if not given, else config.yaml if it is there.")
+	config.AddFileFlag(f, &c.file, "The `file` of settings; $SIDING_CONFIG if not given, else config.yaml if it is there.")
 	f.StringVar(&c.probe, "probe", "", "Ask the worker that runs with these settings for `healthz` or readyz, and end; status 0 if it answers 200.")
 	config.AddFlags(f, &c.given, func(s config.Setting) bool { return c.Ledger || s.Flag != "ledger" })
 	return root
@@ -148,17 +148,22 @@ func (c *command) embed(cfg *config.Config) (*embedded.Server, error) {
 	return own, nil
 }
 
-// member returns a member that has not begun.
+// member returns a member that has not begun. The error is that of a setting.
 func (c *command) member(cfg config.Config) (*Member, error) {
+	// Passwords and certificates are read here, so that a file that is not there is no fault of Redis or of the web server.
+	var err error
+	if cfg.HTTP.Password, err = cfg.LoginPassword(); err != nil {
+		return nil, refusal{err}
+	}
+	cfg.HTTP.PasswordFile = ""
 	m := &Member{
 		Config: cfg, name: c.Name, embedded: c.embedded,
 		end:     func(why string) { c.end(c.stderr, why) },
 		figures: newFigures(cfg.HTTP),
 	}
 	m.Server = cfg.Server(cfg.Log.Logger(c.stderr), m.observe)
-	var err error
-	if m.Redis, err = cfg.Redis.Options(); err != nil {
-		return nil, err
+	if m.Redis, err = cfg.RedisOptions(); err != nil {
+		return nil, refusal{err}
 	}
 	m.Redis.ClientName = "siding-worker"
 	return m, nil

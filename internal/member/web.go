@@ -29,14 +29,11 @@ type web struct {
 // newWeb returns the web of a member. It is not started.
 func newWeb(m *Member) (*web, error) {
 	cfg, server := m.Config.HTTP, m.Server
-	password, err := cfg.LoginPassword()
-	if err != nil {
-		return nil, err
-	}
+	password := string(cfg.Password)
 	pages := dashboard.Config{
 		ReadOnly: cfg.ReadOnly,
 		Username: cfg.Username,
-		Password: string(password),
+		Password: password,
 		// The host in a request may be that of a proxy. The password protects the dashboard then.
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
 		Ready:   m.ready,
@@ -52,6 +49,7 @@ func newWeb(m *Member) (*web, error) {
 	}
 	m.figures.serve(&pages)
 	w := &web{config: cfg, broken: make(chan error, 1)}
+	var err error
 	w.pages, err = dashboard.New(pages)
 	return w, err
 }
