@@ -245,7 +245,9 @@ func (m *Member) drain(ctx context.Context) error {
 	m.phase.Store(draining)
 	ctx = context.WithoutCancel(ctx)
 	limit := m.Config.HardDeadline
-	deadline := time.AfterFunc(limit, func() { m.end(fmt.Sprintf("shutdown.hard_deadline: %v have passed, and tasks still run", limit)) })
+	deadline := time.AfterFunc(limit, func() {
+		m.end(fmt.Sprintf("shutdown.hard_deadline: %v have passed, and the drain has not ended", limit))
+	})
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()

@@ -65,7 +65,7 @@ func TestHardDeadlineEndsTheProcess(t *testing.T) {
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitFault {
 		t.Errorf("want exit status %d, have %v", exitFault, err)
 	}
-	if want := "hanger: shutdown.hard_deadline: 300ms have passed, and tasks still run\ncleaned up\n"; !strings.HasSuffix(string(out), want) || strings.Contains(string(out), "closed") {
+	if want := "hanger: shutdown.hard_deadline: 300ms have passed, and the drain has not ended\ncleaned up\n"; !strings.HasSuffix(string(out), want) || strings.Contains(string(out), "closed") {
 		t.Errorf("want %q at the end, and nothing closed, have %s", want, out)
 	}
 }
