@@ -416,8 +416,10 @@ func (s *Server) Stop() {
 // and closes the connection. After ShutdownTimeout of asynq.Config the contexts of running tasks
 // end, and other servers may take those without a lock. Shutdown still waits for the handlers of the others.
 //
-// When ctx ends, Shutdown returns its error at once. The locks then expire and other servers
-// recover the tasks; the process should end. A second call does nothing, and waits for nothing.
+// When ctx ends, Shutdown returns its error at once. The locks of tasks that still run then expire,
+// and other servers recover them; the process should end. If no task runs any more, and only a
+// function of yours has not returned, such as a GroupAggregator or [ServerConfig.Observe], the error
+// says so, and all is closed. A second call does nothing, and waits for nothing.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -433,16 +435,36 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	s.end()
+	var err error
 	if server != nil {
-		if err := server.Shutdown(ctx); err != nil {
+		err = server.Shutdown(ctx)
+		if err != nil && !errors.Is(err, engine.ErrNotReturned) {
 			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
+		if worked := s.worked(ctx); err != nil || !worked {
+			err = fmt.Errorf("queue: shutdown: no task runs any more, but the server still waits for a function of the program, "+
+				"such as a GroupAggregator or Observe, or for Redis: %w", ctx.Err())
+		}
 	}
-	s.work.Wait()
 	s.locker.Close()
 	s.locks.Close()
 	if s.own {
-		return s.rdb.Close()
+		err = errors.Join(err, s.rdb.Close())
 	}
-	return nil
+	return err
+}
+
+// worked waits for the background work, and reports whether it has ended before ctx.
+func (s *Server) worked(ctx context.Context) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.work.Wait()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

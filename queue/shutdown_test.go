@@ -2,8 +2,12 @@ package queue_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,6 +189,99 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			}
 			if err := s.Shutdown(t.Context()); err != nil {
 				t.Errorf("a second one: want nil, have %v", err)
+			}
+		})
+	}
+}
+
+// A blocking handler of logs calls a function at a message that begins with a text.
+type blocking struct {
+	slog.Handler
+
+	at    string
+	block func()
+}
+
+func (b blocking) Enabled(context.Context, slog.Level) bool { return true }
+
+func (b blocking) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, b.at) {
+		b.block()
+	}
+	return nil
+}
+
+// A shutdown whose time is over while no task runs any more says so, and closes all the same: a function of the
+// user has not returned, or Redis does not answer.
+func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(cfg *queue.ServerConfig, block func()){
+		"GroupAggregator": func(cfg *queue.ServerConfig, block func()) {
+			cfg.Asynq.GroupGracePeriod = time.Second
+			cfg.Asynq.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { block(); return asynq.NewTask("a", nil) })
+		},
+		"HealthCheckFunc": func(cfg *queue.ServerConfig, block func()) {
+			cfg.Asynq.HealthCheckInterval, cfg.Asynq.HealthCheckFunc = glance, func(error) { block() }
+		},
+		"Observe": func(cfg *queue.ServerConfig, block func()) {
+			cfg.Observe = func(e queue.Event) {
+				if e.Kind == queue.EventReleased {
+					block()
+				}
+			}
+		},
+		"Logger": func(cfg *queue.ServerConfig, block func()) {
+			cfg.Logger = slog.New(blocking{slog.DiscardHandler, "limits that operators", block})
+		},
+		"Redis": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+			blocked, until := make(chan struct{}), make(chan struct{})
+			var cfg queue.ServerConfig
+			if set != nil {
+				var once sync.Once
+				set(&cfg, func() {
+					once.Do(func() { close(blocked) })
+					<-until
+				})
+			}
+			s := b.newServer(t, cfg)
+			queue.Handle(s, st.run)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer close(until)
+			b.awaitGone(t, b.enqueue(t, b.job(0)))
+			if set == nil {
+				server.Pause()
+				defer server.Resume()
+			} else {
+				_, err := asynq.NewClientFromRedisClient(b.rdb).Enqueue(asynq.NewTask("a", nil), asynq.Queue(b.queue), asynq.Group("g"))
+				if err := errors.Join(err, b.rdb.HSet(t.Context(), "siding:limits:lock:", "a", "no limit").Err()); err != nil {
+					t.Fatal(err)
+				}
+				within(t, patience, "the function", blocked)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			err := s.Shutdown(ctx)
+			if took := time.Since(start); took > promised(2*time.Second) {
+				t.Errorf("want it to return after half a second, have %v", took)
+			}
+			const want = "queue: shutdown: no task runs any more, but the server still waits for a function of the program, " +
+				"such as a GroupAggregator or Observe, or for Redis: context deadline exceeded"
+			if fmt.Sprint(err) != want || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("want %q, have %v", want, err)
+			}
+			if err := s.Locker().Do(t.Context(), b.resource, nil, nothing); !errors.Is(err, lock.ErrClosed) {
+				t.Errorf("locker: want it closed, have %v", err)
+			}
+			if err := queue.ClientOf(s).Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
+				t.Errorf("client: want it closed, have %v", err)
 			}
 		})
 	}

@@ -271,7 +271,8 @@ func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 	}
 }
 
-// Functions of the user that do not return hold up the end of a server no longer than its context allows.
+// Functions of the user that do not return hold up the end of a server no longer than its context allows. The error
+// tells whether a task still runs.
 func TestShutdownDoesNotWaitForTheUsersFunctions(t *testing.T) {
 	t.Parallel()
 	block := func(within chan<- string, name string, until <-chan struct{}) {
@@ -289,24 +290,35 @@ func TestShutdownDoesNotWaitForTheUsersFunctions(t *testing.T) {
 			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { f(); return asynq.NewTask("joined", nil) })
 			cfg.GroupGracePeriod = time.Second
 		},
+		"Settled": func(cfg *Config, f func()) { // which holds up the loop
+			cfg.Settled = func(*Task, error, bool) { f() }
+		},
+		"Handler": func(cfg *Config, f func()) {
+			cfg.Handler = func(context.Context, *Task) error { f(); return nil }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			within, until := make(chan string, 1), make(chan struct{})
-			cfg := f.config(nil)
+			cfg := f.config(func(context.Context, *Task) error { return nil })
 			set(&cfg, func() { block(within, name, until) })
 			s := f.start(cfg)
 			defer close(until) // before the fleet ends
 			if _, err := asynq.NewClientFromRedisClient(f.rdb).EnqueueContext(t.Context(), asynq.NewTask("kind", nil), asynq.Queue("q"), asynq.Group("g")); err != nil {
 				t.Fatal(err)
 			}
+			f.add("q", "")
 			<-within
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a task that nothing blocks ends before
 			defer cancel()
 			began := time.Now()
-			if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+			err := s.Shutdown(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 6*time.Second {
 				t.Errorf("want the end of the context, have %v after %v", err, time.Since(began))
+			}
+			if running := name == "Handler"; errors.Is(err, ErrNotReturned) == running {
+				t.Errorf("a task runs: %t, have %v", running, err)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -87,6 +88,7 @@ type loop struct {
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
 
+	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
 	running  int                 // how many slots are taken
 	queues   *queues
@@ -387,6 +389,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	l.beatIfLate(a)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
+	l.atWork.Add(1)
 	go l.runAttempt(a) //nolint:contextcheck // the attempt has a context of its own
 }
 

@@ -23,6 +23,7 @@ import (
 // Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
 // task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
+	defer l.atWork.Add(-1)
 	defer a.cancel(nil)
 	ctx := a.ctx
 	outcome := taskredis.Outcome{}
@@ -98,6 +99,8 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	l.send(report{a, taskredis.Outcome{
 		Name: a.Name, Kind: taskredis.Ask, Want: l.lockOf(a, need.Resource), Priority: need.Priority, Policy: need.Policy, Until: a.message.Deadline, Once: a.message.Retry == 0,
 	}})
+	l.atWork.Add(-1)
+	defer l.atWork.Add(1)
 	select {
 	case refusal, here = <-a.granted:
 		return refusal, here

@@ -28,8 +28,13 @@ type Server struct {
 	listeners []*listener
 }
 
-// ErrStopped says that the server was shut down before.
-var ErrStopped = errors.New("engine: the server was shut down")
+var (
+	// ErrStopped says that the server was shut down before.
+	ErrStopped = errors.New("engine: the server was shut down")
+	// ErrNotReturned says that no task runs any more when the time of a shutdown is over, but a function of the user, or a
+	// call to Redis, has not returned.
+	ErrNotReturned = errors.New("engine: no task runs any more, but the server still waits for a function of the program, or for Redis")
+)
 
 // New returns a server. Of the configuration only what has a default in asynq may be zero.
 func New(cfg Config) *Server { return &Server{cfg: cfg.withDefaults()} }
@@ -147,9 +152,10 @@ func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
 // contexts of the handlers end. If a handler goes on all the same, its task goes back to the head of its queue, as in asynq.
 // A task with a lock does not: it keeps the lock, and Shutdown waits until its handler has returned. When ctx ends, Shutdown
-// returns its error, and the server's leases expire.
+// returns its error, and the server's leases expire. The error is also ErrNotReturned if no task runs any more.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.drain(ctx)
+	running := err != nil && s.loop.atWork.Load() > 0 // the end of the loop ends their contexts
 	s.stop()
 	ended := make(chan struct{})
 	go func() {
@@ -163,10 +169,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-ended:
-		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	if err == nil || running || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNotReturned, err)
 }
 
 // drain returns when the tasks that run have ended.
@@ -184,8 +193,10 @@ func (s *Server) drain(ctx context.Context) error {
 		select {
 		case <-s.loop.drained:
 			return nil
+		case <-s.loop.over: // by another call
+			return nil
 		case <-abort.C:
-			if err := s.loop.do(ctx, next); err != nil {
+			if err := s.loop.do(ctx, next); err != nil && !errors.Is(err, ErrStopped) {
 				return err
 			}
 			next = s.loop.giveUp // time and again, as it changes nothing the second time
