@@ -27,10 +27,10 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 func (r *recorder) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
 	r.args = append(r.args, uuids.ReplaceAllString(fmt.Sprint(keys, args), "uuid"))
 	cmd := redis.NewCmd(ctx)
-	if len(args) == 10 { // acquire
-		cmd.SetVal([]any{int64(1), "1", "-1", "", keys[0]})
+	if args[1] == "acquire" {
+		cmd.SetVal([]any{[]any{int64(1), "1", "-1", "", keys[0]}})
 	} else { // renew and release
-		cmd.SetVal(int64(1))
+		cmd.SetVal([]any{int64(1)})
 	}
 	return cmd
 }

@@ -212,11 +212,33 @@ func TestFailedRenewalIsTriedAgain(t *testing.T) {
 		time.Sleep(21*time.Second - 1)
 		l.wantAlive(t, work)
 		const first = 5 * time.Second
-		want := []time.Duration{first, first + 500*time.Millisecond, 6 * time.Second, 11 * time.Second, 16 * time.Second}
+		want := []time.Duration{first, first + 500*time.Millisecond, 6 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second}
 		if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
 			t.Errorf("-want +have:\n%s", diff)
 		}
 		l.release(t)
+	})
+}
+
+// TestLeasesAreRenewedTogether: all at the same moments, whenever they were taken, so that a store can do that in one call.
+func TestLeasesAreRenewedTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		time.Sleep(2 * time.Second)
+		other, err := l.locker.Acquire(t.Context(), "order:2", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(8*time.Second + 1)
+		want := []time.Duration{5 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second}
+		if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
+			t.Errorf("-want +have:\n%s", diff)
+		}
+		l.release(t)
+		if err := other.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

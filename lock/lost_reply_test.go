@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +130,68 @@ func (f *faulty) wantFree() {
 	if err != nil {
 		f.Errorf("want nothing left behind: %v", err)
 	}
+}
+
+// TestGroupWhoseAnswerIsLost: of calls that went together each is as if it had gone alone. With the client's own retry each holds
+// what it took; without nothing is left behind.
+func TestGroupWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range retries {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, tc.max, lock.Config{})
+			f.direct.on(t.Name() + " busy").take("")
+			names := []string{t.Name() + " busy", t.Name() + " a", t.Name() + " b", t.Name() + " c"}
+			leases, errs := make([]*lock.Lease, len(names)), make([]error, len(names))
+			fences := make([]string, len(names)) // of the first try
+			var connected sync.WaitGroup         // as no new connection is made while answers are lost
+			for range names {
+				connected.Go(func() { _ = f.rdb.BLPop(t.Context(), 100*time.Millisecond, t.Name()).Err() })
+			}
+			connected.Wait()
+			_ = f.unheard(func() error {
+				var all sync.WaitGroup
+				for i, name := range names {
+					all.Go(func() { leases[i], errs[i] = f.Acquire(t.Context(), name, nil) })
+				}
+				all.Wait()
+				return nil
+			}, func() bool {
+				for i, name := range names {
+					on := f.direct.on(name)
+					fences[i] = on.rdb.Get(t.Context(), on.fence).Val()
+					if on.value() == "" || fences[i] == "" {
+						return false
+					}
+				}
+				return true
+			})
+			for i, name := range names {
+				switch {
+				case tc.max < 0 && i == 0 && errs[i] != nil: // busy, if it went alone
+				case tc.max < 0 && (errs[i] == nil || errors.Is(errs[i], lock.ErrBusy)):
+					t.Errorf("%s: want an error of the network, have %v", name, errs[i])
+				case tc.max < 0:
+					f.both(name).wantFree()
+				case i == 0 && !errors.Is(errs[i], lock.ErrBusy):
+					t.Errorf("%s: want it busy, have %v", name, errs[i])
+				case i == 0:
+				case errs[i] != nil:
+					t.Errorf("%s: %v", name, errs[i])
+				default:
+					if have := strconv.FormatInt(leases[i].Fence(), 10); have != fences[i] {
+						t.Errorf("%s: want the fence of the first try, %s, have %s", name, fences[i], have)
+					}
+					f.release(leases[i])
+				}
+			}
+		})
+	}
+}
+
+// both is [setup.on] for both ways.
+func (f *faulty) both(resource string) *faulty {
+	return &faulty{setup: f.on(resource), direct: f.direct.on(resource), proxy: f.proxy}
 }
 
 // TestReentryWithoutFence: the fencing token is gone, as somebody deleted it, or Redis evicted it.

@@ -132,7 +132,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again is a loss", "../internal/lockredis/release.lua",
-		"and digits(last_fence(lock)) == ARGV[2] and 1 or 0",
+		"and digits(last_fence(lock)) == given.fence and 1 or 0",
 		"and 0 or 0",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/nobody_since"},
 	},
@@ -151,7 +151,7 @@ var mistakes = []mutants.Mutant{
 	{
 		"renewal makes the key anew", "../internal/lockredis/renew.lua",
 		"return held and",
-		"if not value_of(key) then call('SET', key, token) end return held and",
+		"if not value_of(key) then call('SET', key, given.token) end return held and",
 		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
 	},
 	{
@@ -180,7 +180,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a reservation does not expire", "../internal/lockredis/queue.lua",
-		"':' .. waiter, 'PX', handoff)",
+		"':' .. waiter, 'PX', given.handoff)",
 		"':' .. waiter)",
 		[]string{"TestReservationExpires/redis"},
 	},
@@ -221,38 +221,38 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReservationExpires/redis"},
 	},
 	{
-		"one more than the limit", "../internal/lockredis/locks.lua",
+		"one more than the limit", "../internal/lockredis/permits.lua",
 		"if permits.used >= rule.limit then",
 		"if permits.used > rule.limit then",
 		[]string{"TestLimitGrantsSoManyPermits/redis"},
 	},
 	{
-		"a reservation is no start", "../internal/lockredis/locks.lua",
+		"a reservation is no start", "../internal/lockredis/permits.lua",
 		"next_start(lock, rule.rates, permits.reservations)",
 		"next_start(lock, rule.rates, 0)",
 		[]string{"TestReservationsCountAsStarts/redis"},
 	},
 	{
-		"a start is not counted", "../internal/lockredis/locks.lua",
-		"    call('LPUSH', starts, digits(now))\n",
+		"a start is not counted", "../internal/lockredis/permits.lua",
+		"  call('LPUSH', starts, digits(now))\n",
 		"",
 		[]string{"TestRates/redis"},
 	},
 	{
-		"renewal of a permit does not look at its lock", "../internal/lockredis/locks.lua",
+		"renewal of a permit does not look at its lock", "../internal/lockredis/permits.lua",
 		"  if value_of(lock) ~= LIMITED then return false end\n",
 		"",
 		[]string{"TestPermitIsRenewedAndLost/the_lock's_key_was_deleted/redis"},
 	},
 	{
-		"the first release of a permit lets others in", "../internal/lockredis/locks.lua",
+		"the first release of a permit lets others in", "../internal/lockredis/permits.lua",
 		"if call('EXISTS', permits_of(lock)) == 0 and value_of",
 		"if value_of",
 		[]string{"TestLimitKeepsOthersOut/redis"},
 	},
 	{
 		"a waiter that leaves keeps the lock", "../internal/lockredis/leave.lua",
-		"  free(key, by)\n",
+		"  free(key, given.by)\n",
 		"",
 		[]string{"TestReservedWaiterLeaves/redis"},
 	},

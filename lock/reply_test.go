@@ -30,11 +30,12 @@ func TestOddReplies(t *testing.T) {
 	for name, reply := range map[string]any{
 		"another kind":              "OK",
 		"nothing":                   []any{},
-		"another outcome":           []any{int64(7)},
-		"grant that is too short":   []any{int64(1)},
-		"refusal that is too short": []any{int64(0)},
-		"fence that is no number":   []any{int64(1), "1.79e+15", "-1"},
-		"holder that is no text":    []any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"},
+		"no answer to the call":     []any{nil},
+		"another outcome":           []any{[]any{int64(7)}},
+		"grant that is too short":   []any{[]any{int64(1)}},
+		"refusal that is too short": []any{[]any{int64(0)}},
+		"fence that is no number":   []any{[]any{int64(1), "1.79e+15", "-1"}},
+		"holder that is no text":    []any{[]any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

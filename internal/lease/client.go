@@ -15,6 +15,7 @@ type Client struct {
 	store store.Store
 	cfg   Config
 	self  string
+	began time.Time // see untilBeat
 
 	calls sync.WaitGroup  // that Close waits for
 	ctx   context.Context //nolint:containedctx // ends with Close
@@ -27,7 +28,7 @@ func New(s store.Store, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{store: s, cfg: cfg.Defaults(), self: store.Process()}
+	c := &Client{store: s, cfg: cfg.Defaults(), self: store.Process(), began: time.Now()}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -45,6 +46,12 @@ func (c *Client) Close() {
 	c.end()
 	c.mu.Unlock()
 	c.calls.Wait()
+}
+
+// untilBeat is how long it is until the next renewal of what is renewed so often. All leases of a Client are renewed at the same
+// moments, so that a store can do that in one call.
+func (c *Client) untilBeat(every time.Duration) time.Duration {
+	return every - time.Since(c.began)%every
 }
 
 // Closing returns a context that ends with Close.

@@ -121,7 +121,7 @@ func (h *holding) why() error {
 	switch {
 	case h.lost != nil:
 		return h.lost
-	case h.maxHold > 0 && time.Since(h.since) >= h.maxHold:
+	case h.maxHold > 0 && !h.trusted() && h.deadline().Equal(h.since.Add(h.maxHold)):
 		return errMaxHold
 	default:
 		return store.ErrLost
@@ -147,9 +147,10 @@ func (h *holding) renewAgain() {
 	h.renewing.Add(1)
 	defer h.renewing.Done()
 	h.mu.Unlock()
-	next, err := h.cfg.RenewEvery, h.renew(ctx)
+	err := h.renew(ctx)
+	next := h.client.untilBeat(h.cfg.RenewEvery)
 	if err != nil {
-		next /= retryEvery
+		next = h.cfg.RenewEvery / retryEvery
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -35,7 +35,7 @@ func (l *Lease) Start(onEnd func()) {
 	defer h.mu.Unlock()
 	h.expiry = time.AfterFunc(time.Until(h.deadline()), h.lose)
 	// Most work is done before its first renewal, and then needs no goroutine for it.
-	h.renewal = time.AfterFunc(time.Until(h.start.Add(h.cfg.RenewEvery)), h.renewAgain)
+	h.renewal = time.AfterFunc(h.client.untilBeat(h.cfg.RenewEvery), h.renewAgain)
 }
 
 // Resource returns what is locked.

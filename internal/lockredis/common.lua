@@ -1,4 +1,4 @@
--- What the scripts on tasks and locks share: the clock, and names.
+-- What the scripts on tasks and locks share: the clock, names, and what a lock holds.
 --
 -- A file that others include returns what they may use, and nothing else of it is theirs.
 
@@ -55,4 +55,52 @@ end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 
-return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, in_queue, beside, queue_of, lines_of
+-- The lock of a permit; the key itself if it is that of a lock. The name of a resource has no braces.
+local function lock_of(key)
+  if not string.find(key, '}', 1, true) then return key end
+  if in_queue(key) then return string.match(key, '^(.*):permit{%d+}$') or key end
+  return string.match(key, '^{(.*)}:permit:%d+$') or key
+end
+
+local FOREIGN = 1000000          -- us: so often a lock is looked at whose holder may leave without telling
+local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
+
+-- What a lock holds; a table if that is no text.
+local function value_of(lock) return try('GET', lock) end
+
+-- Since when a value reserves a lock, and for whom; nothing if it does not reserve it.
+local function reserved(value)
+  if type(value) ~= 'string' or not begins(value, 'siding-reserved:') then return end
+  local since, waiter = string.match(value, '^siding%-reserved:[^:]+:(%d+):(.*)$')
+  return tonumber(since), waiter
+end
+
+-- The last fence of a lock, 0 if it is not known; and whether the lock has been reserved since.
+local function last_fence(lock)
+  local text = try('GET', beside(lock, 'fence'))
+  local fence, mark = string.match(type(text) == 'string' and text or '', '^(%d+)(%*?)$')
+  return tonumber(fence or 0), mark == '*'
+end
+
+-- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
+-- holder is a program that tells nobody when it leaves. A lock is there in the ms in which its time ends, and gone in
+-- the next; it is not looked at again by this script.
+local function look_in(lock, value)
+  local left = call('PTTL', lock)
+  if left < 0 then return FOREIGN end
+  left = math.max(left, 1) * 1000
+  if type(value) == 'string' and begins(value, 'siding:') then return left end
+  return math.min(left, FOREIGN)
+end
+
+-- Returns how to use a part of which most scripts need nothing: a function that returns the part's, and makes them when it is
+-- called for the first time.
+local function lazily(part)
+  local names
+  return function()
+    names = names or part()
+    return names
+  end
+end
+
+return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, lock_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

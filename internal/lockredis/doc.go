@@ -40,6 +40,9 @@
 // An operator revokes a lease by changing the token to "siding:revoked-<unique>:<holder>". The holder cannot renew it, and so
 // learns that it has lost; the lock is freed when the holder returns or when the TTL is over, and not before.
 //
+// Calls of goroutines go together, see [committer]: the script commit.lua makes one after the other. Steps make theirs
+// themselves.
+//
 // In a Cluster only goroutines meet here. No lock has lines there, as steps take locks of their own in the slots of their
 // queues; so no script reaches for a key of another slot.
 package lockredis

@@ -12,13 +12,16 @@ local SEEN = 2000000           -- us: so long ago a queue had a free slot if it 
 local FREED_KEPT = 3600000     -- ms
 local GONE = 'gone'            -- in place of the trace, if nobody has freed the lock: it was found free
 
--- Queues in which something has become ready, and that may have to be told.
-local marked = {}
-
 -- Has the lock looked at for a line at a time, also if that was due before: it was not the line's turn then.
 local function mark(lock, queue, due)
   ours('ZADD', siding(queue, 'ready'), digits(due), lock)
   if due < now + FOREIGN then marked[queue] = true end -- an idle server looks each second
+end
+
+-- Returns the queue whose line of tasks has the oldest head, and the ticket of that.
+local function first_line(lock)
+  local head = ours('ZRANGE', lines_of(lock), 0, 0, 'WITHSCORES')
+  return head[1], tonumber(head[2] or math.huge)
 end
 
 -- Offers a lock that may be taken from a time on, us, to lines: all of them, by the tickets of their heads. The line with the
@@ -39,18 +42,15 @@ local function offer(lock, lines, due, queue)
   for i = 3, #lines, 2 do mark(lock, lines[i], others) end
 end
 
--- Frees a lock that is held or reserved by a key, and gives it to whoever came first: it is reserved for a goroutine, or
--- offered to the lines. by is the name of the call, for a reservation; a trace comes behind '-trace-'.
-local function free(key, by, queue)
+-- Gives a lock that was freed by a key to those who wait for it: it is reserved for a goroutine, or offered to the lines. waiting
+-- is 2 if there are both.
+local function hand_on(key, by, queue, waiting)
   local lock = lock_of(key)
-  give_up(key)
-  local kinds = call('EXISTS', lines_of(lock), queue_of(lock))
-  if kinds == 0 then return end
   local lines, waiter = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES'), nil
-  if kinds == 2 or #lines == 0 then waiter = first_waiter(lock) end
+  if waiting == 2 or #lines == 0 then waiter = Queue().first_waiter(lock) end
   local open, due, permits, _ = key, nil, nil, nil
   -- Whoever frees a permit may not know the rule. Then the first of each kind is told to ask, as that one knows it.
-  if rule_of(lock) or waiter and key == lock then open, _, due, permits = serve(lock, tonumber(lines[2] or math.huge), by) end
+  if rule_of(lock) or waiter and key == lock then open, _, due, permits = Queue().serve(lock, tonumber(lines[2] or math.huge), by) end
   if #lines > 0 then
     if open then
       local trace = string.match(by, '%-trace%-(.+)$')
@@ -58,7 +58,7 @@ local function free(key, by, queue)
     end
     offer(lock, lines, due or now, queue)
   end
-  if waiter and (open or permits and permits.from) then call_first(lock) end
+  if waiter and (open or permits and permits.from) then Queue().call_first(lock) end
 end
 
 -- When a lock was freed while tasks waited, and by whose trace, '' if that is not known; 0 if nobody has.
@@ -101,4 +101,4 @@ local function wait_in_line(queue, id, lock, ticket, ends, due)
   ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
 end
 
-return OFFER, SEEN, marked, free, freed_for, may_take, wait_in_line
+return OFFER, SEEN, first_line, hand_on, freed_for, may_take, wait_in_line

@@ -34,6 +34,7 @@
 local lock, from, count, queue, waiter, rates = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
 -- include common
+-- include Permits
 -- include locks
 
 local function name_in(value) return type(value) == 'string' and string.match(value, '^siding:[^:]*:(.*)$') end
@@ -56,9 +57,9 @@ if value then
 end
 
 local permits, reservations = {}, 0
-local in_use = call('HGETALL', permits_of(lock))
+local in_use = call('HGETALL', Permits().permits_of(lock))
 for i = 1, #in_use, 2 do
-  local key = permit_of(lock, in_use[i])
+  local key = Permits().permit_of(lock, in_use[i])
   local held = value_of(key)
   local at, whose = reserved(held)
   local name = whose or name_in(held)
@@ -128,8 +129,8 @@ if ticket ~= '0' then
   end
 end
 
-local rule, taken = parse_rule(rates), call('HMGET', beside(lock, 'revoked'), 'at', 'by', 'reason', 'holder')
+local rule, taken = Permits().parse_rule(rates), call('HMGET', beside(lock, 'revoked'), 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, call('PTTL', lock), last, revoking, note, taken, listed, lines, goroutines,
   digits(first < math.huge and first or 0), digits(waited), waiters, position,
-  rule and digits(next_start(lock, rule.rates, reservations)) or '0', call('EXISTS', beside(lock, 'starts'))}
+  rule and digits(Permits().next_start(lock, rule.rates, reservations)) or '0', call('EXISTS', beside(lock, 'starts'))}

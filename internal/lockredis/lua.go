@@ -17,14 +17,25 @@ func Script(files fs.FS, name string) *redis.Script { return redis.NewScript(Lua
 
 // LuaText returns a whole script as Redis gets it: the file <name>.lua, in which the line "-- include <other>" stands for
 // the file <other>.lua, of files or of this package. An included file is a function of its own, so that the script gets from it
-// what it returns and no more. It includes nothing itself.
+// what it returns and no more. It includes nothing itself. With the line "-- include <Other>", in upper case, the script gets a
+// function of that name, which returns them in a table and makes them when it is called for the first time: Redis makes all
+// functions of a script anew each time that it runs.
 func LuaText(files fs.FS, name string) string {
 	var text strings.Builder
 	for line := range strings.Lines(luaFile(files, name)) {
 		if other, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
-			body := strings.TrimRight(luaFile(files, other), "\n")
-			names := strings.TrimPrefix(body[strings.LastIndex(body, "\n")+1:], "return ")
-			line = "local " + names + " = (function()\n" + body + "\nend)()\n"
+			body := strings.TrimRight(luaFile(files, strings.ToLower(other)), "\n")
+			last := strings.LastIndex(body, "\n") + 1
+			names := strings.TrimPrefix(body[last:], "return ")
+			if part := strings.ToLower(other); part != other {
+				pairs := strings.Split(names, ", ")
+				for i, name := range pairs {
+					pairs[i] = name + " = " + name
+				}
+				line = "local " + other + " = lazily(function()\n" + body[:last] + "return {" + strings.Join(pairs, ", ") + "}\nend)\n"
+			} else {
+				line = "local " + names + " = (function()\n" + body + "\nend)()\n"
+			}
 		}
 		text.WriteString(line)
 	}

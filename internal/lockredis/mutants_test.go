@@ -42,7 +42,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a goroutine that finds a lock free forgets the tasks", "acquire.lua",
-		"local may, later = may_take(lock, ticket or now)",
+		"local may, later = Lines().may_take(lock, ticket or now)",
 		"local may, later = true, 0",
 		[]string{"TestHolderDies/a_goroutine_looks,_a_task_is_first/memory"},
 	},
@@ -54,7 +54,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a line does not look for older goroutines", "../taskredis/step.lua",
-		"if waits and first_waiter(lock) then",
+		"if waits and Queue().first_waiter(lock) then",
 		"if false then",
 		[]string{"TestHolderDies/a_task_looks,_a_goroutine_is_first/memory"},
 	},
@@ -77,7 +77,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestGoroutineThatHasGone/memory"},
 	},
 	{
-		"no server hears of a release", "release.lua",
+		"no server hears of a release", "commit.lua",
 		"for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end",
 		"",
 		[]string{"TestFreedLockIsOfferedToOlderTasks/memory"},
@@ -95,7 +95,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestHolderDies/a_goroutine_looks,_a_task_is_first/memory"},
 	},
 	{
-		"a permit is free although it is reserved", "locks.lua",
+		"a permit is free although it is reserved", "permits.lua",
 		"if permits.used >= rule.limit then",
 		"if permits.used - permits.reservations >= rule.limit then",
 		[]string{"TestPermitsOfBothKinds/memory"},

@@ -4,8 +4,8 @@
 --
 -- A waiter is named 'siding-goroutine:<listener>:<rest>', and hears its name on the channel 'siding-goroutine:<listener>'.
 --
--- Comes after locks.lua, and after handoff: for how long a lock is reserved for a waiter, ms; and cluster: whether there may
--- be listeners that PUBLISH does not count.
+-- Comes after locks.lua, and after cluster: whether there may be listeners that PUBLISH does not count. Functions that reserve
+-- a lock need given, with handoff: for how long it is reserved for a waiter, ms; and fence_ttl.
 
 -- Returns the goroutine that came first, and its ticket.
 local function first_waiter(lock)
@@ -30,19 +30,13 @@ local function serve(lock, before, by)
     if not waiter or ticket >= before then break end
     call('ZREM', queue_of(lock), waiter)
     if called(waiter) then
-      call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', handoff)
-      call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', fence_ttl + handoff)
-      if key ~= lock then keep_permit(key, lock, '0', handoff) end
+      call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', given.handoff)
+      call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', given.fence_ttl + given.handoff)
+      if key ~= lock then Permits().keep(key, lock, '0', given.handoff) end
       key, value, due, permits = room(lock)
     end
   end
   return key, value, due, permits
-end
-
--- Returns the queue whose line of tasks has the oldest head, and the ticket of that.
-local function first_line(lock)
-  local head = ours('ZRANGE', lines_of(lock), 0, 0, 'WITHSCORES')
-  return head[1], tonumber(head[2] or math.huge)
 end
 
 -- Serves those who came before a ticket of a lock that may be free as its holder has gone. Only if a reservation was the
@@ -82,4 +76,4 @@ local function join(lock, waiter, waited, retention)
   return ticket
 end
 
-return first_waiter, serve, first_line, serve_found, call_first, join
+return first_waiter, serve, serve_found, call_first, join

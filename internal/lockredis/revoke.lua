@@ -22,13 +22,16 @@
 -- another program is freed at once, as its holder cannot be told; so is a lock without a TTL. The same call made twice has
 -- the effect of one, and returns the same outcome, unless ten others came between.
 
-local key, by, fence, handoff, fence_ttl, cluster = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
-local limits, overrides, slots, ttl = '', '', 'siding:slots', 0
+local key, by, fence, cluster = KEYS[1], ARGV[1], ARGV[2], ARGV[8] == '1'
+local given = {handoff = ARGV[6], fence_ttl = ARGV[7]}
+local limits, overrides, slots = '', '', 'siding:slots'
 
 -- include common
+-- include Permits
 -- include locks
--- include queue
--- include lines
+-- include Queue
+-- include Lines
+-- include free
 -- include notify
 
 local lock = lock_of(key)
@@ -42,7 +45,7 @@ if string.find(calls, by, 1, true) then
 end
 if not value or reserved(value) or value == LIMITED then return {'free', '', 0} end
 local holder = rest and string.match(rest, '^[^:]*:(.*)$') or ARGV[9]
-local last = key ~= lock and call('HGET', permits_of(lock), number_of(key)) or digits(last_fence(lock))
+local last = key ~= lock and call('HGET', Permits().permits_of(lock), Permits().number_of(key)) or digits(last_fence(lock))
 if fence ~= '0' and (not rest or fence ~= last) then return {'other', holder, 0} end
 
 if not rest or left < 0 then

@@ -13,17 +13,10 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-var (
-	acquireScript = Script(luaFiles, "acquire")
-	renewScript   = Script(luaFiles, "renew")
-	releaseScript = Script(luaFiles, "release")
-	leaveScript   = Script(luaFiles, "leave")
-)
-
 type redisStore struct {
-	rdb     redis.Scripter
-	cluster bool
-	rules   func(resource string) *store.Rule // nil for none
+	rdb   redis.Scripter
+	do    func(ctx context.Context, key string, args ...any) (any, error)
+	rules func(resource string) *store.Rule // nil for none
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter] and a [store.Noter],
@@ -33,7 +26,7 @@ func New(rdb redis.Scripter) store.Store { return WithRules(rdb, nil) }
 // WithRules is [New] with the rules of resources, which count more than those of requests. rules returns nil for a resource
 // that has none.
 func WithRules(rdb redis.Scripter, rules func(resource string) *store.Rule) store.Store {
-	s := &redisStore{rdb: rdb, cluster: IsCluster(rdb), rules: rules}
+	s := &redisStore{rdb: rdb, do: caller(rdb), rules: rules}
 	_, many := rdb.(*redis.Ring)
 	if rdb, ok := rdb.(subscriber); ok && !many {
 		return &redisListener{redisStore: s, rdb: rdb}
@@ -76,8 +69,8 @@ func (s *redisStore) RuleOf(resource string) *store.Rule {
 }
 
 func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	r := redisreply.NewReader(acquireScript.Run(ctx, s.rdb, []string{c.Key}, c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
-		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), flag(s.cluster)).Result())
+	r := redisreply.NewReader(s.do(ctx, c.Key, "acquire", c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
+		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL)))
 	if r.Number() == 1 {
 		a := store.Result{Taken: r.Err() == nil, Fence: r.Number()}
 		if key := r.Text(); key != c.Key {
@@ -94,19 +87,15 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 }
 
 func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
-	return lostIf0(renewScript.Run(ctx, s.rdb, []string{key}, token, ms(ttl), ms(fenceTTL)).Result())
+	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL)))
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
-	return lostIf0(releaseScript.Run(ctx, s.rdb, []string{key}, token, r.Fence, r.Rule.String(),
-		r.Nonce, ms(r.Timeout), ms(r.QueueTTL), flag(s.cluster)).Result())
+	return lostIf0(s.do(ctx, key, "release", token, r.Fence, r.Rule.String(), r.Nonce, ms(r.Timeout), ms(r.QueueTTL)))
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) error {
-	err := leaveScript.Run(ctx, s.rdb, []string{key}, waiter, l.Rule.String(), l.Nonce, ms(l.Timeout), ms(l.QueueTTL), flag(s.cluster)).Err()
-	if err == redis.Nil { //nolint:errorlint // it is the answer of a script that returns nothing
-		return nil
-	}
+	_, err := s.do(ctx, key, "leave", waiter, l.Rule.String(), l.Nonce, ms(l.Timeout), ms(l.QueueTTL))
 	return err
 }
 

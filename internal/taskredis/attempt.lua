@@ -1,6 +1,6 @@
 -- Attempts that are at work.
 --
--- Comes after locks.lua, and after ttl and fence_ttl, see there.
+-- Comes after locks.lua.
 
 -- Renews the lease of an attempt, and its lock. Returns whether it is its task's latest and holds the lock that it knows of, ''
 -- for none.
@@ -10,7 +10,7 @@ local function renew(queue, id, name, lock)
   -- One that has asked for a lock may not know yet that it has it. And one without a lock may have a place in a line.
   local key, revoked = held_by(have[3] or lock, name)
   if revoked or lock ~= '' and not key or key and not renew_lock(key) then return false end
-  call('ZADD', asynq(queue, 'lease'), in_seconds(key and ttl or PLAIN_LEASE), id)
+  call('ZADD', asynq(queue, 'lease'), in_seconds(key and given.ttl or PLAIN_LEASE), id)
   return true
 end
 

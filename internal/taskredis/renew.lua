@@ -10,10 +10,11 @@
 -- Guarantee: a lock or a lease that is not the attempt's, a lock that an operator has revoked, and a task that is no longer
 -- at work, stay as they are. So a second call does what one does.
 
-local ttl, fence_ttl = ARGV[1], ARGV[2]
+local given = {ttl = ARGV[1], fence_ttl = ARGV[2]}
 local attempts = {unpack(ARGV, 3)}
 
 -- include common
+-- include Permits
 -- include locks
 -- include attempt
 

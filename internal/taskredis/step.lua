@@ -66,6 +66,7 @@ local prefix, ttl, fence_ttl, handoff = arg(), arg(), arg(), tonumber(arg())
 local free_crashes, once_again = tonumber(arg()), arg() == '1'
 local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
+local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks.lua and queue.lua
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED, MOST_ENDED = 100, 200, 1000000, 100, 20, 500
@@ -78,9 +79,11 @@ local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this cal
 
 -- include common
 -- include asynq
+-- include Permits
 -- include locks
--- include queue
--- include lines
+-- include Queue
+-- include Lines
+-- include free
 -- include attempt
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
@@ -204,8 +207,8 @@ local function ask(queue, id, task, attempt, given, have)
   local own = have[5] and lock_of(have[5]) == want
   if not own then ticket = ticket - given.head_start end
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
-  local _, first = first_line(want)
-  local key, value, due = serve_found(want, math.min(first, ticket), by)
+  local _, first = Lines().first_line(want)
+  local key, value, due = Queue().serve_found(want, math.min(first, ticket), by)
   if key and first > ticket then
     local fence = take_lock(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
@@ -239,7 +242,7 @@ local function ask(queue, id, task, attempt, given, have)
     end
   end
   local ends = until_of(end_of(given.deadline, wait_ends))
-  wait_in_line(queue, id, want, digits(ticket), ends, due or now)
+  Lines().wait_in_line(queue, id, want, digits(ticket), ends, due or now)
   call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', given.deadline)
   local text = sentence(want, value ~= '' and value or nil)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
@@ -296,7 +299,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     local ends, due = until_of(end_of(have[4], have[6])), now + given.after
     local line = lock_of(holds)
     let_go()
-    wait_in_line(queue, id, line, have[3], ends, due)
+    Lines().wait_in_line(queue, id, line, have[3], ends, due)
     ours('ZADD', siding(queue, 'ready'), digits(due), line)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
@@ -315,7 +318,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     counted(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ends = until_of(end_of(have[4], have[6]))
-    wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
+    Lines().wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
     to_pending(queue, id, task)
@@ -419,7 +422,7 @@ local function recover(queue, index)
       elseif free_crash then
         again = lock_of(lock)
         local ends, _, _, due = until_of(end_of(have[6], have[7])), room(again)
-        wait_in_line(queue, id, again, ticket, ends, due or now)
+        Lines().wait_in_line(queue, id, again, ticket, ends, due or now)
         call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
@@ -484,7 +487,7 @@ local function start(q, id, task, lock, ticket, have, message)
   local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (have.kind and have.kind .. ' ' or '') .. id .. holder, have.over or '0'
   local freed, freed_by, before = '0', '', nil
   if lock ~= '' then fence, before = take_lock(lock, attempt) end
-  if have.line then freed, freed_by = freed_for(have.line, before) end
+  if have.line then freed, freed_by = Lines().freed_for(have.line, before) end
   -- One that has no lock yet keeps the place that it has in the line of one.
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket)
   if have.wait_ends and not have.over then call('HDEL', task, 'siding_wait_ends') end
@@ -544,8 +547,8 @@ local function look(q, lock)
     local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg', 'siding_wait_ends', 'siding_equal', 'siding_kind')
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
-    if waits and first_waiter(lock) then
-      key, value, due = serve_found(lock, tonumber(ticket), by)
+    if waits and Queue().first_waiter(lock) then
+      key, value, due = Queue().serve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
     end
     if waits then
@@ -647,12 +650,12 @@ local function free_key(lock, queue, ticket)
   if busy[lock] then return nil end
   local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
   if others == 0 and not rule_of(lock) then return lock end
-  local first, oldest = first_line(lock)
-  local key, value, due = serve_found(lock, math.min(ticket, oldest), by)
+  local first, oldest = Lines().first_line(lock)
+  local key, value, due = Queue().serve_found(lock, math.min(ticket, oldest), by)
   if key then
     if not first then return key end
     -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
-    if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < SEEN then due = now + OFFER end
+    if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
   end
   busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), last = {}, joined = {}}
   return nil

@@ -22,6 +22,7 @@ local kind, message, at, counts, today, stats_until = ARGV[6], ARGV[7], ARGV[8],
 
 -- include common
 -- include asynq
+-- include Permits
 -- include locks
 
 local lease = asynq(queue, 'lease')

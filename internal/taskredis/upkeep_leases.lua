@@ -19,6 +19,7 @@
 local lease, queue, skip, free_crashes, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
 -- include common
+-- include Permits
 -- include locks
 -- include notify
 -- include upkeep

@@ -1,0 +1,250 @@
+package lockredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/store"
+)
+
+var commitScript = Script(luaFiles, "commit")
+
+// A call is a call on a lock, on its way to Redis. Its caller waits for it.
+type call struct {
+	ctx  context.Context //nolint:containedctx // of the caller
+	key  string          // of the lock, or of its permit
+	args []any           // the kind of the call, and what the script wants of that
+
+	leads chan []*call  // gets what its caller is to send
+	done  chan struct{} // closed when the call has an answer
+	reply any
+	err   error
+}
+
+// A committer sends calls on locks to one Redis. Those that come while some are under way go together as soon as these are
+// answered, as a database commits its transactions in groups: under load one script serves many locks, and without load a call
+// leaves at once. There is no goroutine for that: the caller that has waited longest sends for all.
+//
+// Two calls on the same lock never go together. So a script that runs twice, as its answer was lost, does to each lock what a
+// call does that runs twice.
+type committer struct {
+	send func(ctx context.Context, calls []*call) // gives each its answer
+
+	mu      sync.Mutex
+	waiting []*call
+	led     bool // somebody sends, and not for too long yet
+}
+
+const (
+	// mostCalls go together: Redis does nothing else meanwhile.
+	mostCalls = 100
+	// patience is for how long calls wait for those that are under way. A connection that hangs holds up no others for longer.
+	patience = 50 * time.Millisecond
+)
+
+// do makes a call. If ctx ends before the call has left, nothing was done. A call that is under way is waited for, except past
+// the deadline of ctx.
+func (m *committer) do(ctx context.Context, key string, args ...any) (any, error) {
+	c := &call{ctx: ctx, key: key, args: args, leads: make(chan []*call, 1), done: make(chan struct{})}
+	m.mu.Lock()
+	m.waiting = append(m.waiting, c)
+	m.appoint()
+	m.mu.Unlock()
+	ended := ctx.Done()
+	for {
+		select {
+		case <-c.done:
+			return c.reply, c.err
+		case calls := <-c.leads:
+			if len(calls) > 1 { // among them are some that this caller may not have the time to wait for
+				go m.lead(calls) //nolint:contextcheck // each call has its own
+				continue
+			}
+			m.lead(calls) //nolint:contextcheck // as above
+			return c.reply, c.err
+		case <-ended:
+			if m.withdraw(c) {
+				return nil, ctx.Err()
+			}
+			select {
+			case calls := <-c.leads:
+				go m.lead(calls) //nolint:contextcheck // as above
+			default:
+			}
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil, ctx.Err()
+			}
+			ended = nil
+		}
+	}
+}
+
+// appoint has the caller that has waited longest send for all, unless somebody does. m.mu is held.
+func (m *committer) appoint() {
+	if m.led || len(m.waiting) == 0 {
+		return
+	}
+	m.led = true
+	first := m.waiting[0]
+	locks := make(map[string]bool, len(m.waiting))
+	var calls, rest []*call
+	for _, c := range m.waiting {
+		if lock := store.LockOf(c.key); len(calls) < mostCalls && !locks[lock] {
+			locks[lock] = true
+			calls = append(calls, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	m.waiting = rest
+	first.leads <- calls
+}
+
+// withdraw reports whether a call has not left, and does not any more.
+func (m *committer) withdraw(c *call) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.waiting, c)
+	if i >= 0 {
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// lead sends calls. After that, or if it takes too long, the next ones leave.
+func (m *committer) lead(calls []*call) {
+	over := sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.led = false
+		m.appoint()
+	})
+	late := time.AfterFunc(patience, over)
+	ctx, cancel := together(calls)
+	m.send(ctx, calls)
+	cancel()
+	late.Stop()
+	over()
+	for _, c := range calls {
+		close(c.done)
+	}
+}
+
+// together returns a context for calls. It ends when nobody waits for their answer any more.
+func together(calls []*call) (context.Context, context.CancelFunc) {
+	if len(calls) == 1 {
+		return calls[0].ctx, func() {}
+	}
+	ctx, last := context.WithoutCancel(calls[0].ctx), time.Time{}
+	for _, c := range calls {
+		end, ends := c.ctx.Deadline()
+		if !ends {
+			return ctx, func() {}
+		}
+		if end.After(last) {
+			last = end
+		}
+	}
+	return context.WithDeadline(ctx, last)
+}
+
+// A pipeliner is a client that can send several scripts in one round trip.
+type pipeliner interface {
+	redis.Scripter
+	Pipeline() redis.Pipeliner
+}
+
+// caller returns how calls reach the Redis that has a lock. In a Cluster those for one node go together. With a client that
+// spreads keys in a way of its own none do.
+func caller(rdb redis.Scripter) func(ctx context.Context, key string, args ...any) (any, error) {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		return committed(rdb, false).do
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		nodes := make(map[string]*committer) // by address
+		return func(ctx context.Context, key string, args ...any) (any, error) {
+			address := ""
+			if node, err := rdb.MasterForKey(ctx, key); err == nil {
+				address = node.Options().Addr
+			}
+			mu.Lock()
+			m := nodes[address]
+			if m == nil {
+				m = committed(rdb, true)
+				nodes[address] = m
+			}
+			mu.Unlock()
+			return m.do(ctx, key, args...)
+		}
+	default:
+		return func(ctx context.Context, key string, args ...any) (any, error) {
+			c := &call{ctx: ctx, key: key, args: args}
+			commit(ctx, rdb, false, c)
+			return c.reply, c.err
+		}
+	}
+}
+
+// committed returns a committer for one Redis, or for a node of a Cluster.
+func committed(rdb pipeliner, cluster bool) *committer {
+	var apart atomic.Bool // each call is a script of its own, as locks are in several slots
+	apart.Store(cluster)
+	return &committer{send: func(ctx context.Context, calls []*call) {
+		if !apart.Load() || len(calls) == 1 {
+			commit(ctx, rdb, cluster, calls...)
+			if !redis.HasErrorPrefix(calls[0].err, "CROSSSLOT") { // Redis has done nothing: there is a Cluster behind a proxy
+				return
+			}
+			apart.Store(true)
+		}
+		pipe, scripts := rdb.Pipeline(), make([]*redis.Cmd, len(calls))
+		for i, c := range calls {
+			scripts[i] = commitScript.EvalSha(ctx, pipe, []string{c.key}, append([]any{flag(cluster)}, c.args...)...)
+		}
+		_, _ = pipe.Exec(ctx) // each call has its own error
+		for i, c := range calls {
+			if redis.HasErrorPrefix(scripts[i].Err(), "NOSCRIPT") {
+				commit(ctx, rdb, cluster, c)
+			} else {
+				answered(scripts[i], c)
+			}
+		}
+	}}
+}
+
+// commit sends calls in one script.
+func commit(ctx context.Context, rdb redis.Scripter, cluster bool, calls ...*call) {
+	keys, args := make([]string, 0, len(calls)), []any{flag(cluster)}
+	for _, c := range calls {
+		keys, args = append(keys, c.key), append(args, c.args...)
+	}
+	answered(commitScript.Run(ctx, rdb, keys, args...), calls...)
+}
+
+// answered gives each call its answer, which may be an error.
+func answered(answer *redis.Cmd, calls ...*call) {
+	v, err := answer.Result()
+	replies, isList := v.([]any)
+	if err == nil && (!isList || len(replies) != len(calls)) {
+		err = fmt.Errorf("%w: want a list of %d, have another one, or %T", redisreply.ErrReply, len(calls), v)
+	}
+	for i, c := range calls {
+		if c.err = err; err != nil {
+			continue
+		}
+		if refusal, refused := replies[i].(error); refused {
+			c.err = refusal
+		} else {
+			c.reply = replies[i]
+		}
+	}
+}

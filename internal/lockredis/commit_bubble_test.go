@@ -1,0 +1,171 @@
+package lockredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// make makes a call, and returns what came of it when it is over.
+func (p *post) make(ctx context.Context, m *committer, key string) <-chan error {
+	over := make(chan error, 1)
+	go func() {
+		reply, err := m.do(ctx, key)
+		if err == nil && reply != key {
+			err = fmt.Errorf("want the answer of %s, have %v", key, reply)
+		}
+		over <- err
+	}()
+	synctest.Wait()
+	return over
+}
+
+// answer has the calls answered that are under way.
+func (p *post) answer() {
+	p.answers <- struct{}{}
+	synctest.Wait()
+}
+
+func bubble(t *testing.T, test func(t *testing.T, p *post, m *committer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &post{answers: make(chan struct{})}
+		test(t, p, &committer{send: p.send})
+	})
+}
+
+func want(t *testing.T, wants error, calls ...<-chan error) {
+	t.Helper()
+	for i, over := range calls {
+		select {
+		case err := <-over:
+			if !errors.Is(err, wants) {
+				t.Errorf("call %d: want %v, have %v", i, wants, err)
+			}
+		default:
+			t.Errorf("call %d: want it over", i)
+		}
+	}
+}
+
+// Calls that come while others are under way go together, one for each lock.
+func TestCommitInGroups(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		a := p.make(t.Context(), m, "a")
+		p.wantSent(t, "a")
+		var rest []<-chan error
+		for _, key := range []string{"b", "c", "b", "{c}:permit:1", "d"} {
+			rest = append(rest, p.make(t.Context(), m, key))
+		}
+		p.answer()
+		want(t, nil, a)
+		p.wantSent(t, "a", "b c d")
+		p.answer()
+		p.wantSent(t, "a", "b c d", "b {c}:permit:1")
+		p.answer()
+		want(t, nil, rest...)
+		e := p.make(t.Context(), m, "e")
+		p.wantSent(t, "a", "b c d", "b {c}:permit:1", "e")
+		p.answer()
+		want(t, nil, e)
+	})
+}
+
+// No script has so many calls that Redis does nothing else for long.
+func TestCommitInBoundedGroups(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		calls := []<-chan error{p.make(t.Context(), m, "first")}
+		for i := range mostCalls + 1 {
+			calls = append(calls, p.make(t.Context(), m, fmt.Sprint(i)))
+		}
+		p.answer()
+		p.answer()
+		if last := p.sent[len(p.sent)-1]; len(p.sent) != 3 || last != fmt.Sprint(mostCalls) {
+			t.Errorf("want the last call to go alone, have %d groups, the last of %q", len(p.sent), last)
+		}
+		p.answer()
+		want(t, nil, calls...)
+	})
+}
+
+// A connection that hangs holds up the calls of others for a moment only.
+func TestCommitBesideWhatHangs(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		a := p.make(t.Context(), m, "a")
+		b := p.make(t.Context(), m, "b")
+		time.Sleep(patience - time.Nanosecond)
+		synctest.Wait()
+		p.wantSent(t, "a")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		p.wantSent(t, "a", "b")
+		time.Sleep(2 * patience)
+		c := p.make(t.Context(), m, "c") // nothing waits, and both hang
+		p.wantSent(t, "a", "b", "c")
+		for range 3 {
+			p.answer()
+		}
+		want(t, nil, a, b, c)
+	})
+}
+
+// A caller whose context ends goes: at once if its call has not left; else at its deadline. Those that go with it get their
+// answers all the same, also if it was to send for them.
+func TestCommitForThoseWhoLeave(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		made   func(context.Context) (context.Context, context.CancelFunc)
+		ends   func(context.CancelFunc)
+		why    error
+		waited bool // for the call that is under way
+	}{
+		"canceled": {context.WithCancel, func(cancel context.CancelFunc) { cancel() }, context.Canceled, true},
+		"its deadline": {
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, time.Millisecond)
+			},
+			func(context.CancelFunc) { time.Sleep(time.Millisecond) }, context.DeadlineExceeded, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, p *post, m *committer) {
+				t.Helper()
+				a := p.make(t.Context(), m, "a")
+				ctx, cancel := test.made(t.Context())
+				defer cancel()
+				withdrawn := p.make(ctx, m, "withdrawn")
+				test.ends(cancel)
+				synctest.Wait()
+				want(t, test.why, withdrawn)
+
+				ctx, cancel = test.made(t.Context())
+				defer cancel()
+				leads := p.make(ctx, m, "leads")
+				b := p.make(t.Context(), m, "b")
+				p.answer()
+				want(t, nil, a)
+				p.wantSent(t, "a", "leads b")
+				test.ends(cancel)
+				synctest.Wait()
+				if !test.waited {
+					want(t, test.why, leads)
+				}
+				p.answer()
+				want(t, nil, b)
+				if test.waited {
+					want(t, nil, leads)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package lockredis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// onEach runs a test on a server, on the Redis in memory, and on a Cluster.
+func onEach(t *testing.T, test func(t *testing.T, rdb pipeliner, cluster bool)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Start(t).Client(t), false)
+	})
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(t, rdb, false)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.StartCluster(t, 3).Client(t), true)
+	})
+}
+
+func tokenOf(name string) string { return "siding:" + name + ":test" }
+
+func acquiring(ctx context.Context, key, token string) *call {
+	return &call{ctx: ctx, key: key, args: []any{"acquire", token, 15000, 60000, "", "", 0, "nonce", 5000, 60000}}
+}
+
+func renewing(ctx context.Context, key, token string) *call {
+	return &call{ctx: ctx, key: key, args: []any{"renew", token, 15000, 60000}}
+}
+
+func releasing(ctx context.Context, key, token, fence string) *call {
+	return &call{ctx: ctx, key: key, args: []any{"release", token, fence, "", "nonce", 5000, 60000}}
+}
+
+// Of calls that go together each is made for itself: one that finds its lock busy, lost or broken changes nothing for the
+// others. They may all be made twice.
+func TestCallsThatGoTogether(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, rdb pipeliner, cluster bool) {
+		t.Helper()
+		ctx := t.Context()
+		c, ok := rdb.(redis.Cmdable)
+		if !ok {
+			t.Fatal("want a client")
+		}
+		for key, value := range map[string]string{"lock:busy": tokenOf("other"), "lock:mine": tokenOf("me"), "lock:done": tokenOf("me")} {
+			if err := c.Set(ctx, key, value, time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.HSet(ctx, "lock:broken", "a", "b").Err(); err != nil {
+			t.Fatal(err)
+		}
+		m := committed(rdb, cluster)
+		for range 2 {
+			calls := []*call{
+				acquiring(ctx, "lock:busy", tokenOf("me")), acquiring(ctx, "lock:broken", tokenOf("me")), acquiring(ctx, "lock:free", tokenOf("me")),
+				renewing(ctx, "lock:lost", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me")), releasing(ctx, "lock:done", tokenOf("me"), "0"),
+			}
+			m.send(ctx, calls)
+			have := ""
+			for _, c := range calls {
+				text := fmt.Sprint(c.reply, " ", c.err)
+				switch reply := c.reply.(type) {
+				case []any:
+					text = fmt.Sprint(reply[0])
+				case int64:
+					text = fmt.Sprint(reply)
+				default:
+					if c.err != nil && strings.HasPrefix(c.err.Error(), "WRONGTYPE") {
+						text = "WRONGTYPE"
+					}
+				}
+				have += text + " "
+			}
+			if want := "0 WRONGTYPE 1 0 1 1 "; have != want {
+				t.Errorf("want %s, have %s", want, have)
+			}
+			if nodes, many := rdb.(*redis.ClusterClient); many { // the servers may forget the script
+				_ = nodes.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.ScriptFlush(ctx).Err() })
+			}
+		}
+		for key, want := range map[string]string{"lock:busy": tokenOf("other"), "lock:free": tokenOf("me"), "lock:mine": tokenOf("me"), "lock:done": "", "lock:lost": ""} {
+			if have := c.Get(ctx, key).Val(); have != want {
+				t.Errorf("%s: want %q, have %q", key, want, have)
+			}
+		}
+	})
+}
+
+// A proxy in front of a Cluster looks like one Redis, and refuses scripts with keys of several slots.
+func TestClusterBehindAProxy(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	m := committed(crossing{cluster.Client(t)}, false)
+	for range 2 {
+		calls := []*call{acquiring(t.Context(), "lock:a", tokenOf("a")), acquiring(t.Context(), "lock:b", tokenOf("b")), acquiring(t.Context(), "lock:c", tokenOf("c"))}
+		m.send(t.Context(), calls)
+		for _, c := range calls {
+			if c.err != nil {
+				t.Errorf("%s: %v", c.key, c.err)
+			}
+		}
+	}
+}
+
+// crossing refuses as a proxy does: the client of a Cluster says that in words of its own.
+type crossing struct{ *redis.ClusterClient }
+
+func (c crossing) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if len(keys) > 1 {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(refusal("CROSSSLOT Keys in request don't hash to the same slot"))
+		return cmd
+	}
+	return c.ClusterClient.EvalSha(ctx, sha, keys, args...)
+}
+
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// A post takes calls, and answers when it is told to.
+type post struct {
+	mu      sync.Mutex
+	sent    []string // the locks of the calls that went together
+	answers chan struct{}
+}
+
+func (p *post) send(_ context.Context, calls []*call) {
+	keys := make([]string, 0, len(calls))
+	for _, c := range calls {
+		keys = append(keys, c.key)
+	}
+	p.mu.Lock()
+	p.sent = append(p.sent, strings.Join(keys, " "))
+	p.mu.Unlock()
+	<-p.answers
+	for _, c := range calls {
+		c.reply = c.key
+	}
+}
+
+func (p *post) wantSent(t *testing.T, want ...string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if have := strings.Join(p.sent, "; "); have != strings.Join(want, "; ") {
+		t.Errorf("want %s sent, have %s", strings.Join(want, "; "), have)
+	}
+}

@@ -1,0 +1,127 @@
+-- Permits: how locks are held that have a rule.
+--
+--   {<lock>}:permit:<n>   a permit: the token of its holder, or a reservation
+--   {<lock>}:permits      hash of the permits in use: n by fence, 0 for a reservation
+--   {<lock>}:starts       list of when a permit was taken, us, the latest first; only with rates
+--
+-- Comes after common.lua.
+
+local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
+local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
+
+local function permit_of(lock, n) return begins(lock, 'siding:{') and lock .. ':permit{' .. n .. '}' or beside(lock, 'permit:' .. n) end
+local function permits_of(lock) return beside(lock, 'permits') end
+local function number_of(permit) return string.match(permit, '(%d+)}?$') end
+
+-- The rule of the longest pattern that fits a resource: the resource itself, or a class such as 'account:*'.
+local function find(patterns, resource)
+  local function of(pattern)
+    local _, tab = string.find(patterns, '\n' .. pattern .. '\t', 1, true)
+    return tab and string.match(patterns, '^[^\n]*', tab + 1)
+  end
+  local found, class = of(resource), string.match(resource, '^(.*:)')
+  while not found and class do
+    found, class = of(class .. '*'), string.match(string.sub(class, 1, -2), '^(.*:)')
+  end
+  return found or of('*')
+end
+
+-- Returns {limit, {{starts, period in us}, ...}} of a rule '<limit> <starts>/<period> ...'; false for ''. rates is another
+-- text to have the rates from.
+local function parse_rule(text, rates)
+  local rule = {limit = tonumber(string.match(text, '^%d+') or ''), rates = {}}
+  if not rule.limit then return false end
+  for starts, period in string.gmatch(rates or text, '(%d+)/(%d+)') do rule.rates[#rule.rates + 1] = {tonumber(starts), tonumber(period)} end
+  return rule
+end
+
+-- Returns the rule of a resource, by its own limits and those of an operator; see rule_of.
+local function rule(resource, limits, overrides)
+  local own, over = find(limits, resource), find(overrides, resource)
+  if begins(resource, 'siding-') or not (own or over) then return false end
+  local found = parse_rule(over or own, over and string.find(over, '/', 1, true) and over or own or '')
+  if found.limit == 1 and #found.rates == 0 then return false end
+  return found
+end
+
+-- Returns from when on rates allow another start, us; 0 for now. Each reservation is a start that may come at any time.
+local function next_start(lock, rates, reservations)
+  local from = 0
+  for _, rate in ipairs(rates) do
+    local before = rate[1] > reservations and call('LINDEX', beside(lock, 'starts'), rate[1] - reservations - 1)
+    if before or rate[1] <= reservations then from = math.max(from, (before and tonumber(before) or now) + rate[2]) end
+  end
+  return from > now and from or 0
+end
+
+-- What room returns of a lock with a rule, while nobody has the whole lock.
+local function room(lock, rule)
+  local permits, taken, over, first = {used = 0, reservations = 0}, {}, {}, nil
+  for _, number in ipairs(call('HKEYS', permits_of(lock))) do
+    local key = permit_of(lock, number)
+    local holder = value_of(key)
+    if holder then
+      taken[number], permits.used = true, permits.used + 1
+      if reserved(holder) then permits.reservations = permits.reservations + 1 end
+      local left = look_in(key, holder)
+      if not first or left < first then first, permits.key, permits.value = left, key, holder end
+    else
+      over[#over + 1] = number
+    end
+  end
+  if #over > 0 then call('HDEL', permits_of(lock), unpack(over)) end
+  if permits.used >= rule.limit then return nil, permits.value or LIMITED, now + (first or PAUSED), permits end
+  local from = next_start(lock, rule.rates, permits.reservations)
+  if from > 0 then
+    permits.from = from
+    return nil, LIMITED, from, permits
+  end
+  local number = 1
+  while taken[tostring(number)] do number = number + 1 end
+  return permit_of(lock, number), nil, nil, permits
+end
+
+-- Writes down that a permit is in use for so many ms.
+local function keep(key, lock, fence, lasts)
+  call('HSET', permits_of(lock), number_of(key), fence)
+  call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
+  local value = value_of(lock)
+  if (not value or value == LIMITED) and call('PTTL', lock) < tonumber(lasts) then call('SET', lock, LIMITED, 'PX', lasts) end
+end
+
+-- Writes down that a permit was taken.
+local function taken(key, lock, rule, fence, lasts)
+  keep(key, lock, fence, lasts)
+  local most, longest = 0, 0
+  for _, rate in ipairs(rule.rates) do most, longest = math.max(most, rate[1]), math.max(longest, rate[2]) end
+  if most == 0 then return end
+  local starts = beside(lock, 'starts')
+  call('LPUSH', starts, digits(now))
+  call('LTRIM', starts, 0, most - 1)
+  call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
+end
+
+-- Returns the first permit of a lock whose value fits, and that value.
+local function find_permit(lock, fits)
+  for _, number in ipairs(call('HKEYS', permits_of(lock))) do
+    local permit = permit_of(lock, number)
+    local value = value_of(permit)
+    if fits(value) then return permit, value end
+  end
+end
+
+-- Deletes a permit from those that are in use.
+local function give_up(key, lock)
+  call('HDEL', permits_of(lock), number_of(key))
+  if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
+end
+
+-- Gives a permit that its holder has renewed, for so many ms, to its lock. Returns false if another program has taken that.
+local function renewed(lock, lasts)
+  if value_of(lock) ~= LIMITED then return false end
+  if call('PTTL', lock) < tonumber(lasts) then call('PEXPIRE', lock, lasts) end
+  call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
+  return true
+end
+
+return permit_of, permits_of, number_of, parse_rule, rule, next_start, room, keep, taken, find_permit, give_up, renewed
