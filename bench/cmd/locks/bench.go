@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/locking"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
@@ -25,25 +26,42 @@ const (
 	turns = 5
 	// yardstick is how many empty scripts are timed per round.
 	yardstick = 500
+	// many goroutines show what it is worth that calls go together.
+	many = 256
 )
 
 // A bench measures all contenders on one Redis.
 type bench struct {
 	options
-	addr    string
-	client  *redis.Client // for the yardstick and Redis's own figures
+	addr    string        // as the contenders reach it
+	client  *redis.Client // for Redis's own figures
+	far     *redis.Client // for the yardstick
+	network func()        // ends what lies in between
 	results report.Results
 }
 
 func newBench(ctx context.Context, addr string, o options) (*bench, error) {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(err, client.Close())
+	b := &bench{options: o, addr: addr, client: redis.NewClient(&redis.Options{Addr: addr}), network: func() {}}
+	if o.rtt > 0 {
+		proxy, err := delay.Start(ctx, delay.Line{OneWay: o.rtt / 2, Network: "tcp", Server: addr})
+		if err != nil {
+			return nil, errors.Join(err, b.client.Close())
+		}
+		b.addr, b.network = proxy.Addr, proxy.Stop
 	}
-	return &bench{options: o, addr: addr, client: client}, nil
+	b.far = redis.NewClient(&redis.Options{Addr: b.addr})
+	if err := b.far.Ping(ctx).Err(); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
 }
 
-func (b *bench) close() { _ = b.client.Close() }
+func (b *bench) close() {
+	_ = b.far.Close()
+	_ = b.client.Close()
+	b.network()
+}
 
 // round measures everything. Which contender comes first changes with the round.
 func (b *bench) round(ctx context.Context, round int) error {
@@ -65,7 +83,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 		}
 		return nil
 	}
-	for _, n := range []int{1, locking.Goroutines} {
+	for _, n := range []int{1, locking.Goroutines, many} {
 		for range turns {
 			err := each(fmt.Sprintf("uncontended, %d at once", n), 1, func(ctx context.Context, c course) error {
 				return b.uncontended(ctx, c, n)
@@ -91,7 +109,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 
 // roundTrip times scripts that do nothing: no lock can be faster.
 func (b *bench) roundTrip(ctx context.Context) error {
-	took, err := redisstat.RoundTrip(ctx, b.client, yardstick)
+	took, err := redisstat.RoundTrip(ctx, b.far, yardstick)
 	if err != nil {
 		return err
 	}
@@ -110,11 +128,12 @@ type course struct {
 
 // uncontended lets so many goroutines of one client each lock a name of its own.
 func (b *bench) uncontended(ctx context.Context, c course, goroutines int) error {
-	took, err := locking.Uncontended(ctx, c.clients[0], goroutines, b.ops)
+	ops := max(1, b.ops*locking.Goroutines/max(goroutines, locking.Goroutines)) // of each
+	took, err := locking.Uncontended(ctx, c.clients[0], goroutines, ops)
 	if err != nil {
 		return err
 	}
-	acquisitions := goroutines * b.ops
+	acquisitions := goroutines * ops
 	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/took.Seconds())
 	return b.addCommands(ctx, c, acquisitions)
 }
@@ -150,7 +169,7 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Redis %s, %s, %d CPUs, %d rounds\n", info["Server"]["redis_version"], runtime.Version(), runtime.NumCPU(), b.rounds)
+	_, err = fmt.Fprintf(w, "Redis %s, %s, %d CPUs, %d rounds, %v added to each round trip\n", info["Server"]["redis_version"], runtime.Version(), runtime.NumCPU(), b.rounds, b.rtt)
 	for _, c := range b.contenders {
 		if err == nil {
 			err = c.WriteSetting(w)

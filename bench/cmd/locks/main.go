@@ -10,21 +10,30 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/program"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-func main() { os.Exit(program.Run("locks", run)) }
+func main() {
+	command := run
+	if delay.Asked() {
+		command = delay.Main
+	}
+	os.Exit(program.Run("locks", command))
+}
 
 // options say what is measured, and how often.
 type options struct {
 	addr       string // of a Redis that runs already; "" to start one
 	rounds     int
-	ops        int   // uncontended acquisitions per goroutine and turn
-	handOffs   int   // at least so many per case and round
-	waiters    []int // per lock, one case each
+	rtt        time.Duration // added to each round trip
+	ops        int           // uncontended acquisitions per goroutine and turn
+	handOffs   int           // at least so many per case and round
+	waiters    []int         // per lock, one case each
 	contenders []contender
 	json       bool
 }
@@ -75,6 +84,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
 	flags.IntVar(&o.ops, "ops", 200, "uncontended acquisitions per goroutine and turn, of which a round has 5")
 	flags.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
+	flags.DurationVar(&o.rtt, "rtt", 0, "adds about this much to each round trip, as a network does; the yardstick says how much it is (default 0, at most 100ms)")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
 	flags.Func("waiters", "waiters per lock, one case each (default 1,10,100)", func(list string) (err error) {
 		o.waiters, err = contest.Numbers(list)
@@ -87,6 +97,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
+	case o.rtt < 0 || o.rtt > 100*time.Millisecond:
+		return options{}, fmt.Errorf("-rtt: want 0 to 100ms, have %v", o.rtt)
 	case min(o.rounds, o.ops, o.handOffs) < 1:
 		return options{}, errors.New("want at least 1 for -rounds, -ops and -handoffs")
 	}

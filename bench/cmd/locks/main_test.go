@@ -30,7 +30,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"an empty script", "uncontended, 1 at once", "uncontended, 16 at once",
+		"an empty script", "uncontended, 1 at once", "uncontended, 16 at once", "uncontended, 256 at once",
 		"waiters 2, processes 1", "waiters 2, processes 3",
 	} {
 		if !strings.Contains(out.String(), "\n"+want) {
