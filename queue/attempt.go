@@ -265,14 +265,17 @@ func (s *Server) noteUnguarded(kind string) {
 	}
 }
 
-// logFailure logs a task's own failure.
-func (s *Server) logFailure(ctx context.Context, t *engine.Task, err error) {
+// logFailure logs a task's own failure, and what has become of the task.
+func (s *Server) logFailure(ctx context.Context, t *engine.Task, outcome taskredis.Kind, err error) {
 	log := s.cfg.Logger.With("task_id", t.ID, "task_kind", t.Type, "queue", t.Queue, "retried", t.Retried, "error", err)
-	if t.Retried >= t.Retry || errors.Is(err, asynq.SkipRetry) {
+	switch outcome {
+	case taskredis.Archive:
 		log.ErrorContext(ctx, "task archived")
-		return
+	case taskredis.Done:
+		log.InfoContext(ctx, "task deleted, as its handler has asked for that")
+	default:
+		log.InfoContext(ctx, "task failed and will be tried again")
 	}
-	log.InfoContext(ctx, "task failed and will be tried again")
 }
 
 // Events.

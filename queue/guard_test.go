@@ -189,6 +189,7 @@ func TestOwnFailures(t *testing.T) {
 			if info := b.stats(t); info.Processed != 1 || info.Failed != 1 {
 				t.Errorf("want 1 processed, 1 failed, have %+v", info)
 			}
+			poll.Eventually(t, "the failure in the log", func() bool { return len(logs.lines("task_id="+id+" ", 0, 8)) > 0 })
 			if have := logs.lines("task_id="+id+" ", 0, 8); len(have) != 1 {
 				t.Errorf("want the failure logged once, have %q", have)
 			}

@@ -347,7 +347,7 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		Cluster: lockredis.IsCluster(s.rdb),
 		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
 		Need: s.need, Handler: s.withLock(run), Refused: s.refused, Judged: s.judgedKinds(),
-		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, OnError: s.logFailure,
+		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, Failed: s.logFailure,
 		ShutdownTimeout: c.ShutdownTimeout, Overrun: s.cfg.Overrun,
 		DelayedTaskCheckInterval: c.DelayedTaskCheckInterval, JanitorInterval: c.JanitorInterval, JanitorBatchSize: c.JanitorBatchSize,
 		HealthCheck: c.HealthCheckFunc, HealthCheckInterval: c.HealthCheckInterval,
@@ -360,13 +360,9 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		cfg.Prefix = taskredis.WaitPrefix + l.Prefix
 	}
 	if c.ErrorHandler != nil {
-		onError, err := asynqhandler.NewErrorHandler(c.ErrorHandler)
-		if err != nil {
+		var err error
+		if cfg.OnError, err = asynqhandler.NewErrorHandler(c.ErrorHandler); err != nil {
 			return cfg, fmt.Errorf("queue: start: %w", err)
-		}
-		cfg.OnError = func(ctx context.Context, t *engine.Task, err error) {
-			s.logFailure(ctx, t, err)
-			onError(ctx, t, err)
 		}
 	}
 	return cfg, nil

@@ -168,6 +168,7 @@ func TestDeadlineWhileParked(t *testing.T) {
 	if info.LastErr != want || info.Retried != 0 || info.MaxRetry != 3 {
 		t.Errorf("want it archived at once, with the reason %q, have %+v", want, info)
 	}
+	poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("its deadline passed", slog.LevelError)) > 0 })
 	if archived := logs.lines("its deadline passed while it waited for "+b.resource+": context deadline exceeded", slog.LevelError); len(archived) != 1 {
 		t.Errorf("want one line in the log that says so, have %q", archived)
 	}

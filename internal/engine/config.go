@@ -100,6 +100,8 @@ type Config struct {
 	OnceToo bool          // a crash of a task without retries uses none either
 	Losses  int           // of locks, that use no retry
 
+	// Failed is told of failures of tasks, once Redis has the outcome, which it names. It is called by the loop and must not wait.
+	Failed func(ctx context.Context, t *Task, outcome taskredis.Kind, err error)
 	// Settled is told of attempts that have ended, once their locks are free: of the error of the handler, and whether the lock
 	// was lost, so that the handler's result did not count. It is called by the loop and must not wait.
 	Settled func(t *Task, err error, lost bool)

@@ -35,6 +35,7 @@ type attempt struct {
 	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
+	failure error             // of the task's own, if the outcome is one
 	task    *Task             // once its handler was called, and the error of that
 	err     error
 }
@@ -289,6 +290,9 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		a.granted <- &Refusal{Holder: reply.Holder, Waiting: reply.Waiting, Coalesced: reply.Other}
 	case taskredis.Settled:
 		l.settled(a)
+		if a.failure != nil && l.cfg.Failed != nil {
+			tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, l.taskOf(a), a.outcome.Kind, a.failure) })
+		}
 		l.forget(a)
 	case taskredis.Parked:
 		l.give(a)

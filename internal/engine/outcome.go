@@ -98,6 +98,7 @@ func (l *loop) succeeded(a *attempt) taskredis.Outcome {
 // failed is asynq's: the task is deleted, archived, or tried again after a delay.
 func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	m := *a.message
+	a.failure = err
 	if l.cfg.OnError != nil {
 		tell(ctx, l.logger, "ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
@@ -153,7 +154,7 @@ func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
 	if loss == nil {
 		loss = &LostError{Err: fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)}
 	}
-	a.loss = loss
+	a.loss, a.failure = loss, nil
 	if a.Losses >= l.cfg.Losses {
 		return l.failed(a.ctx, a, loss.Err)
 	}

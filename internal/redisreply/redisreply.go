@@ -40,10 +40,11 @@ func Transient(err error) bool {
 	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients)
 }
 
-// Full reports whether err is an answer of Redis that it has no memory for the call.
+// Full reports whether err is an answer of Redis that it has no memory for the call, or no disk for what it should keep. That
+// passes when somebody sees to it.
 func Full(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
-	return ok && strings.HasPrefix(answer.Error(), "OOM ")
+	return ok && (strings.HasPrefix(answer.Error(), "OOM ") || strings.HasPrefix(answer.Error(), "MISCONF "))
 }
 
 // Text returns a value of an array, "" if there is no such value, or if it is no text.

@@ -87,3 +87,17 @@ func TestMaxClients(t *testing.T) {
 		}
 	}
 }
+
+func TestFull(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'.":               true,
+		"MISCONF Redis is configured to save RDB snapshots, but it's unable to": true,
+		"NOREPLICAS Not enough good replicas to write.":                         false,
+		"ERR OOM is not the code":                                               false,
+	} {
+		if have := redisreply.Full(fmt.Errorf("lock: acquire a: %w", answer(text))); have != want {
+			t.Errorf("%s: want %t, have %t", text, want, have)
+		}
+	}
+}
