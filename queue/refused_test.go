@@ -1,15 +1,18 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
@@ -128,3 +131,45 @@ func TestWritesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Redis refuses the write by which a task without retries begins. The task keeps its place, before those who wait.
+func TestBeginningIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		var until atomic.Pointer[time.Time]
+		var refused atomic.Int32
+		p := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			args := cmd.Args()
+			begins := len(args) == 5 && args[3] == b.taskKey("first")
+			if at := until.Load(); begins && at != nil && time.Now().Before(*at) {
+				refused.Add(1)
+				return refusedError("NOREPLICAS Not enough good replicas to write.")
+			}
+			return send()
+		}}
+		p.serve(t, b, st)
+		g := b.occupy(t, st)
+		ids := []string{b.enqueueWaiter(t, 1, 1, queue.Options{TaskID: "first", Retries: queue.NoRetries})}
+		for n := 2; n < 6; n++ {
+			ids = append(ids, b.enqueueWaiter(t, n, n, queue.Options{}))
+		}
+		at := time.Now().Add(1500 * time.Millisecond)
+		until.Store(&at)
+		g.open()
+		b.awaitGone(t, ids...)
+		st.wantOrder(0, 1, 2, 3, 4, 5)
+		if refused.Load() == 0 {
+			t.Error("want some refusals, have none")
+		}
+	})
+}
+
+// A refusedError is an error of Redis.
+type refusedError string
+
+func (e refusedError) Error() string { return string(e) }
+
+// RedisError says that Redis has answered it.
+func (refusedError) RedisError() {}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -110,19 +112,23 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 }
 
 // begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
-// server dies. An error says that it cannot begin now.
+// server dies. While Redis refuses that for a time, or does not answer, the task keeps its lock, and so its place. An error says
+// that it cannot begin now.
 func (l *loop) begin(ctx context.Context, a *attempt) error {
 	if a.message.Retry > 0 || a.Lock == "" || l.cfg.OnceToo {
 		return nil
 	}
-	latest, err := l.calls.Began(ctx, a.Name)
-	switch {
-	case err != nil:
-		return &AgainError{Err: err, After: time.Second}
-	case !latest:
-		return &LostError{Err: store.ErrLost}
+	for {
+		latest, err := l.calls.Began(ctx, a.Name)
+		switch {
+		case err == nil && latest:
+			return nil
+		case err == nil:
+			return &LostError{Err: store.ErrLost}
+		case redisreply.Answered(err) && !passes(err) || sleep.For(ctx, refusedPause) != nil:
+			return &AgainError{Err: err, After: refusedPause, First: true}
+		}
 	}
-	return nil
 }
 
 // refused asks what becomes of a task that is not to wait.

@@ -9,5 +9,6 @@
 -- Guarantee: the mark is of one attempt alone.
 
 if redis.call('HGET', KEYS[1], 'siding_attempt') ~= ARGV[1] then return 0 end
+redis.call('HDEL', KEYS[1], 'siding_began') -- a write that takes no memory: then Redis does not refuse the next one for want of it
 redis.call('HSET', KEYS[1], 'siding_began', ARGV[1])
 return 1

@@ -712,3 +712,26 @@ func TestStepOfARevokedLock(t *testing.T) {
 		}
 	})
 }
+
+// While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
+func TestStepsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := &bench{t: t, rdb: redistest.Start(t).Client(t)}
+	for _, id := range []string{"1", "2"} {
+		b.pending("q", id, "a")
+	}
+	b.must(b.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	if err := b.rdb.Set(ctx, "x", "y", 0).Err(); err == nil {
+		t.Fatal("want no memory left, have some")
+	}
+	s := b.server("one")
+	taken := s.takes("1 ", nil, 2, "q")
+	if latest, err := s.Began(ctx, taken[0].Name); err != nil || !latest {
+		t.Errorf("began: want it written down, have %t, %v", latest, err)
+	}
+	if kept, err := s.Renew(ctx, "", []Name{taken[0].Name}); err != nil || !kept[0] {
+		t.Errorf("renew: want it renewed, have %v, %v", kept, err)
+	}
+	s.takes("", done(s.takes("2 ", done(taken...), 2, "q")...), 2, "q")
+}
