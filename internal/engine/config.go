@@ -64,7 +64,7 @@ type Config struct {
 
 	Prefix       string        // of locks' keys
 	TTL          time.Duration // of locks
-	RenewEvery   time.Duration
+	RenewEvery   time.Duration // at most mostRenewEvery
 	Handoff      time.Duration // for how long a lock is reserved for a goroutine
 	SafetyMargin time.Duration
 	FenceTTL     time.Duration // how long a fencing token is kept after the last renewal
@@ -115,6 +115,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// mostRenewEvery is how often a heartbeat comes at least: however long locks last, the lease of a task without one lasts 30 s.
+const mostRenewEvery = 10 * time.Second
+
 // withDefaults returns cfg with the zero fields filled in that are asynq's.
 func (cfg Config) withDefaults() Config {
 	if cfg.IsFailure == nil {
@@ -126,6 +129,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.HealthCheckInterval <= 0 {
 		cfg.HealthCheckInterval = 15 * time.Second
 	}
+	cfg.RenewEvery = min(cfg.RenewEvery, mostRenewEvery)
 	cfg.DelayedTaskCheckInterval = cmp.Or(cfg.DelayedTaskCheckInterval, 500*time.Millisecond)
 	cfg.JanitorInterval = cmp.Or(cfg.JanitorInterval, 8*time.Second)
 	cfg.JanitorBatchSize = cmp.Or(cfg.JanitorBatchSize, 100)

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// An island is a Redis in memory with servers, in fake time.
+type island struct {
+	*memory
+
+	t    *testing.T
+	ends []func()
+
+	mu     sync.Mutex
+	offset time.Duration  // of Redis' clock
+	began  map[string]int // how often the handler of a task has begun, by id
+}
+
+func onIsland(t *testing.T, test func(i *island)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		i := &island{memory: newMemory(t), t: t, began: make(map[string]int)}
+		i.mini.ClockTTL(true)
+		i.AddHook(i)
+		test(i)
+		for _, end := range i.ends {
+			end()
+		}
+	})
+}
+
+// tick has Redis' clock go on.
+func (i *island) tick() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mini.SetTime(time.Now())
+}
+
+// DialHook and those below have its clock go on with each call.
+func (i *island) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (i *island) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { i.tick(); return next(ctx, cmd) }
+}
+
+func (i *island) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { i.tick(); return next(ctx, cmds) }
+}
+
+// serve starts a server whose handler works for so long. kill ends it as SIGKILL ends a process.
+func (i *island) serve(work func(*Task) time.Duration, changes ...func(*Config)) (kill func()) {
+	i.t.Helper()
+	killed := make(chan struct{})
+	cfg := *loopConfig(i.t, func(ctx context.Context, task *Task) error {
+		i.mu.Lock()
+		i.began[task.ID]++
+		i.mu.Unlock()
+		select {
+		case <-time.After(work(task)):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-killed:
+			return errKilled
+		}
+	})
+	var dead atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if dead.Load() {
+				return nil, errors.New("killed")
+			}
+			return i.dial()
+		},
+	})
+	rdb.AddHook(i)
+	cfg.Redis, cfg.ShutdownTimeout = rdb, time.Second
+	for _, change := range changes {
+		change(&cfg)
+	}
+	s := New(cfg)
+	if err := s.Start(i.t.Context(), taskredis.Rules{}); err != nil {
+		i.t.Fatal(err)
+	}
+	kill = func() {
+		if dead.Swap(true) {
+			return
+		}
+		s.stop()
+		_ = rdb.Close()
+		close(killed)
+		s.wg.Wait()
+	}
+	i.ends = append(i.ends, kill)
+	return kill
+}
+
+func (i *island) add(id, resource string) {
+	i.t.Helper()
+	m := taskredis.Message{Type: "kind", ID: id, Queue: "q", Retry: 25, Timeout: 7200, Payload: []byte(resource)}
+	ctx := i.t.Context()
+	i.HSet(ctx, taskredis.TaskKey("q", id), "msg", m.Encode(), "state", "pending")
+	if resource != "" {
+		i.HSet(ctx, taskredis.TaskKey("q", id), "siding_resource", resource)
+	}
+	i.LPush(ctx, taskredis.PendingKey("q"), id)
+	i.SAdd(ctx, "asynq:queues", "q")
+	i.LPush(ctx, taskredis.NotifyKey("q"), 1)
+}
+
+// runs returns how often the handler of a task has begun.
+func (i *island) runs(id string) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.began[id]
+}
+
+// A task without a lock runs on for as long as it likes, however long locks last.
+func TestLeaseOfATaskWithoutALock(t *testing.T) {
+	t.Parallel()
+	for _, lasts := range []time.Duration{3 * time.Second, 10 * time.Minute} {
+		t.Run(fmt.Sprint(lasts), func(t *testing.T) {
+			t.Parallel()
+			onIsland(t, func(i *island) {
+				for range 2 {
+					i.serve(always(5*time.Minute), ttl(lasts))
+				}
+				i.add("plain", "")
+				time.Sleep(2 * time.Minute)
+				if have := i.runs("plain"); have != 1 {
+					t.Errorf("want it to begin once, have %d times", have)
+				}
+			})
+		})
+	}
+}
