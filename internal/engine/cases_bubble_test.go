@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // An island is a Redis in memory with servers, in fake time.
@@ -45,7 +46,20 @@ func onIsland(t *testing.T, test func(i *island)) {
 func (i *island) tick() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mini.SetTime(time.Now())
+	i.mini.SetTime(time.Now().Add(i.offset))
+}
+
+// step moves Redis' clock. What expires does so by that clock, as in Redis.
+func (i *island) step(by time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mini.SetTime(time.Now().Add(i.offset))
+	i.mini.Exists("any") // what has expired until now goes
+	i.offset += by
+	i.mini.SetTime(time.Now().Add(i.offset))
+	if by < 0 {
+		i.mini.FastForward(by)
+	}
 }
 
 // DialHook and those below have its clock go on with each call.
@@ -147,5 +161,55 @@ func TestLeaseOfATaskWithoutALock(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Redis' clock steps back, and a server dies before or after that. Its task runs again as soon as without the step, also if the server
+// that looks after the queues has died with it. Nobody takes the lock of a server that lives, also if it lasts longer than
+// those of others.
+func TestClockStepsBack(t *testing.T) {
+	t.Parallel()
+	const never, shorter, usual, longer = time.Hour, 3 * time.Second, 15 * time.Second, 2 * time.Minute
+	for _, back := range []time.Duration{10 * time.Second, time.Minute, 30 * time.Hour} {
+		for _, dies := range []time.Duration{-time.Second, 100 * time.Millisecond, 7 * time.Second, never} {
+			for _, lasts := range []time.Duration{usual, longer} {
+				t.Run(fmt.Sprintf("by %v, dies after %v, locks of %v", back, dies, lasts), func(t *testing.T) {
+					t.Parallel()
+					if back != time.Minute || lasts != usual {
+						verify.Long(t)
+					}
+					onIsland(t, func(i *island) {
+						const before = 4 * time.Second
+						work := always(time.Hour)
+						elected := i.serve(work, ttl(shorter), slots(1))
+						i.add("another", "b")
+						time.Sleep(time.Second)
+						dying := i.serve(work, ttl(lasts), slots(1))
+						i.add("first", "a")
+						i.add("second", "a")
+						time.Sleep(time.Second)
+						i.serve(work, ttl(usual), slots(2))
+						time.AfterFunc(before, func() { i.step(-back) })
+						time.Sleep(before + min(dies, 10*time.Second))
+						want, late := 1, 3*time.Second
+						if dies != never {
+							dying()
+							want = 2
+						}
+						if dies < 0 { // another one has to be elected, and then notices the step
+							elected()
+							late += taskredis.ElectedFor + askEvery
+						}
+						time.Sleep(lasts + late)
+						if have := i.runs("first"); have != want {
+							t.Errorf("want it to have begun %d times after the TTL, have %d", want, have)
+						}
+						if have := i.runs("second"); have > 0 {
+							t.Error("want the second to wait")
+						}
+					})
+				})
+			}
+		}
 	}
 }

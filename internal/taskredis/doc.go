@@ -28,7 +28,7 @@
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
-// siding_ticket. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
+// siding_ticket; and siding_ttl, for how long the attempt takes and renews its lock, ms. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
 // siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
 // the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share.
 //

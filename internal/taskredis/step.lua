@@ -489,7 +489,7 @@ local function start(q, id, task, lock, ticket, have, message)
   if lock ~= '' then fence, before = take_lock(lock, attempt) end
   if have.line then freed, freed_by = Lines().freed_for(have.line, before) end
   -- One that has no lock yet keeps the place that it has in the line of one.
-  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket)
+  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
   if have.wait_ends and not have.over then call('HDEL', task, 'siding_wait_ends') end
   message = without(message, have.text)
   so.bytes = so.bytes + #message

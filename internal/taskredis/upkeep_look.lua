@@ -15,18 +15,25 @@
 --   ended     the queues with a lease that has ended
 --   troubles  sentences for the log
 --
--- Guarantees: a task leaves the set of its old state after it is in that of the new one. What cannot be read is set
+-- Guarantees: a lock is never given less time than its attempt may trust it for. A task leaves the set of its old state after it is in that of the new one. What cannot be read is set
 -- aside for hours, and stops no other task. Two servers that look do no harm.
 
 local session, holds, far, clean, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local queues = {unpack(ARGV, 6)}
 
+local ELECTED_FOR = 3000 -- ms: for so long a server stays elected, unless it resigns
+
 -- include common
+-- include locks
 -- include notify
 -- include upkeep
 
 local elected = try('GET', KEYS[1])
-if type(elected) == 'string' and elected ~= session then return {0} end
+if type(elected) == 'string' and elected ~= session then
+  -- By a clock that has stepped back since, a server that has died would stay elected for as much longer.
+  if call('PTTL', KEYS[1]) > ELECTED_FOR then call('PEXPIRE', KEYS[1], ELECTED_FOR) end
+  return {0}
+end
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('DEL', KEYS[1])
 call('SET', KEYS[1], session, 'PX', holds)
@@ -96,14 +103,42 @@ local function cut(key, limit, to)
   took(#late, #late == 250)
 end
 
+-- The lock of an attempt lasts for too long, too. It gets as much time as its attempt gave it last: one that lives renews it
+-- meanwhile. Returns for how long the attempt holds it from now on, ms; nil if it holds none.
+local function cut_lock(task)
+  local have = call('HMGET', task, 'siding_attempt', 'siding_lock', 'siding_ttl')
+  local key = have[1] and have[2] and held_by(have[2], have[1])
+  if not key then return nil end
+  local left, ttl = call('PTTL', key), tonumber(have[3] or '')
+  if not ttl or left <= ttl then return left end
+  call('PEXPIRE', key, digits(ttl))
+  return ttl
+end
+
 local function look_at_ready(key)
   if far > 0 then cut(key, now + far * 1000000, digits(now)) end
   local due = tonumber(ours('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if due and due <= now then so.ready = true elseif due then due_at(due) end
 end
 
+-- A lease ends with its lock. If the attempt has none, or one of a server whose locks last longer, its lease is due now, as above;
+-- but those of asynq last 30 s, so one without a lock may be as far ahead. They may be many, and stay: then some are not looked at.
+local function cut_leases(key, queue)
+  local plain = math.max(far, 31)
+  for pass, from in ipairs({plain, far}) do
+    local late = call('ZRANGEBYSCORE', key, '(' .. digits(now_s + from), pass == 1 and '+inf' or digits(now_s + plain), 'LIMIT', 0, 250)
+    for _, id in ipairs(late) do
+      local left = safely(cut_lock, asynq(queue, 't:' .. id))
+      if pass == 1 or type(left) == 'number' then
+        call('ZADD', key, in_seconds(type(left) == 'number' and left <= far * 1000 and left or 0), id)
+      end
+    end
+    took(#late, pass == 1 and #late == 250)
+  end
+end
+
 local function look_at_leases(key, queue)
-  if far > 0 then cut(key, now_s + math.max(far, 31), now_s) end
+  if far > 0 then cut_leases(key, queue) end
   local due = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   due = due and due * 1000000 + 2000 -- the lock of a task ends in the same ms, and is gone in the next
   if due and due <= now then ended[#ended + 1] = queue elseif due then due_at(due) end

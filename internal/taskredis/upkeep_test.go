@@ -418,7 +418,11 @@ func TestUpkeepCutsWhatIsTooFarAhead(t *testing.T) {
 		d.add(taskredis.ReadyKey(d.q), "lock:far", 1e6*d.in(time.Minute))
 		d.add(taskredis.ReadyKey(d.q), "lock:near", 1e6*d.in(10*time.Second))
 		d.active("far", d.in(time.Minute))
-		d.active("near", d.in(20*time.Second))
+		d.active("near", d.in(25*time.Second))
+		for id, ttl := range map[string]time.Duration{"short": 5 * time.Second, "usual": 15 * time.Second, "long": time.Hour} {
+			value(d, d.rdb.Set(d.Context(), "lock:"+id, id, ttl+15*time.Second))
+			d.active(id, d.in(ttl+15*time.Second), "siding_attempt", id, "siding_lock", "lock:"+id, "siding_ttl", ttl.Milliseconds())
+		}
 		d.looks(taskredis.Look{})
 		equal(d, "far", d.score(taskredis.ReadyKey(d.q), "lock:far"), 1e6*d.in(time.Minute))
 		is := d.looks(taskredis.Look{Cut: true})
@@ -426,7 +430,11 @@ func TestUpkeepCutsWhatIsTooFarAhead(t *testing.T) {
 			about(d, what, d.score(taskredis.ReadyKey(d.q), what)/1e6, want)
 		}
 		about(d, "far", d.score(taskredis.LeaseKey(d.q), "far"), d.in(0))
-		about(d, "near", d.score(taskredis.LeaseKey(d.q), "near"), d.in(20*time.Second))
+		about(d, "near", d.score(taskredis.LeaseKey(d.q), "near"), d.in(25*time.Second))
+		for id, want := range map[string]struct{ lease, lock float64 }{"short": {5, 5}, "usual": {15, 15}, "long": {0, 3600}} {
+			about(d, "lease of "+id, d.score(taskredis.LeaseKey(d.q), id)-d.in(0), want.lease)
+			about(d, "lock of "+id, value(d, d.rdb.PTTL(d.Context(), "lock:"+id)).Seconds(), want.lock)
+		}
 		equal(d, "found", slices.Contains(is.Found, d.q), true)
 		d.mends()
 		about(d, "waits", d.score(taskredis.RetryKey(d.q), "waits"), d.in(3*time.Hour))
