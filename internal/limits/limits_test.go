@@ -152,8 +152,9 @@ func TestWithKeepsTheTable(t *testing.T) {
 // The scripts find the same rule for a resource as a table does.
 func TestLuaAgrees(t *testing.T) {
 	t.Parallel()
-	source := fstest.MapFS{"rule.lua": {Data: []byte(`local prefix, ttl, fence_ttl, handoff, limits, overrides = '', 0, 0, 0, ARGV[2], ARGV[3]
+	source := fstest.MapFS{"rule.lua": {Data: []byte(`local prefix, limits, overrides = '', ARGV[2], ARGV[3]
 -- include common
+-- include Permits
 -- include locks
 local rule = rule_of(ARGV[1])
 if not rule then return '' end

@@ -148,7 +148,7 @@ type Active struct {
 func (a *Active) Session() string {
 	rest, _ := strings.CutPrefix(a.Attempt, "siding:")
 	session, _, _ := strings.Cut(rest, ":")
-	for range 2 { // the step and the number in it
+	for range 3 { // the lane, the step and the number in it
 		session = session[:max(0, strings.LastIndexByte(session, '-'))]
 	}
 	return session
