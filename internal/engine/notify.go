@@ -76,8 +76,5 @@ func (l *listener) tell(ctx context.Context, queues []string) {
 
 // stop ends a call that waits, once the context of run has ended. It would end by itself within a second.
 func (l *listener) stop(ctx context.Context) {
-	pipe := l.redis.TxPipeline() // or the list would stay without a time
-	pipe.LPush(ctx, l.wake, "1")
-	pipe.PExpire(ctx, l.wake, listenFor)
-	_, _ = pipe.Exec(ctx)
+	_ = taskredis.Wake(ctx, l.redis, l.wake)
 }

@@ -15,8 +15,13 @@ var (
 
 // Notify wakes one idle server of each queue.
 func (c *Steps) Notify(ctx context.Context, queues ...string) error {
-	if err := wakeScript.Run(ctx, c.Redis, keysOf(queues, NotifyKey)).Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("taskredis: notify: %w", err)
+	return Wake(ctx, c.Redis, keysOf(queues, NotifyKey)...)
+}
+
+// Wake wakes whoever waits at lists; see wake.lua.
+func Wake(ctx context.Context, rdb redis.Scripter, lists ...string) error {
+	if err := wakeScript.Run(ctx, rdb, lists).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("taskredis: wake: %w", err)
 	}
 	return nil
 }

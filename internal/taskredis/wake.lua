@@ -1,6 +1,6 @@
--- Wakes one idle server of each queue.
+-- Wakes one idle server of each queue, or a server at a list of its own.
 --
--- KEYS[1]  and those that follow: the lists siding:{queue}:notify of the queues
+-- KEYS[1]  and those that follow: the lists siding:{queue}:notify of the queues, or of servers
 --
 -- Returns nothing.
 --
