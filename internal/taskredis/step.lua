@@ -475,7 +475,7 @@ clear()
 
 -- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
 -- around them when one has failed.
-local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0}
+local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, large = false}
 local late = math.abs(now - sent) > LATE
 -- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
 -- attempt that is to ask for its lock has to last: nothing else says that its server lives.
@@ -628,9 +628,10 @@ local function park(q, id, task, lock, have)
     b.joined[q.name], q.quiet = true, false
   end
   local ends, times = until_of(have.ends), digits((have.parked or 0) + 1)
-  if b.text ~= '' and #have.message <= SENTENCE then
+  local message = b.text ~= '' and (have.message or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
+  if message and #message <= SENTENCE then
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
-      'siding_parked', times, 'msg', without(have.message, have.text) .. b.text, 'siding_text', b.text)
+      'siding_parked', times, 'msg', without(message, have.text) .. b.text, 'siding_text', b.text)
   else
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_parked', times)
   end
@@ -664,7 +665,7 @@ end
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key', 'msg')
+  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key', so.large and 'state' or 'msg')
   local state = have[1]
   -- A script that failed in the middle may have been about to move it: then it is in no other set.
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
@@ -678,7 +679,7 @@ local function take(q, id)
   local resource, lock, key, ends = have[2], '', '', end_of(have[6], have[10])
   local over = ends > 0 and ends <= now_s and (tonumber(have[6] or '') == ends and '-1' or '-2')
   local known = {priority = have[3], ticket = have[4], lock = have[5], parked = have[7], losses = have[8], text = have[9], wait_ends = have[10],
-    kind = have[11], ends = ends, over = over, unique = have[13], message = have[14] or ''}
+    kind = have[11], ends = ends, over = over, unique = have[13], message = not so.large and (have[14] or '')}
   local own = known.ticket and known.lock and known.lock ~= ''
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have[12] or judged ~= '' and have[11] and string.find(judged, '\n' .. have[11] .. '\n', 1, true))
@@ -687,12 +688,16 @@ local function take(q, id)
     key = free_key(lock, q.name, known.lock and lock_of(known.lock) == lock and tonumber(known.ticket) or now)
     if not key then
       park(q, id, task, lock, known)
-      q.passed, so.bytes = q.passed + 1, so.bytes + #known.message
+      q.passed = q.passed + 1
+      if known.message then
+        so.bytes = so.bytes + #known.message
+        so.large = #known.message > SENTENCE -- then of the messages behind it only those are read that are needed
+      end
       return false
     end
   end
   local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
-  start(q, id, task, key, ticket, known, known.message)
+  start(q, id, task, key, ticket, known, known.message or call('HGET', task, 'msg') or '')
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id
   q.passed = q.passed + 1

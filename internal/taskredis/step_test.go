@@ -569,24 +569,23 @@ func TestStepMeetsATaskTwiceInPending(t *testing.T) {
 	})
 }
 
-// A step reads no more messages than it has to: also those that have to wait take memory and time.
+// A step takes about a megabyte of messages, and leaves the others to the next one.
 func TestStepEndsAfterManyBytes(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
-		b.must(b.rdb.Set(ctx, "lock:a", "siding:other:test", 0).Err())
 		for i := range 10 {
 			id := fmt.Sprint(i)
 			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 300_000)}
-			b.must(b.rdb.HSet(ctx, TaskKey("q", id), "msg", m.Encode(), "state", "pending", "siding_resource", "a").Err())
+			b.must(b.rdb.HSet(ctx, TaskKey("q", id), "msg", m.Encode(), "state", "pending").Err())
 			b.must(b.rdb.LPush(ctx, PendingKey("q"), id).Err())
 		}
 		for _, want := range []int{4, 4, 2} {
-			_, a := s.make(nil, 1, "q")
-			if len(a.Parked) != want || a.Drawn[0].More != (want == 4) {
-				t.Fatalf("want %d parked, have %d, and more: %v", want, len(a.Parked), a.Drawn[0].More)
+			_, a := s.make(nil, 10, "q")
+			if len(a.Taken) != want || a.Drawn[0].More != (want == 4) {
+				t.Fatalf("want %d taken, have %d, and more: %v", want, len(a.Taken), a.Drawn[0].More)
 			}
 		}
 	})
@@ -734,4 +733,36 @@ func TestStepsWithoutMemory(t *testing.T) {
 		t.Errorf("renew: want it renewed, have %v, %v", kept, err)
 	}
 	s.takes("", done(s.takes("2 ", done(taken...), 2, "q")...), 2, "q")
+}
+
+// A step parks as many tasks with large payloads as with small ones, and Redis reads few of these.
+func TestStepParksLargeTasks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		const n = 150
+		for i := range n {
+			id := fmt.Sprint(i)
+			b.pending("q", id, "a")
+			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 250_000)}
+			if i == n/2 {
+				m.Payload = []byte("a small one")
+			}
+			b.must(b.rdb.HSet(context.Background(), TaskKey("q", id), "msg", m.Encode()).Err())
+		}
+		b.pending("q", "other", "b")
+		s := b.server("one")
+		taken := s.takes("0 other ", nil, 2, "q")
+		if have := len(taken[0].Encoded); have < 250_000 {
+			t.Errorf("want the message of the first, have %d bytes", have)
+		}
+		for i := 1; i < n; i++ {
+			taken = s.takes(fmt.Sprint(i, " "), done(taken...), 1, "q")
+			m, err := DecodeMessage(taken[0].Encoded)
+			b.must(err)
+			if m.ID != fmt.Sprint(i) || m.ErrorMsg != "" {
+				t.Errorf("want %d without a sentence, have %s, %q", i, m.ID, m.ErrorMsg)
+			}
+		}
+	})
 }
