@@ -138,7 +138,7 @@ func (f *fleet) node(l *ledger, work func(*Task) time.Duration, change ...func(*
 		c(&n.cfg)
 	}
 	n.Server = New(n.cfg)
-	if err := n.Start(f.t.Context(), taskredis.Rules{}); err != nil {
+	if err := n.Start(f.t.Context(), f.rules); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { n.shut(f.t) })

@@ -26,6 +26,8 @@ type fleet struct {
 	addr string
 	rdb  *redis.Client
 	n    int
+
+	rules taskredis.Rules // of the servers
 }
 
 func newFleet(tb testing.TB) *fleet {
