@@ -54,6 +54,28 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 	}
 }
 
+// A task that is deleted while it waits has no place any more: one of its id is a new task, behind all others.
+func TestOperatorDeletesAndTheIdComesAgain(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		holder := b.occupy(t, st)
+		own := queue.Options{TaskID: "own"}
+		first := b.enqueueWaiter(t, 1, 1, own)
+		second := b.enqueueWaiter(t, 2, 2, queue.Options{})
+		if err := b.inspector.DeleteTask(b.queue, first); err != nil {
+			t.Fatal(err)
+		}
+		again := b.enqueueWaiter(t, 3, 2, own)
+		b.wantWaiters(t, second, again)
+		holder.open()
+		b.awaitGone(t, second, again)
+		st.wantOrder(0, 2, 3)
+	})
+}
+
 // An archived task that is run again is a task like any other.
 func TestOperatorRunsArchivedWaiter(t *testing.T) {
 	t.Parallel()
