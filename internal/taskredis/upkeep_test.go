@@ -423,9 +423,12 @@ func TestUpkeepCutsWhatIsTooFarAhead(t *testing.T) {
 			value(d, d.rdb.Set(d.Context(), "lock:"+id, id, ttl+15*time.Second))
 			d.active(id, d.in(ttl+15*time.Second), "siding_attempt", id, "siding_lock", "lock:"+id, "siding_ttl", ttl.Milliseconds())
 		}
+		d.active("other", d.in(50*time.Second), "siding_attempt", "other", "siding_lock", "lock:limited") // it does not know its permit
+		value(d, d.rdb.Set(d.Context(), "lock:limited", "siding-limited", 40*time.Second))
 		d.looks(taskredis.Look{})
 		equal(d, "far", d.score(taskredis.ReadyKey(d.q), "lock:far"), 1e6*d.in(time.Minute))
 		is := d.looks(taskredis.Look{Cut: true})
+		equal(d, "troubles", len(is.Troubles), 0)
 		for what, want := range map[string]float64{"lock:far": d.in(0), d.lock: d.in(0), "lock:near": d.in(10 * time.Second)} {
 			about(d, what, d.score(taskredis.ReadyKey(d.q), what)/1e6, want)
 		}
