@@ -74,7 +74,11 @@ func TestPolicyAfterALoss(t *testing.T) {
 				b.awaitParked(t, j, id, 2)
 				b.do(t, "DEL", b.lockKey())
 				b.awaitGone(t, id, waiter, equal)
-				st.wantOrder(0, 0, 1, 0)
+				if runs := st.awaitRuns(4); b.isCluster() && runs[1] == 1 {
+					st.wantOrder(0, 1, 0, 0) // an attempt of the waiter had begun to ask the lock's own node meanwhile
+				} else {
+					st.wantOrder(0, 0, 1, 0)
+				}
 				if n := j.byPolicy(); n > 0 {
 					t.Errorf("want no task ended by its policy, have %d", n)
 				}

@@ -261,9 +261,14 @@ func (b *bundle) waiters(t *testing.T) []string {
 	return waiters
 }
 
+func (b *bundle) isCluster() bool {
+	_, cluster := b.rdb.(*redis.ClusterClient)
+	return cluster
+}
+
 // placeKey is the key of the lock for which tasks wait.
 func (b *bundle) placeKey() string {
-	if _, cluster := b.rdb.(*redis.ClusterClient); cluster {
+	if b.isCluster() {
 		return "siding:{" + b.queue + "}:wait:" + b.lockKey()
 	}
 	return b.lockKey()
