@@ -55,7 +55,7 @@ func (n *lateNet) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	c := &lateConn{Conn: conn, net: n, pieces: make(chan latePiece, 4096)}
+	c := &lateConn{Conn: conn, net: n, pieces: make(chan latePiece, 4096), closed: make(chan struct{})}
 	go c.deliver()
 	return c, nil
 }
@@ -70,6 +70,7 @@ type lateConn struct {
 
 	net    *lateNet
 	pieces chan latePiece
+	closed chan struct{}
 	once   sync.Once
 }
 
@@ -77,26 +78,40 @@ func (c *lateConn) Write(p []byte) (int, error) {
 	c.net.mu.Lock()
 	due := time.Now().Add(c.net.delay)
 	c.net.mu.Unlock()
-	c.pieces <- latePiece{due, bytes.Clone(p)}
-	return len(p), nil
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	case c.pieces <- latePiece{due, bytes.Clone(p)}:
+		return len(p), nil
+	}
 }
 
-// Close hangs up once what was sent has arrived. go-redis does not write after it has closed a connection.
+// Close hangs up once what was sent has arrived.
 func (c *lateConn) Close() error {
 	c.once.Do(func() {
 		_ = c.SetReadDeadline(time.Now()) // nobody reads any more
-		close(c.pieces)
+		close(c.closed)
 	})
 	return nil
 }
 
 func (c *lateConn) deliver() {
-	for p := range c.pieces {
+	defer c.Conn.Close()
+	for {
+		var p latePiece
+		select {
+		case p = <-c.pieces:
+		case <-c.closed:
+			select {
+			case p = <-c.pieces:
+			default:
+				return
+			}
+		}
 		_ = sleep.For(context.Background(), time.Until(p.due))
 		_, _ = c.Conn.Write(p.data)
 		c.net.note(p.data)
 	}
-	_ = c.Conn.Close()
 }
 
 func (n *lateNet) note(data []byte) {
