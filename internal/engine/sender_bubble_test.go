@@ -76,6 +76,18 @@ func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
 	return a, nil
 }
 
+// serve has a loop run for ten seconds, and until no step is under way. Then nobody changes what w has seen.
+func (w *worked) serve(t *testing.T, l *loop) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go l.run(ctx)
+	time.Sleep(10 * time.Second)
+	cancel()
+	time.Sleep(time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+}
+
 func TestTwoStepsAreUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,13 +98,7 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 			}
 			return nil
 		}), script{step: w.step})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(10 * time.Second)
-		cancel()
-		time.Sleep(time.Second) // for the step that is under way
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		w.serve(t, l)
 		if w.most != 2 {
 			t.Errorf("want two steps under way, have %d", w.most)
 		}
@@ -106,14 +112,7 @@ func TestLanesTakeTurns(t *testing.T) {
 		w := &worked{takes: time.Millisecond, left: 10}
 		cfg := loopConfig(t, func(context.Context, *Task) error { return nil })
 		cfg.Concurrency = 1
-		l := newLoop(cfg, script{step: w.step})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(5 * time.Second)
-		cancel()
-		time.Sleep(time.Second) // for the step that is under way
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		w.serve(t, newLoop(cfg, script{step: w.step}))
 		for i, lane := range w.lanes[:10] {
 			if lane != i%2 {
 				t.Fatalf("want them to take turns, have lanes %v", w.lanes)

@@ -289,12 +289,3 @@ func (w *world) called() string {
 
 // due is an entry of a sorted set whose time was over long ago.
 func due(member string) redis.Z { return redis.Z{Score: 1, Member: member} }
-
-// expireReservations lets the ready set of tasks come due, and time pass in the Redis in memory.
-func (w *world) expireReservations() {
-	w.Helper()
-	if w.memory != nil {
-		w.memory.FastForward(20 * time.Millisecond)
-	}
-	time.Sleep(20 * time.Millisecond) //nolint:forbidigo // in steps of the time that passes in the Redis in memory
-}
