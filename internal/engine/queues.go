@@ -37,6 +37,10 @@ type queue struct {
 // in the next step.
 const mostTried = 8
 
+// fewTried is the same for a server with more queues that may have something. Each that a step names costs Redis some time, also
+// if no slot comes to try it.
+const fewTried = 3
+
 // lookAgain is how often a server that has work looks at queues beside those that have it, if it cannot do that each time.
 const lookAgain = 100 * time.Millisecond
 
@@ -211,8 +215,12 @@ func (q *queues) orderOf(candidates []*queue) []*queue {
 	for _, one := range left {
 		total += one.priority
 	}
-	order := make([]*queue, 0, mostTried)
-	for len(left) > 0 && len(order) < mostTried {
+	most := mostTried
+	if len(left) > mostTried {
+		most = fewTried
+	}
+	order := make([]*queue, 0, most)
+	for len(left) > 0 && len(order) < most {
 		at, n := 0, q.random(total)
 		for n >= left[at].priority {
 			n -= left[at].priority

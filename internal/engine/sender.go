@@ -270,6 +270,9 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.result(s, f.attempts[i], result, a.Replies[i], f.Number, sent)
 	}
 	for i, d := range a.Drawn { // none if the step was answered from its record, which knows nothing of the queues
+		if d.Untried {
+			continue
+		}
 		l.queues.drawn(f.Draws[i].Queue, d, a.Now, sent, now)
 	}
 	for i := range a.Taken {

@@ -128,6 +128,7 @@ type Draw struct {
 
 // A Drawn is what a step says of a [Draw].
 type Drawn struct {
+	Untried bool          // no slot tried it, as the first queues had enough; nothing is known of it
 	Pending bool          // whose turn is next
 	Paused  bool          // the queue is paused
 	More    bool          // there is more to take
@@ -338,8 +339,9 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		a.Results, a.Replies = append(a.Results, result), append(a.Replies, reply)
 	}
 	for drawn.More() {
+		next := drawn.Text()
 		a.Drawn = append(a.Drawn, Drawn{
-			Pending: drawn.Text() == turn(true), Paused: drawn.Number() == 1, More: drawn.Number() == 1,
+			Untried: next == "", Pending: next == turn(true), Paused: drawn.Number() == 1, More: drawn.Number() == 1,
 			Due: time.Duration(drawn.Number()) * time.Microsecond,
 		})
 	}

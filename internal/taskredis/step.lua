@@ -37,7 +37,7 @@
 --   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked',
 --             'rejected <how many wait, or 0> <what the lock holds>', 'coalesced <id of an equal task>', 'stale', 'lost', or
 --             'error <text>'
---   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
+--   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eleven values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses, when the
 --             lock was freed for it in us or 0, by whose trace, message; the fence is 0 without a lock, -1 if there is none as
@@ -54,8 +54,8 @@
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes no tasks.
 --
--- The order: settle all but those who ask; put back what has crashed, as it comes before these; those who ask; then a task for
--- each slot, in turns of those that wait and those that are pending; and the record of it all.
+-- The order: settle all but those who ask; those who ask; then a task for each slot, in turns of those that wait and those that are
+-- pending; and the record of it all. What has crashed in a queue is put back before one of that queue asks or is taken.
 
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
@@ -445,24 +445,24 @@ end
 -- Fetch: tasks for the free slots, and locks for those who ask.
 
 local queues = {}
-for i = 1, tonumber(arg()) do
-  local name = arg()
-  queues[i] = {
-    index = i, name = name, turn = arg(),
-    pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
-    ready = siding(name, 'ready'), task = asynq(name, 't:'),
-    next = 0, ids = {}, -- of pending, as read: the first is the head
-    passed = 0,         -- how many of those have been parked or have begun, and are still in pending
-    waits = {},         -- of those that were parked: pairs for the retry set
-    lines = {},         -- likewise: pairs for their lines, by lock
-    starts = {},        -- those that have begun
-    leases = {},        -- of those: pairs for the set of leases
-    seen = {},          -- by id: whether it was taken out of pending in this step, where a repair may put it twice
-  }
-end
-for _, q in ipairs(queues) do
-  q.paused = call('EXISTS', asynq(q.name, 'paused')) == 1
-  q.crashed = recover(q.name, q.index) -- more than one step puts back: nobody may go before them
+for i = 1, tonumber(arg()) do queues[i] = {index = i, name = arg(), turn = arg()} end
+
+-- Looks at a queue when a slot first tries to take a task from it: of many queues that a step names it tries a few.
+local function try_queue(q)
+  if q.tried then return end
+  local name = q.name
+  q.pending, q.active, q.lease, q.retry = asynq(name, 'pending'), asynq(name, 'active'), asynq(name, 'lease'), asynq(name, 'retry')
+  q.ready, q.task = siding(name, 'ready'), asynq(name, 't:')
+  q.next, q.ids = 0, {} -- of pending, as read: the first is the head
+  q.passed = 0          -- how many of those have been parked or have begun, and are still in pending
+  q.waits = {}          -- of those that were parked: pairs for the retry set
+  q.lines = {}          -- likewise: pairs for their lines, by lock
+  q.starts = {}         -- those that have begun
+  q.leases = {}         -- of those: pairs for the set of leases
+  q.seen = {}           -- by id: whether it was taken out of pending in this step, where a repair may put it twice
+  q.paused = call('EXISTS', asynq(name, 'paused')) == 1
+  q.crashed = recover(name, q.index) -- more than one step puts back: nobody may go before them
+  q.tried = true
 end
 
 for _, ask in ipairs(asks) do
@@ -735,6 +735,7 @@ local function from_pending(q)
 end
 
 local function fetch(q)
+  try_queue(q)
   if q.paused or q.crashed then return false end
   local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
   local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
@@ -764,9 +765,9 @@ local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
 for i, q in ipairs(queues) do
-  flush(q)
   local more, due = 0, -1
-  if not q.paused then
+  if q.tried then flush(q) end
+  if q.tried and not q.paused then
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
@@ -778,8 +779,8 @@ for i, q in ipairs(queues) do
     end
     if #queues > 1 or free_slots > 0 then served[#served + 1], served[#served + 2] = q.name, digits(now) end
   end
-  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.turn, q.paused and 1 or 0, more, due
-  marked[q.name] = nil
+  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.tried and q.turn or '', q.paused and 1 or 0, more, due
+  if q.tried then marked[q.name] = nil end
 end
 if #served > 0 then
   call('HSET', slots, unpack(served)) -- the next step has it expire

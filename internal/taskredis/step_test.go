@@ -97,7 +97,9 @@ func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, 
 		s.b.t.Log(trouble)
 	}
 	for i, d := range a.Drawn {
-		s.turn[queues[i]] = d.Pending
+		if !d.Untried {
+			s.turn[queues[i]] = d.Pending
+		}
 	}
 	return step, a
 }
@@ -764,5 +766,21 @@ func TestStepParksLargeTasks(t *testing.T) {
 				t.Errorf("want %d without a sentence, have %s, %q", i, m.ID, m.ErrorMsg)
 			}
 		}
+	})
+}
+
+// A step may name more queues than its slots come to try. It does not look at those, and says so.
+func TestStepLooksOnlyAtQueuesThatItTries(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		b.pending("q", "1", "")
+		b.pending("r", "2", "")
+		_, a := s.make(nil, 1, "q", "r")
+		if idsOf(a.Taken) != "1 " || a.Drawn[0].Untried || !a.Drawn[1].Untried || a.Drawn[1].More {
+			t.Errorf("want 1 taken, and r not looked at, have %q, %+v", idsOf(a.Taken), a.Drawn)
+		}
+		s.takes("2 ", nil, 1, "q", "r")
 	})
 }
