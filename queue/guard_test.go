@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -294,28 +295,37 @@ func TestHandlerWaitsForItself(t *testing.T) {
 	}
 }
 
-// Tasks that take the same two locks in opposite order do not keep each other from both for ever.
+// Tasks that take the same two locks in opposite order do not keep each other from both for ever, also if all of them wait for
+// the second one for as long.
 func TestSecondLocksInOppositeOrder(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		const pairs = 8
-		var server *queue.Server
-		ready := make(chan struct{})
-		server = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
-			<-ready
-			if err := sleep.For(ctx, 50*time.Millisecond); err != nil { // it works, and the other one begins
-				return err
+	for name, wait := range map[string]time.Duration{"without a wait": 0, "with a wait": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if wait > 0 {
+				verify.Long(t)
 			}
-			return server.Locker().Do(ctx, fmt.Sprint(b.resource, j.N^1), nil, func(context.Context) error { return nil })
+			onBoth(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				const pairs = 8
+				var server *queue.Server
+				ready := make(chan struct{})
+				server = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
+					<-ready
+					if err := sleep.For(ctx, 50*time.Millisecond); err != nil { // it works, and the other one begins
+						return err
+					}
+					return server.Locker().Do(ctx, fmt.Sprint(b.resource, j.N^1), &lock.Options{Wait: wait}, func(context.Context) error { return nil })
+				})
+				ids := make([]string, 2*pairs)
+				for n := range ids {
+					ids[n] = b.enqueue(t, job{Res: fmt.Sprint(b.resource, n), N: n}, queue.Options{Retries: queue.NoRetries})
+				}
+				close(ready)
+				b.awaitGone(t, ids...)
+			})
 		})
-		ids := make([]string, 2*pairs)
-		for n := range ids {
-			ids[n] = b.enqueue(t, job{Res: fmt.Sprint(b.resource, n), N: n}, queue.Options{Retries: queue.NoRetries})
-		}
-		close(ready)
-		b.awaitGone(t, ids...)
-	})
+	}
 }
 
 // A handler that takes the lock of its own resource again without Reentrant has a bug, and no later
