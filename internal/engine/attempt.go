@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// An attempt is a task that this server has taken. It is running until its handler has returned, then ended, until
+// a step has settled it. Its fields are the loop's, but for those of run.
+type attempt struct {
+	taskredis.Taken
+
+	sender *sender // that has taken it, or heard that it has its lock
+
+	ctx     context.Context //nolint:containedctx // the handler's
+	cancel  context.CancelCauseFunc
+	granted chan *Refusal // the answer to an attempt that has asked for its lock: nil if it has it; closed if it is over
+
+	message *Message
+	step    int64 // the number of the step that took it, or gave it the lock it asked for
+	started time.Time
+	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
+	over    time.Time         // when it is given up if it has not returned
+	trusted time.Time         // until then nobody else can have the lock
+	loss    *LostError        // what the handler said of the loss of its lock, if it did
+	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
+	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
+	ended   time.Time         // when the handler returned; zero before
+	outcome taskredis.Outcome // once it has ended, or asks for a lock
+	failure error             // of the task's own, if the outcome is one
+	task    *Task             // once its handler was called, and the error of that
+	err     error
+}
+
+// Message is a task as asynq encodes it.
+type Message = taskredis.Message
+
+// AsynqTask returns a task as asynq's functions take it.
+func AsynqTask(m *Message) *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
+
+// take begins an attempt that a sender has taken.
+func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step int64, sent, now time.Time) {
+	a := &attempt{Taken: *t, sender: by, step: step, started: now}
+	l.attempts[a.Attempt] = a
+	m, err := taskredis.DecodeMessage(a.Encoded)
+	switch {
+	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
+		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+	case err != nil:
+		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "task_id", a.ID, "error", err)
+		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: a.Encoded}
+	}
+	if a.outcome.Kind != "" {
+		a.ended = now
+		l.waits(a)
+		return
+	}
+	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
+	if a.Fence == taskredis.DeadlineOver {
+		a.endsBy = now
+	}
+	if a.endsBy.After(now) {
+		a.over = a.endsBy.Add(l.cfg.Overrun)
+	}
+	l.lookBy(a.over)
+	if a.Lock != "" {
+		a.trusted = l.trust(sent)
+		l.lookBy(a.trusted)
+	}
+	l.running++
+	l.beatIfLate(a)
+	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	a.granted = make(chan *Refusal, 1)
+	l.atWork.Add(1)
+	go l.runAttempt(a) //nolint:contextcheck // the attempt has a context of its own
+}
+
+// beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
+func (l *loop) beatIfLate(a *attempt) {
+	if now := time.Now(); a.Lock != "" && a.trusted.Before(now.Add(l.cfg.RenewEvery)) {
+		l.beatNext = now
+	}
+}
+
+// trust returns until when a lock is ours for sure that was ours after sent.
+func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.cfg.SafetyMargin) }
+
+// result takes what a step has made of an outcome.
+func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
+	switch result {
+	case taskredis.Granted:
+		a.Lock, a.Fence, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, by, step, l.trust(sent)
+		a.outcome = taskredis.Outcome{}
+		l.lookBy(a.trusted)
+		l.beatIfLate(a)
+		if !time.Now().Before(a.trusted) { // the answer took too long
+			l.lose(a)
+		}
+		a.granted <- nil
+	case taskredis.Rejected, taskredis.Coalesced:
+		a.outcome = taskredis.Outcome{}
+		a.granted <- &Refusal{Holder: reply.Holder, Waiting: reply.Waiting, Coalesced: reply.Other}
+	case taskredis.Settled:
+		l.settled(a)
+		if a.failure != nil && l.cfg.Failed != nil {
+			tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, l.taskOf(a), a.outcome.Kind, a.failure) })
+		}
+		l.forget(a)
+	case taskredis.Parked:
+		l.give(a)
+	case taskredis.Lost:
+		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
+			l.give(a)
+			return
+		}
+		if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
+			a.outcome.Lock = "" // then the step does not ask whether the attempt has it
+			l.waits(a)
+			return
+		}
+		a.lost = true
+		l.running++ // until its new outcome is reported
+		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
+		l.lookBy(a.over)
+		go func() {
+			o := l.lostOutcome(a, a.loss)
+			o.Lock = "" // as above
+			l.send(report{a, o})
+		}()
+	case taskredis.Stale:
+		if l.attempts[a.Attempt] == a {
+			l.logger.Warn("a task is somebody else's by now, and its outcome does not count", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind)
+			a.lost = true
+			l.settled(a)
+		}
+		l.give(a)
+	default:
+		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind, "error", string(result))
+		l.give(a)
+	}
+}
+
+// settled tells of an attempt that has ended.
+func (l *loop) settled(a *attempt) {
+	if l.cfg.Settled == nil || a.leftOff || a.task == nil {
+		return
+	}
+	loss := (*LostError)(nil)
+	lost := a.lost || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
+	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.err, lost) })
+}
+
+// give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
+// does not begin.
+func (l *loop) give(a *attempt) {
+	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
+		l.running--
+		close(a.granted)
+	}
+	l.forget(a)
+}
+
+func (l *loop) forget(a *attempt) {
+	if l.attempts[a.Attempt] == a {
+		delete(l.attempts, a.Attempt)
+	}
+	if a.cancel != nil && !a.ended.IsZero() {
+		a.cancel(nil)
+	}
+}
+
+// cancelTask ends the context of a task, as asynq's CancelProcessing asks for.
+func (l *loop) cancelTask(id string) {
+	for _, a := range l.attempts {
+		if a.ID == id && a.cancel != nil {
+			a.cancel(context.Canceled)
+		}
+	}
+}
+
+// expire ends what must not go on: a handler whose lock may be somebody else's, and the renewal of one that has not
+// returned long after its context has ended.
+func (l *loop) expire(now time.Time) {
+	if now.Before(l.lookAt) {
+		return
+	}
+	l.lookAt = now.Add(time.Hour)
+	for _, a := range l.attempts {
+		if !a.ended.IsZero() {
+			continue
+		}
+		if a.Lock != "" && !a.lost {
+			if !now.Before(a.trusted) {
+				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "task_id", a.ID)
+				l.lose(a)
+			} else {
+				l.lookBy(a.trusted)
+			}
+		}
+		switch {
+		case now.Before(a.over):
+			l.lookBy(a.over)
+		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
+			l.lookBy(now.Add(time.Second))
+		default:
+			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
+			l.running--
+			a.cancel(store.ErrLost)
+			delete(l.attempts, a.Attempt)
+		}
+	}
+}
+
+// lookBy has expire look at the attempts at a time, or before.
+func (l *loop) lookBy(at time.Time) {
+	if at.Before(l.lookAt) {
+		l.lookAt = at
+	}
+}
+
+// lose ends the context of a handler whose lock or task is somebody else's.
+func (l *loop) lose(a *attempt) {
+	a.lost = true
+	if a.cancel != nil {
+		a.cancel(store.ErrLost)
+	}
+}
+
+// abort ends the contexts of all handlers.
+func (l *loop) abort() {
+	for _, a := range l.attempts {
+		if a.cancel != nil {
+			a.cancel(errShutdown)
+		}
+	}
+}
+
+// giveUp gives the tasks back whose handlers go on after abort, and does not wait for these. A task with a lock stays theirs,
+// as nobody else may begin it before they return.
+func (l *loop) giveUp() {
+	for _, a := range l.attempts {
+		if a.ended.IsZero() && a.Lock == "" && a.outcome.Kind != taskredis.Ask {
+			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
+			a.leftOff = true
+			l.report(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
+		}
+	}
+}
