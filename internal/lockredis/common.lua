@@ -45,13 +45,10 @@ end
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
-local function in_queue(key) return begins(key, 'siding:{') end -- a lock in the slot of a queue
+local function in_queue(key) return string.sub(key, 1, 8) == 'siding:{' end -- a lock in the slot of a queue
 
 -- The key of what belongs to a lock, in the slot of the lock.
-local function beside(lock, what)
-  if in_queue(lock) then return lock .. ':' .. what end
-  return '{' .. lock .. '}:' .. what
-end
+local function beside(lock, what) return (in_queue(lock) and lock .. ':' or '{' .. lock .. '}:') .. what end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 

@@ -108,7 +108,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"an attempt does not free its revoked lock", "../taskredis/step.lua",
-		"in_seconds(PLAIN_LEASE), id)\n    let_go()\n",
+		"in_seconds(PLAIN_LEASE), id)\n    let_go(holds, queue, trace)\n",
 		"in_seconds(PLAIN_LEASE), id)\n",
 		[]string{"TestRevoke/task/memory"},
 	},

@@ -358,16 +358,15 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		}
 		return queue(index)
 	}
-	if n := tasks.Len() / 11; n > 0 {
+	if n := tasks.Len() / 8; n > 0 {
 		a.Taken = make([]Taken, 0, n)
 	}
 	for tasks.More() {
 		a.Taken = append(a.Taken, Taken{
 			Name:  Name{queue(tasks.Number()), tasks.Text(), tasks.Text(), tasks.Text()},
-			Fence: tasks.Number(), Ticket: tasks.Number(),
-			Parked: int(tasks.Number()), Losses: int(tasks.Number()),
-			Freed: tasks.Number(), FreedBy: tasks.Text(), Encoded: []byte(tasks.Text()),
+			Fence: tasks.Number(), Ticket: tasks.Number(), Encoded: []byte(tasks.Text()),
 		})
+		a.Taken[len(a.Taken)-1].readPast(r, tasks.Text())
 	}
 	for parked.More() {
 		a.Parked = append(a.Parked, ParkedTask{
@@ -389,6 +388,17 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", redisreply.ErrReply, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
 	}
 	return a, nil
+}
+
+// readPast reads what has become of a task before it was taken, "" for nothing.
+func (t *Taken) readPast(r *redisreply.Reader, text string) {
+	if text == "" {
+		return
+	}
+	parked, rest, _ := strings.Cut(text, " ")
+	losses, rest, _ := strings.Cut(rest, " ")
+	freed, by, _ := strings.Cut(rest, " ")
+	t.Parked, t.Losses, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), r.Parse(freed), by
 }
 
 // readResult reads the result of an outcome: a word, and what belongs to it.

@@ -39,9 +39,9 @@
 --             'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
---   tasks     eleven values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses, when the
---             lock was freed for it in us or 0, by whose trace, message; the fence is 0 without a lock, -1 if there is none as
---             the deadline of the task is over, and -2 if the task may wait no longer
+--   tasks     eight values each: number of the queue, id, attempt, lock, fence, ticket, message, and '' or '<times parked> <losses>
+--             <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
+--             none as the deadline of the task is over, and -2 if the task may wait no longer
 --   parked    seven values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock
 --             holds or '', times parked, id of the task whose place it has taken or ''
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
@@ -59,6 +59,7 @@
 
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
+local function args(n) at = at + n return unpack(ARGV, at - n + 1, at) end
 
 local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
@@ -72,6 +73,7 @@ local LATE = 2000000           -- us: a step that took longer to come takes noth
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED, MOST_ENDED = 100, 200, 1000000, 100, 20, 500
 local HEAD_START = 60000000    -- us: of one level of priority
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
+local LONG = 255               -- bytes: of a text in the record that tells its size by itself
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
 
 local slots, cluster = KEYS[2], false -- a lock of a Cluster that a goroutine waits for is none that a step takes
@@ -94,32 +96,55 @@ local function without(message, text)
   return message
 end
 
+-- Returns what the answer says of the past of a task that begins: '' for most.
+local function past(parked, losses, freed, freed_by)
+  if not parked and not losses and freed == '0' then return '' end
+  return (parked or '0') .. ' ' .. (losses or '0') .. ' ' .. freed .. ' ' .. freed_by
+end
+
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('EXPIRE', slots, '86400')
 
--- What was recorded of the last step: its number, and then each text with its length before it.
+-- What was recorded of the last step: its number, a line break, and items of four texts, behind a byte for the size of each.
+-- The first says how many results there are, and how many items of three kinds follow: results other than 'settled', attempts
+-- that have asked for a lock and were given it, and attempts that have begun.
 local record = call('GET', KEYS[1])
 local known = record and tonumber(string.match(record, '^%d+')) or 0
 if known > number then return redis.error_reply('SIDING step ' .. digits(number) .. ' comes after step ' .. digits(known)) end
 if known == number then
   local from = string.find(record, '\n', 1, true) + 1
-  local function text()
-    local _, colon, size = string.find(record, '^(%d+):', from)
-    from = colon + 1 + size
-    return string.sub(record, colon + 1, colon + size)
+  local function item()
+    local sizes, texts = {string.byte(record, from, from + 3)}, {}
+    from = from + 4
+    for i, size in ipairs(sizes) do
+      if size == LONG then -- the size comes before the text, in digits and a colon
+        local _, colon, n = string.find(record, '^(%d+):', from)
+        size, from = tonumber(n), colon + 1
+      end
+      texts[i] = string.sub(record, from, from + size - 1)
+      from = from + size
+    end
+    return unpack(texts)
+  end
+  local all, unsettled, grants, starts = item()
+  for i = 1, tonumber(all) do results[i] = 'settled' end
+  for _ = 1, tonumber(unsettled) do
+    local i, result = item()
+    results[tonumber(i)] = result
   end
   -- The caller trusts a lock from when it sent this call, so it has to last from now on.
-  for i = 1, tonumber(text()) do results[i] = text() end
-  for _ = 1, tonumber(text()) do
-    local i, queue, id, attempt, lock = tonumber(text()), text(), text(), text(), text()
-    if not renew(queue, id, attempt, lock) then results[i] = 'lost' end
+  for _ = 1, tonumber(grants) do
+    local i, queue, id, attempt = item()
+    local lock = string.match(results[tonumber(i)], '^granted %d+ (.*)$')
+    if not renew(queue, id, attempt, lock) then results[tonumber(i)] = 'lost' end
   end
-  for _ = 1, tonumber(text()) do
-    local index, queue, id, fence = tonumber(text()), text(), text(), text()
+  for _ = 1, tonumber(starts) do
+    local index, queue, id, fence = item()
+    index = tonumber(index)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text')
     local attempt, lock = have[1] or '', tonumber(fence) > 0 and have[2] or ''
     if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
-      for _, value in ipairs({index, id, attempt, lock, fence, have[3], have[4] or '0', have[5] or '0', '0', '', without(have[6] or '', have[7])}) do
+      for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], '0', '')}) do
         tasks[#tasks + 1] = value
       end
     end
@@ -202,9 +227,10 @@ end
 
 -- Settles an attempt that asks for a lock. It may go before those who wait if it came before them. If the lock is busy, its
 -- policy says what becomes of it; but not if it has waited for this lock before, as then its handler may have begun.
-local function ask(queue, id, task, attempt, given, have)
-  local want, came, ticket = given.want, have[3], tonumber(have[3])
-  local own = have[5] and lock_of(have[5]) == want
+local function ask(queue, id, task, attempt, given)
+  local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
+  local want, came, ticket = given.want, have[1], tonumber(have[1])
+  local own = have[2] and lock_of(have[2]) == want
   if not own then ticket = ticket - given.head_start end
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
   local _, first = Lines().first_line(want)
@@ -216,7 +242,7 @@ local function ask(queue, id, task, attempt, given, have)
     return 'granted ' .. fence .. ' ' .. key
   end
   value = type(value) == 'string' and value or ''
-  local replaced, equal, wait_ends = '', given.equal, tonumber(have[6] or '') or 0
+  local replaced, equal, wait_ends = '', given.equal, tonumber(have[3] or '') or 0
   if not own then
     if given.on_busy == 'reject' then return 'rejected 0 ' .. value end
     local other_queue, other, other_came, place, others_end
@@ -248,9 +274,9 @@ local function ask(queue, id, task, attempt, given, have)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
   end
-  keep_unique(have[8], id, ends)
+  keep_unique(have[5], id, ends)
   local times = call('HINCRBY', task, 'siding_parked', 1)
-  for _, part in ipairs({-given.number, id, want, have[7] or '', value, digits(times), replaced}) do parked[#parked + 1] = part end
+  for _, part in ipairs({-given.number, id, want, have[4] or '', value, digits(times), replaced}) do parked[#parked + 1] = part end
   return 'parked'
 end
 
@@ -260,21 +286,31 @@ local function to_pending(queue, id, task)
   call('HSET', task, 'state', 'pending')
 end
 
+-- Returns the ticket of a task, and until when it stays in the retry set while it waits.
+local function place_of(task)
+  local ticket, deadline, wait_ends = unpack(call('HMGET', task, 'siding_ticket', 'siding_deadline', 'siding_wait_ends'))
+  return ticket, until_of(end_of(deadline, wait_ends))
+end
+
+-- Frees the lock that an attempt held by a key, if any.
+local function let_go(key, queue, trace)
+  if key then free(key, trace ~= '' and by .. '-trace-' .. trace or by, queue) end
+end
+
 local function settle(queue, id, attempt, lock, trace, kind, given)
   local task = asynq(queue, 't:' .. id)
-  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
+  local latest, state, known = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
   -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
-  local holds, revoked = held_by(lock ~= '' and lock or have[5] or '', attempt)
-  local function let_go() if holds then free(holds, trace ~= '' and by .. '-trace-' .. trace or by, queue) end end
-  if have[1] ~= attempt or have[2] ~= 'active' then
-    let_go()
-    if not have[2] then leaves(queue, id) end -- the task was deleted: it is nowhere
+  local holds, revoked = held_by(lock ~= '' and lock or known or '', attempt)
+  if latest ~= attempt or state ~= 'active' then
+    let_go(holds, queue, trace)
+    if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
   if lock ~= '' and (not holds or revoked) then
     -- The server lives, and is about to say what becomes of the task: it has not crashed.
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    let_go()
+    let_go(holds, queue, trace)
     return 'lost'
   end
 
@@ -293,13 +329,12 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
-    if have[6] and given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if given.counts == '1' then counted(queue, 1) end
   elseif kind == 'again' and given.order == 'first' and holds then
-    local ends, due = until_of(end_of(have[4], have[6])), now + given.after
-    local line = lock_of(holds)
-    let_go()
-    Lines().wait_in_line(queue, id, line, have[3], ends, due)
+    local due, line, ticket, ends = now + given.after, lock_of(holds), place_of(task)
+    let_go(holds, queue, trace)
+    Lines().wait_in_line(queue, id, line, ticket, ends, due)
     ours('ZADD', siding(queue, 'ready'), digits(due), line)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
@@ -317,21 +352,21 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text', 'siding_wait_ends')
     counted(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
-    local ends = until_of(end_of(have[4], have[6]))
-    Lines().wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
+    local ticket, ends = place_of(task)
+    Lines().wait_in_line(queue, id, lock_of(lock), ticket, ends, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
     to_pending(queue, id, task)
     call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
     marked[queue] = true
   elseif kind == 'ask' then
-    local result = ask(queue, id, task, attempt, given, have)
-    if begins(result, 'granted') then let_go() end
+    local result = ask(queue, id, task, attempt, given)
+    if begins(result, 'granted') then let_go(holds, queue, trace) end
     if result ~= 'parked' then return result end
   end
   if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
   leaves(queue, id)
-  let_go()
+  let_go(holds, queue, trace)
   return kind == 'ask' and 'parked' or 'settled'
 end
 
@@ -345,12 +380,12 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
   if begins(result, 'granted') then
-    for _, value in ipairs({digits(i), queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
+    for _, value in ipairs({digits(i), queue, id, attempt}) do granted[#granted + 1] = value end
   end
 end
 
 for i = 1, tonumber(arg()) do
-  local queue, id, attempt, lock, trace, kind = arg(), arg(), arg(), arg(), arg(), arg()
+  local queue, id, attempt, lock, trace, kind = args(6)
   local given = {}
   if kind == 'done' then given.unique = arg()
   elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
@@ -453,6 +488,7 @@ local function try_queue(q)
   local name = q.name
   q.pending, q.active, q.lease, q.retry = asynq(name, 'pending'), asynq(name, 'active'), asynq(name, 'lease'), asynq(name, 'retry')
   q.ready, q.task = siding(name, 'ready'), asynq(name, 't:')
+  q.number = digits(q.index)
   q.next, q.ids = 0, {} -- of pending, as read: the first is the head
   q.passed = 0          -- how many of those have been parked or have begun, and are still in pending
   q.waits = {}          -- of those that were parked: pairs for the retry set
@@ -477,26 +513,45 @@ clear()
 -- around them when one has failed.
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, large = false}
 local late = math.abs(now - sent) > LATE
+local BUT_THE_MESSAGE = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_deadline',
+  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal'}
 -- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
 -- attempt that is to ask for its lock has to last: nothing else says that its server lives.
 local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
 
--- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller puts the task among what is at work.
-local function start(q, id, task, lock, ticket, have, message)
+-- Returns the fields of a task, without its message if messages are large; what Redis says if it has no fields.
+local function read(task)
+  local have, reply = {}, nil
+  if so.large then
+    reply = try('HMGET', task, unpack(BUT_THE_MESSAGE))
+    for i, value in ipairs(reply) do have[BUT_THE_MESSAGE[i]] = value end
+  else
+    reply = try('HGETALL', task)
+    for i = 1, #reply, 2 do have[reply[i]] = reply[i + 1] end
+  end
+  have.err = reply.err
+  return have
+end
+
+-- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
+-- task among what is at work.
+--   line  the lock for which it has waited; nil if it is pending
+--   over  '-1' or '-2' if it must not run, see above
+local function start(q, id, task, lock, ticket, have, line, over)
   so.begun = so.begun + 1
-  local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (have.kind and have.kind .. ' ' or '') .. id .. holder, have.over or '0'
+  local kind = have.siding_kind
+  local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (kind and kind .. ' ' or '') .. id .. holder, over or '0'
   local freed, freed_by, before = '0', '', nil
   if lock ~= '' then fence, before = take_lock(lock, attempt) end
-  if have.line then freed, freed_by = Lines().freed_for(have.line, before) end
+  if line then freed, freed_by = Lines().freed_for(line, before) end
   -- One that has no lock yet keeps the place that it has in the line of one.
-  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
-  if have.wait_ends and not have.over then call('HDEL', task, 'siding_wait_ends') end
-  message = without(message, have.text)
+  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
+  if have.siding_wait_ends and not over then call('HDEL', task, 'siding_wait_ends') end
+  local message = without(have.msg or call('HGET', task, 'msg') or '', have.siding_text)
   so.bytes = so.bytes + #message
   local n = #tasks
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
-  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, have.parked or '0', have.losses or '0'
-  tasks[n + 9], tasks[n + 10], tasks[n + 11] = freed, freed_by, message
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, freed, freed_by)
 end
 
 -- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; by queue the last ticket
@@ -544,9 +599,9 @@ local function look(q, lock)
       return false
     end
     local task = q.task .. id
-    local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg', 'siding_wait_ends', 'siding_equal', 'siding_kind')
+    local have = read(task)
     local score = call('ZSCORE', q.retry, id)
-    local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
+    local waits = not have.err and have.state == 'retry' and have.siding_ticket == ticket and have.siding_lock == lock and score and tonumber(score) == tonumber(have.siding_until)
     if waits and Queue().first_waiter(lock) then
       key, value, due = Queue().serve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
@@ -554,10 +609,11 @@ local function look(q, lock)
     if waits then
       call('LPUSH', q.active, id)
       call('ZADD', q.lease, lease_end, id)
-      if have[10] and string.match(call('HGET', beside(lock, 'equal'), have[10]) or '', '\n(.*)$') == q.name .. '\n' .. id then
-        call('HDEL', beside(lock, 'equal'), have[10])
+      local equal = have.siding_equal
+      if equal and string.match(call('HGET', beside(lock, 'equal'), equal) or '', '\n(.*)$') == q.name .. '\n' .. id then
+        call('HDEL', beside(lock, 'equal'), equal)
       end
-      start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7], wait_ends = have[9], kind = have[11], line = lock}, have[8])
+      start(q, id, task, key, ticket, have, lock)
       call('ZREM', q.retry, id)
     elseif have.err then
       troubles[#troubles + 1] = task .. ': ' .. have.err
@@ -604,11 +660,12 @@ local function from_ready(q)
   return false
 end
 
-local function park(q, id, task, lock, have)
+--   ends  as end_of has it
+local function park(q, id, task, lock, have, ends)
   local b = busy[lock]
   local line = siding(q.name, 'line:' .. lock)
-  local priority = tonumber(have.priority or '0') or 0
-  local ticket = have.lock and lock_of(have.lock) == lock and tonumber(have.ticket)
+  local priority = tonumber(have.siding_priority or '0') or 0
+  local ticket = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
   local own = ticket
   if not ticket and priority > 0 then ticket = now - priority * HEAD_START end
   if not ticket then
@@ -627,16 +684,17 @@ local function park(q, id, task, lock, have)
     ours('ZADD', q.ready, 'LT', digits(b.due), lock)
     b.joined[q.name], q.quiet = true, false
   end
-  local ends, times = until_of(have.ends), digits((have.parked or 0) + 1)
-  local message = b.text ~= '' and (have.message or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
+  ends = until_of(ends)
+  local times = digits((have.siding_parked or 0) + 1)
+  local message = b.text ~= '' and (have.msg or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
   if message and #message <= SENTENCE then
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
-      'siding_parked', times, 'msg', without(message, have.text) .. b.text, 'siding_text', b.text)
+      'siding_parked', times, 'msg', without(message, have.siding_text) .. b.text, 'siding_text', b.text)
   else
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_parked', times)
   end
-  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, times, ''}) do parked[#parked + 1] = value end
-  keep_unique(have.unique, id, ends)
+  for _, value in ipairs({q.index, id, lock, have.siding_kind or '', b.value, times, ''}) do parked[#parked + 1] = value end
+  keep_unique(have.unique_key, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
     pairs_of_line = {}
@@ -665,8 +723,8 @@ end
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key', so.large and 'state' or 'msg')
-  local state = have[1]
+  local have = read(task)
+  local state, resource, place = have.state, have.siding_resource, have.siding_lock
   -- A script that failed in the middle may have been about to move it: then it is in no other set.
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
     state == 'active' and not call('ZSCORE', q.lease, id)
@@ -676,28 +734,26 @@ local function take(q, id)
     return false
   end
   q.seen[id] = true
-  local resource, lock, key, ends = have[2], '', '', end_of(have[6], have[10])
-  local over = ends > 0 and ends <= now_s and (tonumber(have[6] or '') == ends and '-1' or '-2')
-  local known = {priority = have[3], ticket = have[4], lock = have[5], parked = have[7], losses = have[8], text = have[9], wait_ends = have[10],
-    kind = have[11], ends = ends, over = over, unique = have[13], message = not so.large and (have[14] or '')}
-  local own = known.ticket and known.lock and known.lock ~= ''
+  local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
+  if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
+  local own = have.siding_ticket and place and place ~= ''
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
-  local asks = not own and (have[12] or judged ~= '' and have[11] and string.find(judged, '\n' .. have[11] .. '\n', 1, true))
+  local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
   if resource and resource ~= '' and not over and not asks and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
-    key = free_key(lock, q.name, known.lock and lock_of(known.lock) == lock and tonumber(known.ticket) or now)
+    key = free_key(lock, q.name, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
     if not key then
-      park(q, id, task, lock, known)
+      park(q, id, task, lock, have, ends)
       q.passed = q.passed + 1
-      if known.message then
-        so.bytes = so.bytes + #known.message
-        so.large = #known.message > SENTENCE -- then of the messages behind it only those are read that are needed
+      if have.msg then
+        so.bytes = so.bytes + #have.msg
+        so.large = #have.msg > SENTENCE -- then of the messages behind it only those are read that are needed
       end
       return false
     end
   end
-  local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
-  start(q, id, task, key, ticket, known, known.message or call('HGET', task, 'msg') or '')
+  local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket or digits(now + so.begun + 1)
+  start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id
   q.passed = q.passed + 1
@@ -788,18 +844,28 @@ end
 for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
-local texts = {digits(number) .. '\n'}
-local function text(s) texts[#texts + 1] = digits(#s) .. ':' .. s end
-text(digits(#results))
-for _, result in ipairs(results) do text(result) end
-text(digits(#granted / 5))
-for _, value in ipairs(granted) do text(value) end
-text(digits(#tasks / 11))
-for i = 1, #tasks, 11 do -- what the task itself says of its attempt is not written twice
-  text(digits(tasks[i]))
-  text(queues[tasks[i]].name)
-  text(tasks[i + 1])
-  text(tasks[i + 4])
+local texts, size = {digits(number) .. '\n'}, 1
+local function item(a, b, c, d)
+  local sizes
+  if #a < LONG and #b < LONG and #c < LONG and #d < LONG then
+    sizes = string.char(#a, #b, #c, #d)
+  else
+    sizes = string.char(LONG, LONG, LONG, LONG)
+    a, b, c, d = digits(#a) .. ':' .. a, digits(#b) .. ':' .. b, digits(#c) .. ':' .. c, digits(#d) .. ':' .. d
+  end
+  texts[size + 1], texts[size + 2], texts[size + 3], texts[size + 4], texts[size + 5] = sizes, a, b, c, d
+  size = size + 5
+end
+local unsettled = {}
+for i, result in ipairs(results) do
+  if result ~= 'settled' then unsettled[#unsettled + 1] = i end
+end
+item(digits(#results), digits(#unsettled), digits(#granted / 4), digits(#tasks / 8))
+for _, i in ipairs(unsettled) do item(digits(i), results[i], '', '') end
+for i = 1, #granted, 4 do item(granted[i], granted[i + 1], granted[i + 2], granted[i + 3]) end
+for i = 1, #tasks, 8 do -- what the task itself says of its attempt is not written twice
+  local q = queues[tasks[i]]
+  item(q.number, q.name, tasks[i + 1], tasks[i + 4])
 end
 call('SET', KEYS[1], table.concat(texts), 'PX', RECORD_KEPT)
 return {now, known, results, states, tasks, parked, recovered, troubles}

@@ -215,6 +215,39 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+// What a step came to is recorded as texts behind their sizes, whatever these hold and however long they are.
+func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		ids := []string{"1", strings.Repeat("x", 254), strings.Repeat("y", 255), strings.Repeat("z", 70000), "a\n12:b\x00\xff"}
+		for i, id := range ids {
+			b.pending("q", id, "r"+fmt.Sprint(i))
+		}
+		step, first := s.make(nil, len(ids), "q")
+		for i, task := range first.Taken {
+			if task.ID != ids[i] {
+				t.Errorf("task %d: want id %.20q, have %.20q", i, ids[i], task.ID)
+			}
+		}
+		again, err := s.Step(context.Background(), step)
+		b.must(err)
+		if len(first.Taken) != len(ids) || fmt.Sprint(again.Taken) != fmt.Sprint(first.Taken) {
+			t.Errorf("tasks: want %d, twice the same, have %d and %d", len(ids), len(first.Taken), len(again.Taken))
+		}
+		outcomes := done(first.Taken...)
+		outcomes[1].Attempt += strings.Repeat("-", 300)
+		outcomes[3].Lock = "lock:another"
+		step, first = s.make(outcomes, 0, "q")
+		again, err = s.Step(context.Background(), step)
+		b.must(err)
+		if want := "[settled stale settled lost settled]"; fmt.Sprint(first.Results) != want || fmt.Sprint(again.Results) != want {
+			t.Errorf("results: want %s twice, have %s and %s", want, first.Results, again.Results)
+		}
+	})
+}
+
 func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
