@@ -78,7 +78,11 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
 	l.atWork.Add(1)
-	go l.runAttempt(a) //nolint:contextcheck // the attempt has a context of its own
+	select {
+	case l.next <- a:
+	default:
+		go l.runAttempts(a) //nolint:contextcheck // the attempt has a context of its own
+	}
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.

@@ -51,6 +51,7 @@ type loop struct {
 	notified chan []string // likewise, and no other server was told
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
+	next     chan *attempt // to a goroutine that has run another attempt before
 
 	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
@@ -81,6 +82,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		notified: make(chan []string),
 		canceled: make(chan string, 16),
 		requests: make(chan func()),
+		next:     make(chan *attempt),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		places:   make(map[string]*place),

@@ -17,7 +17,20 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// runAttempt runs an attempt from its start to its report, in a goroutine of its own:
+// runAttempts runs one attempt after the other in the same goroutine, as long as the loop lasts: the stack of a new one would have
+// to grow first, for a fifth of what a task costs this process.
+func (l *loop) runAttempts(a *attempt) {
+	for {
+		l.runAttempt(a)
+		select {
+		case a = <-l.next:
+		case <-l.over:
+			return
+		}
+	}
+}
+
+// runAttempt runs an attempt from its start to its report:
 //
 //	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer
 //	handler ──> outcome ──> report

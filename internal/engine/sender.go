@@ -152,6 +152,7 @@ func (s *sender) addOutcomes(f *flight) {
 	if s.careful > 0 {
 		most = 1
 	}
+	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.waiting), most))
 	for n < len(s.waiting) && n < most && bytes < mostOutcomeBytes {
 		a := s.waiting[n]
 		f.attempts = append(f.attempts, a)
