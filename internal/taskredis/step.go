@@ -234,7 +234,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	if rules == nil {
 		rules = &Rules{}
 	}
-	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
+	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+2*len(s.Slots))
 	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
 		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
 		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
@@ -246,10 +246,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, d := range s.Draws {
 		argv = append(argv, d.Queue, turn(d.Pending))
 	}
-	argv = append(argv, len(s.Slots))
-	for _, order := range s.Slots {
-		argv = append(argv, string(order))
-	}
+	argv = appendSlots(argv, s.Slots)
 	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place, s.Lane), slotsOf(s.Place)}, argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
@@ -309,6 +306,22 @@ func (o *Outcome) append(argv []any) []any {
 			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once))
 	case Requeue:
 	}
+	return argv
+}
+
+// appendSlots appends the slots as step.lua reads them: those in a row that try the same queues are one argument and a number.
+func appendSlots(argv []any, slots []Order) []any {
+	at, kinds := len(argv), 0
+	argv = append(argv, 0)
+	for ; len(slots) > 0; kinds++ {
+		n := 1
+		for n < len(slots) && slots[n] == slots[0] {
+			n++
+		}
+		argv = append(argv, string(slots[0]), n)
+		slots = slots[n:]
+	}
+	argv[at] = kinds
 	return argv
 }
 

@@ -30,7 +30,7 @@
 --                                   what equal tasks have in common, how many may wait or 0, for how many s this one may
 --                                   wait or 0; whether the task has no retries
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
---   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
+--   slots                         how many kinds follow; each is the queues to try, a byte each, 1 for the first; and how many slots
 --
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
 -- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
@@ -479,26 +479,32 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Fetch: tasks for the free slots, and locks for those who ask.
 
-local queues = {}
-for i = 1, tonumber(arg()) do queues[i] = {index = i, name = arg(), turn = arg()} end
+local names, turns = {}, {}
+for i = 1, tonumber(arg()) do names[i], turns[i] = arg(), arg() end
 
--- Looks at a queue when a slot first tries to take a task from it: of many queues that a step names it tries a few.
-local function try_queue(q)
-  if q.tried then return end
-  local name = q.name
-  q.pending, q.active, q.lease, q.retry = asynq(name, 'pending'), asynq(name, 'active'), asynq(name, 'lease'), asynq(name, 'retry')
-  q.ready, q.task = siding(name, 'ready'), asynq(name, 't:')
-  q.number = digits(q.index)
-  q.next, q.ids = 0, {} -- of pending, as read: the first is the head
-  q.passed = 0          -- how many of those have been parked or have begun, and are still in pending
-  q.waits = {}          -- of those that were parked: pairs for the retry set
-  q.lines = {}          -- likewise: pairs for their lines, by lock
-  q.starts = {}         -- those that have begun
-  q.leases = {}         -- of those: pairs for the set of leases
-  q.seen = {}           -- by id: whether it was taken out of pending in this step, where a repair may put it twice
-  q.paused = call('EXISTS', asynq(name, 'paused')) == 1
-  q.crashed = recover(name, q.index) -- more than one step puts back: nobody may go before them
-  q.tried = true
+-- The queues that a slot has tried, by their numbers: of many queues that a step names it tries a few.
+local queues = {}
+local function queue_at(i)
+  local q, name = queues[i], names[i]
+  if q then return q end
+  q = {
+    index = i, number = digits(i), name = name, turn = turns[i],
+    pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
+    ready = siding(name, 'ready'), task = asynq(name, 't:'),
+    paused = call('EXISTS', asynq(name, 'paused')) == 1,
+    crashed = recover(name, i), -- more than one step puts back: nobody may go before them
+    ids = {}, next = 0,         -- of pending, as read: the first is the head
+    passed = 0,                 -- how many of those have been parked or have begun, and are still in pending
+    waits = {},                 -- of those that were parked: pairs for the retry set
+    lines = {},                 -- likewise: pairs for their lines, by lock
+    starts = {},                -- those that have begun
+    leases = {},                -- of those: pairs for the set of leases
+    seen = {},                  -- by id: whether it was taken out of pending in this step, where a repair may put it twice
+    empty = false,              -- whether pending is
+    quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
+  }
+  queues[i] = q
+  return q
 end
 
 for _, ask in ipairs(asks) do
@@ -791,7 +797,6 @@ local function from_pending(q)
 end
 
 local function fetch(q)
-  try_queue(q)
   if q.paused or q.crashed then return false end
   local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
   local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
@@ -804,12 +809,18 @@ end
 
 local free_slots = 0
 for _ = 1, tonumber(arg()) do
-  local order = arg()
-  local found = late or so.bytes > MOST_BYTES
-  for i = 1, #order do
-    found = found or fetch(queues[string.byte(order, i)])
+  local order, slots = arg(), tonumber(arg())
+  while slots > 0 and not late and so.bytes <= MOST_BYTES do
+    local found = false
+    for i = 1, #order do
+      found = found or fetch(queue_at(string.byte(order, i)))
+    end
+    if not found then -- nor do the others, as nothing is added from here on
+      free_slots = free_slots + slots
+      break
+    end
+    slots = slots - 1
   end
-  if not found then free_slots = free_slots + 1 end
 end
 
 ---------------------------------------------------------------------------------------------------------
@@ -820,23 +831,26 @@ end
 local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
-for i, q in ipairs(queues) do
-  local more, due = 0, -1
-  if q.tried then flush(q) end
-  if q.tried and not q.paused then
+for i, name in ipairs(names) do
+  local q, turn, paused, more, due = queues[i], '', 0, 0, -1
+  if q then
+    flush(q)
+    turn, paused = q.turn, q.paused and 1 or 0
+    marked[name] = nil
+  end
+  if q and not q.paused then
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
     if due == 0 or q.crashed or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and free_slots == 0 then tell(q.name) end
+    if more == 1 and free_slots == 0 then tell(name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
-      call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
+      call('DEL', siding(name, 'notify')) -- there is nothing to tell any more
     end
-    if #queues > 1 or free_slots > 0 then served[#served + 1], served[#served + 2] = q.name, digits(now) end
+    if #names > 1 or free_slots > 0 then served[#served + 1], served[#served + 2] = name, digits(now) end
   end
-  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.tried and q.turn or '', q.paused and 1 or 0, more, due
-  if q.tried then marked[q.name] = nil end
+  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = turn, paused, more, due
 end
 if #served > 0 then
   call('HSET', slots, unpack(served)) -- the next step has it expire
