@@ -37,9 +37,11 @@ local PLAIN_LEASE = 30000   -- ms: asynq's, of an attempt without a lock
 local RECORD_KEPT = 600000  -- ms: of what a server's last step came to, unless it makes another or renews its attempts
 
 -- Until when a task stays in the retry set while it waits, as a text; ends is that of end_of.
+local latest
 local function until_of(ends)
-  local most = now_s + WAIT
-  return digits(ends > 0 and math.min(most, math.max(ends, now_s)) or most)
+  if ends > 0 and ends < now_s + WAIT then return digits(math.max(ends, now_s)) end
+  latest = latest or digits(now_s + WAIT)
+  return latest
 end
 
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end

@@ -382,10 +382,12 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		a.Taken[len(a.Taken)-1].readPast(r, tasks.Text())
 	}
 	for parked.More() {
-		a.Parked = append(a.Parked, ParkedTask{
-			Queue: source(parked.Number()), ID: parked.Text(), Lock: parked.Text(), Kind: parked.Text(), Holder: parked.Text(),
-			Times: int(parked.Number()), Replaced: parked.Text(),
-		})
+		group := parked.List()
+		p := ParkedTask{Queue: source(group.Number()), Lock: group.Text(), Holder: group.Text(), Replaced: group.Text()}
+		for tasks := group.List(); tasks.More(); {
+			p.ID, p.Kind, p.Times = tasks.Text(), tasks.Text(), int(tasks.Number())
+			a.Parked = append(a.Parked, p)
+		}
 	}
 	for recovered.More() {
 		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.Number()), ID: recovered.Text(), Lock: recovered.Text()})

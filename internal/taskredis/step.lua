@@ -42,8 +42,8 @@
 --   tasks     eight values each: number of the queue, id, attempt, lock, fence, ticket, message, and '' or '<times parked> <losses>
 --             <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
 --             none as the deadline of the task is over, and -2 if the task may wait no longer
---   parked    seven values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock
---             holds or '', times parked, id of the task whose place it has taken or ''
+--   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
+--             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
@@ -276,7 +276,7 @@ local function ask(queue, id, task, attempt, given)
   end
   keep_unique(have[5], id, ends)
   local times = call('HINCRBY', task, 'siding_parked', 1)
-  for _, part in ipairs({-given.number, id, want, have[4] or '', value, digits(times), replaced}) do parked[#parked + 1] = part end
+  parked[#parked + 1] = {-given.number, want, value, replaced, {id, have[4] or '', digits(times)}}
   return 'parked'
 end
 
@@ -560,8 +560,8 @@ local function start(q, id, task, lock, ticket, have, line, over)
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, freed, freed_by)
 end
 
--- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; by queue the last ticket
--- given, and whether it has joined the lines. None is freed from here on.
+-- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; and by queue: the last
+-- ticket given, whether it has joined the lines, and what the answer says of those parked. None is freed from here on.
 local busy = {}
 
 -- Moves those that were parked, and those that have begun, out of pending.
@@ -581,7 +581,7 @@ end
 local function no_line(q, lock)
   call('ZREM', q.ready, lock)
   call('ZREM', lines_of(lock), q.name)
-  if busy[lock] then busy[lock].joined[q.name] = nil end
+  if busy[lock] and busy[lock].of[q.name] then busy[lock].of[q.name].joined = false end
 end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
@@ -669,37 +669,44 @@ end
 --   ends  as end_of has it
 local function park(q, id, task, lock, have, ends)
   local b = busy[lock]
-  local line = siding(q.name, 'line:' .. lock)
+  local mine, line = b.of[q.name], siding(q.name, 'line:' .. lock)
+  if not mine then
+    mine = {joined = false, last = nil, parked = {}}
+    b.of[q.name] = mine
+    parked[#parked + 1] = {q.index, lock, b.value, '', mine.parked}
+  end
   local priority = tonumber(have.siding_priority or '0') or 0
-  local ticket = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
-  local own = ticket
+  local own = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
+  local ticket = own
   if not ticket and priority > 0 then ticket = now - priority * HEAD_START end
   if not ticket then
     -- Behind all who came before, also if the clock has stepped back.
-    local last = b.last[q.name]
-    if not last then
-      last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
+    if not mine.last then
+      local last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
       local fence = try('GET', beside(lock, 'fence'))
-      last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
+      mine.last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
-    ticket = last + 1
-    b.last[q.name] = ticket
+    ticket = mine.last + 1
+    mine.last = ticket
   end
-  if not b.joined[q.name] or own or priority > 0 then
-    ours('ZADD', lines_of(lock), 'LT', digits(ticket), q.name)
+  ticket = digits(ticket)
+  if not mine.joined or own or priority > 0 then
+    ours('ZADD', lines_of(lock), 'LT', ticket, q.name)
     ours('ZADD', q.ready, 'LT', digits(b.due), lock)
-    b.joined[q.name], q.quiet = true, false
+    mine.joined, q.quiet = true, false
   end
+  local times = have.siding_parked and digits(have.siding_parked + 1) or '1'
   ends = until_of(ends)
-  local times = digits((have.siding_parked or 0) + 1)
   local message = b.text ~= '' and (have.msg or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
   if message and #message <= SENTENCE then
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
-      'siding_parked', times, 'msg', without(message, have.siding_text) .. b.text, 'siding_text', b.text)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', ticket, 'siding_until', ends, 'siding_parked', times,
+      'msg', without(message, have.siding_text) .. b.text, 'siding_text', b.text)
   else
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_parked', times)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', ticket, 'siding_until', ends, 'siding_parked', times)
   end
-  for _, value in ipairs({q.index, id, lock, have.siding_kind or '', b.value, times, ''}) do parked[#parked + 1] = value end
+  local said = mine.parked
+  local n = #said
+  said[n + 1], said[n + 2], said[n + 3] = id, have.siding_kind or '', times
   keep_unique(have.unique_key, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
@@ -707,7 +714,7 @@ local function park(q, id, task, lock, have, ends)
     q.lines[lock] = pairs_of_line
   end
   waits[#waits + 1], waits[#waits + 2] = ends, id
-  pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = digits(ticket), id
+  pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = ticket, id
 end
 
 -- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
@@ -722,7 +729,7 @@ local function free_key(lock, queue, ticket)
     -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
     if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
   end
-  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), last = {}, joined = {}}
+  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), of = {}}
   return nil
 end
 
