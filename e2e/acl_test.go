@@ -495,7 +495,7 @@ func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
 func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
-	held, err := newLocker(t, g.admin).Acquire(ctx, "revoked:1", nil)
+	_, err := newLocker(t, g.admin).Acquire(ctx, "revoked:1", &lock.Options{NoRenew: true})
 	if err := errors.Join(
 		err,
 		g.admin.Set(ctx, "lock:revoked:2", "theirs", 0).Err(),
@@ -505,7 +505,6 @@ func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	defer held.Detach()
 	for _, resource := range []string{"revoked:1", "revoked:2", "revoked:3"} {
 		if _, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, By: "ann", Reason: "it hangs"}); err != nil {
 			t.Error(err)
@@ -532,17 +531,14 @@ func (g *guardedTestbed) waitInLine(ctx context.Context, queueName, id, lock str
 func (g *guardedTestbed) revokePermit(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
-	rated := &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 2, Period: time.Hour}}}
+	rated := &lock.Options{NoRenew: true, Limit: 2, Rates: []lock.Rate{{Starts: 2, Period: time.Hour}}}
 	held, err := newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Detach()
-	other, err := newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated)
-	if err != nil {
+	if _, err := newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated); err != nil {
 		t.Fatal(err)
 	}
-	defer other.Detach()
 	if err := g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:4"); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func TestAcquireTrustsFromItsStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held.Detach()
+		abandon(held)
 		time.Sleep(11*time.Second - 1)
 		if held.Deadline().IsZero() {
 			t.Error("want a valid lease before its deadline")

@@ -254,30 +254,10 @@ func TestLocksExpire(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{TTL: time.Second})
 		dead := s.take("")
-		dead.Detach()
+		abandon(dead)
 		_ = s.takeOnceFree()
 		if !dead.Deadline().IsZero() {
 			s.Error("want the dead holder's lease invalid before the next one has the lock")
-		}
-	})
-}
-
-// A detached lease says nothing of the lock any more: another process may have resumed and released it.
-func TestDetachedLeaseIsForgotten(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		held, err := s.Acquire(s.Context(), s.res, nil)
-		if err != nil {
-			s.Fatal(err)
-		}
-		held.Detach()
-		s.rdb.Del(s.Context(), s.key)
-		again, err := s.Acquire(s.Context(), s.res, nil)
-		if err != nil {
-			s.Fatalf("want it free, have %v", err)
-		}
-		if err := again.Release(s.Context()); err != nil {
-			s.Error(err)
 		}
 	})
 }
@@ -320,4 +300,22 @@ func TestLeaseThatEndsAtOnce(t *testing.T) {
 // heldTooLong reports whether err says that [lock.Options.MaxHold] is over.
 func heldTooLong(err error) bool {
 	return errors.Is(err, lock.ErrLost) && strings.Contains(err.Error(), "held for the longest time allowed")
+}
+
+// A lease of its own TTL is trusted and renewed in proportion.
+func TestTTLOfOneLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held, err := s.Acquire(s.Context(), s.res, &lock.Options{TTL: 6 * time.Second})
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantTTL(s.key, 2*time.Second, 6*time.Second)
+		first := held.Deadline()
+		if left := time.Until(first); left > 5600*time.Millisecond {
+			s.Errorf("want it trusted for 5.6 s, have %v", left)
+		}
+		poll.Eventually(s.T, "a renewal", func() bool { return held.Deadline().After(first) })
+		s.release(held)
+	})
 }

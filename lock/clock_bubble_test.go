@@ -85,7 +85,7 @@ func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newDetached(t)
+				l := newAbandoned(t)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				start := time.Now()

@@ -17,7 +17,7 @@
 //     queued, and may be overtaken.
 //
 // A lease is renewed until its release. Without a release, renewal ends with the contexts of the
-// work, with [Options.MaxHold], or when the program has dropped the lease. [Lease] has the details.
+// work, or with [Options.MaxHold]. [Lease] has the details.
 //
 // At most two goroutines of one process ask the store for the same lock at a time. One is the first
 // of those in the wait queue, and the other one of those that try. The others that try share the

@@ -44,20 +44,13 @@ func cancelled(t *testing.T, cause error) context.Context {
 	return ctx
 }
 
-// resume takes over the lease of order:1, which fails.
-func resume(t *testing.T, locker *lock.Locker, token string) error {
-	t.Helper()
-	_, err := locker.Resume(t.Context(), "order:1", token)
-	return err
-}
-
 // failing is a test of a call that fails.
 type failing struct{ *testing.T }
 
 // held returns a lease of order:1, and lost one whose lock somebody else has by now.
 func (c failing) held() *leased {
 	l := newLeased(c.T)
-	c.Cleanup(l.Detach)
+	c.Cleanup(func() { abandon(l.Lease) })
 	return l
 }
 
@@ -70,7 +63,7 @@ func (c failing) lost() *leased {
 func (c failing) try(f *fake, ctx context.Context, opts *lock.Options) error { //nolint:revive // f is what it is called on
 	held, err := lockerOn(c.T, f.Store).Acquire(ctx, "order:1", opts)
 	if err == nil {
-		c.Cleanup(held.Detach)
+		c.Cleanup(func() { abandon(held) })
 	}
 	return err
 }
@@ -143,28 +136,11 @@ func TestErrorTexts(t *testing.T) {
 		"release a lost one": func(c failing) error { return c.lost().Release(c.Context()) },
 		"release one that ended": func(c failing) error {
 			l := c.held()
-			l.Detach()
+			abandon(l.Lease)
 			time.Sleep(time.Minute)
 			l.redis.Set(locktest.Refuse)
 			return l.Release(c.Context())
 		},
-		"resume": func(c failing) error {
-			l := c.held()
-			l.redis.Set(locktest.Refuse)
-			return resume(c.T, l.locker, l.Token())
-		},
-		"resume a lost": func(c failing) error { l := c.lost(); return resume(c.T, l.locker, l.Token()) },
-		"resume when closed": func(c failing) error {
-			l := c.held()
-			l.locker.Close()
-			return resume(c.T, l.locker, l.Token())
-		},
-		"resume by a part": func(c failing) error {
-			l := c.held()
-			return resume(c.T, l.locker, l.Token()[strings.Index(l.Token(), ":")+1:])
-		},
-		"resume by no number":  func(c failing) error { l := c.held(); return resume(c.T, l.locker, "x"+l.Token()) },
-		"resume by a negative": func(c failing) error { l := c.held(); return resume(c.T, l.locker, "-"+l.Token()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,17 +158,12 @@ func TestMissingArguments(t *testing.T) {
 		l := newLeased(t)
 		var none context.Context
 		nothing := func(context.Context) error { return nil }
-		limit := lock.Limit(3, nil)
 		for name, call := range map[string]func() error{
 			"lock: do order:2: fn: want a function, have nil: do": func() error { return l.locker.Do(t.Context(), "order:2", nil, nil) },
 			"lock: ctx: want a context, have nil: do":             func() error { return l.locker.Do(none, "order:2", nil, nothing) },
 			"lock: ctx: want a context, have nil: acquire":        func() error { _, err := l.locker.Acquire(none, "order:2", nil); return err },
-			"lock: ctx: want a context, have nil: resume":         func() error { _, err := l.locker.Resume(none, "order:1", l.Token()); return err },
 			"lock: ctx: want a context, have nil: renew":          func() error { return l.Renew(none) },
 			"lock: ctx: want a context, have nil: release":        func() error { return l.Release(none) },
-			"lock: retry: want a Retry in Limit, have nil: do": func() error {
-				return l.locker.Do(t.Context(), "order:2", &lock.Options{Wait: time.Second, Retry: limit}, nothing)
-			},
 		} {
 			want := name[:strings.LastIndex(name, ": ")]
 			if err := call(); fmt.Sprint(err) != want {
@@ -201,9 +172,6 @@ func TestMissingArguments(t *testing.T) {
 		}
 		if sent := l.redis.Sent(); len(sent) != 1 {
 			t.Errorf("want only the first lock asked for, have %+v", sent)
-		}
-		if delay, again := limit(1); again {
-			t.Errorf("want no further try, have one after %v", delay)
 		}
 		if err := l.Release(t.Context()); err != nil {
 			t.Error(err)

@@ -189,7 +189,7 @@ func ExampleRetry() {
 	if err != nil {
 		panic(err)
 	}
-	fewTries := &lock.Options{Wait: lock.Forever, Retry: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))}
+	fewTries := &lock.Options{Wait: lock.Forever, Retry: lock.Exponential(time.Millisecond, time.Second), Tries: 3}
 	_, err = locker.Acquire(ctx, "order:536365", fewTries)
 	fmt.Println("busy after three tries:", errors.Is(err, lock.ErrBusy))
 	if err := held.Release(ctx); err != nil {
@@ -304,41 +304,6 @@ func ExampleFence() {
 	// written: by the first
 	// written: by the second
 	// refused: by the first, late
-}
-
-// A lock can outlive the process that took it. The lock's token, in a file or in a message, lets
-// another process go on.
-func ExampleLocker_Resume() {
-	client, closeAll := newClient()
-	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	held, err := locker.Acquire(ctx, "import:2026-11", nil)
-	if err != nil {
-		panic(err)
-	}
-	token := held.Token()
-	held.Detach() // nobody renews it now: another process has until the deadline
-
-	another, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
-	resumed, err := another.Resume(ctx, "import:2026-11", token)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println("the same fence:", resumed.Fence() == held.Fence())
-	fmt.Println("released:", resumed.Release(ctx) == nil)
-	_, err = another.Resume(ctx, "import:2026-11", token)
-	fmt.Println("after that:", errors.Is(err, lock.ErrLost))
-	// Output:
-	// the same fence: true
-	// released: true
-	// after that: true
 }
 
 // Several may hold a lock at once if it has a limit. Each has a lease and a fencing token of its own.

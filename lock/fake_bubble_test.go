@@ -70,11 +70,11 @@ func newLeased(t *testing.T) *leased {
 	return l
 }
 
-// newDetached is newLeased for a lease that is not renewed.
-func newDetached(t *testing.T) *leased {
+// newAbandoned is newLeased for a lease that is not renewed.
+func newAbandoned(t *testing.T) *leased {
 	t.Helper()
 	l := newLeased(t)
-	l.Detach()
+	abandon(l.Lease)
 	return l
 }
 
@@ -116,4 +116,14 @@ func (l *leased) wantAlive(t *testing.T, work context.Context) { //nolint:revive
 	if l.Deadline().IsZero() {
 		t.Errorf("want a valid lease after %v", time.Since(l.start))
 	}
+}
+
+// abandon leaves a lease as a holder does that has died: nobody renews or releases it.
+func abandon(held interface {
+	Context(ctx context.Context) context.Context
+},
+) {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	held.Context(ctx)
 }

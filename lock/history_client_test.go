@@ -122,7 +122,7 @@ func (c *historyClient) round(ctx context.Context) {
 		c.rest(ctx, 8*time.Millisecond)
 	}
 	if c.chance(1, 40) { // and it is never seen again
-		held.Detach()
+		abandon(held)
 		return
 	}
 	c.release(ctx, held, key, name)
@@ -130,7 +130,7 @@ func (c *historyClient) round(ctx context.Context) {
 
 // acquire returns nil when the lock could not be had.
 func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, string) {
-	ways := []lock.Options{{}, {}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Limit(5, lock.Fixed(5*time.Millisecond))}}
+	ways := []lock.Options{{}, {}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond), Tries: 5}}
 	opts := &ways[c.rng.IntN(len(ways))]
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Config.TTL)
 	defer cancel()

@@ -2,49 +2,27 @@ package lock
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
 )
 
-// A Lease is one acquisition of a lock. A Lease is renewed until one of these ends that:
+// A Lease is one acquisition of a lock. It is renewed until whoever took it releases it
+// ([Lease.Release]), until the lock is lost, or until [Options.MaxHold]. If [Lease.Context] has made
+// contexts for its work, renewal also ends when all of these have ended. A new context, before the
+// deadline, renews the Lease again.
 //
-//   - [Lease.Release], or [Lease.Detach];
-//   - the loss of the lock;
-//   - [Options.MaxHold];
-//   - the end of all contexts that [Lease.Context] returned, if there was one;
-//   - the garbage collector, once the program has dropped the Lease and all of its contexts. The
-//     collector does not find a Lease one of whose contexts was made from another.
-//
-// A Lease that is not renewed ends at its deadline. The lock is then free a TTL after the last
-// renewal at most. A new context, before the deadline, renews the Lease again. A Lease without any
-// context is renewed until its release, whatever becomes of the context of [Locker.Acquire].
-// [Locker.Do] protects its function until the function returns, also after the end of its context.
+// A program that never calls [Lease.Context], and forgets the release, keeps the lock for as long as
+// it runs. [Locker.Do] cannot forget it. A Lease that is not renewed ends at its deadline, and its lock
+// is free a TTL after the last renewal at most.
 //
 // A Lease is never reused. A later lease of the same resource has another token, so an old one
 // cannot touch it. Leases that a holder took on top of its first share that one's token, fencing
 // token and renewal; see [Options.Reentrant]. The methods are safe for use by several goroutines.
 type Lease struct{ held *lease.Lease }
 
-// newLease returns the Lease that a program gets. The renewal refers to held alone. So a Lease that
-// the program has dropped is found, and is renewed no more.
-func newLease(held *lease.Lease) *Lease {
-	l := &Lease{held}
-	runtime.AddCleanup(l, (*lease.Lease).Drop, held)
-	return l
-}
-
-// leaseKey is the key under which a context refers to its Lease. So the Lease is not dropped while
-// somebody works under it.
-type leaseKey struct{}
-
 // Fence returns the lease's fencing token, see [Fence]; 0 if the [Store] has none.
 func (l *Lease) Fence() int64 { return l.held.Fence() }
-
-// Token returns the secret by which [Locker.Resume] takes over the lease, in this process or another
-// one. Whoever knows it can release the lock.
-func (l *Lease) Token() string { return l.held.Token() }
 
 // Deadline returns when the lease ends unless it is renewed, and the zero time once it has ended.
 // Until then nobody else can have the lock. The deadline is checked against the monotonic clock and
@@ -62,7 +40,7 @@ func (l *Lease) Deadline() time.Time { return l.held.Deadline() }
 // context, or use [Locker.Do]. A ctx that never ends, such as [context.Background], never ends the
 // renewal. Release such a lease, and set [Options.MaxHold] in case that is forgotten.
 func (l *Lease) Context(ctx context.Context) context.Context {
-	return context.WithValue(l.held.Context(ctx), leaseKey{}, l)
+	return l.held.Context(ctx)
 }
 
 // Renew asks the store, and prolongs the lock by the TTL from now. A lease is renewed by itself:
@@ -76,11 +54,6 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.held.Renew(ctx)
 }
 
-// Detach stops the renewal without a release, for all leases of the holder. The lease ends at its
-// deadline, and so do its contexts. Use it before [Locker.Resume] elsewhere, or for work that cannot
-// be stopped and should not keep the resource for ever. After a release it does nothing.
-func (l *Lease) Detach() { l.held.Detach() }
-
 // Release ends the lease. The last lease of its holder frees the lock, which goes to the first in
 // the wait queue.
 //
@@ -89,6 +62,9 @@ func (l *Lease) Detach() { l.held.Detach() }
 // the TTL has freed the lock, or the Locker is closed. If the lock was lost and the call failed,
 // the error tells of both. Release sends the call even if ctx has ended, and gives up after 3 s,
 // see [Redis].
+//
+// A lease of [Options.NoRenew] that has reached its end is no loss: Release is then no error, whatever
+// the store says.
 //
 // A second Release does nothing if the store has answered the first. Otherwise it sends the call once
 // more, and returns what came of that.
@@ -100,5 +76,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	return l.held.Release(ctx)
+	if err := l.held.Release(ctx); err != nil && !l.held.Over() {
+		return err
+	}
+	return nil
 }

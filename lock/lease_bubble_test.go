@@ -82,7 +82,7 @@ func TestTrustWindow(t *testing.T) {
 func TestTrustWindowWithoutRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		time.Sleep(14*time.Second - 1)
 		if l.Deadline().IsZero() {
 			t.Error("want a valid lease before its deadline")
@@ -122,7 +122,7 @@ func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 func TestSlowAnswerToRenew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		time.Sleep(time.Second)
 		if err := l.Renew(t.Context()); err != nil {
@@ -144,7 +144,7 @@ func TestSlowAnswerToRenew(t *testing.T) {
 func TestAnswersOutOfOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		var first sync.WaitGroup
 		time.Sleep(time.Second)
@@ -286,58 +286,6 @@ func TestNotOursEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestDetachStopsRenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		work := l.Context(t.Context())
-		time.Sleep(6 * time.Second)
-		l.Detach()
-		l.Detach() // does no harm
-		l.wantAlive(t, work)
-		l.wantEnd(t, work, 19*time.Second)
-		time.Sleep(time.Minute)
-		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != 1 {
-			t.Errorf("want no renewal after Detach, have %d in all", have)
-		}
-		if have := l.redis.SentAt(locktest.Release, l.start); have != nil {
-			t.Errorf("want no release, have one after %v", have)
-		}
-		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("want ErrLost, have %v", err)
-		}
-	})
-}
-
-// At the very time of the first renewal, too, none follows.
-func TestDetachRacesRenewal(t *testing.T) {
-	t.Parallel()
-	for range 100 {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLeased(t)
-			time.Sleep(5 * time.Second)
-			l.Detach()
-			sent := len(l.redis.SentAt(locktest.Renew, l.start))
-			time.Sleep(time.Minute)
-			if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != sent {
-				t.Errorf("want no renewal after Detach, have %d", have-sent)
-			}
-			if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-				t.Errorf("want ErrLost, have %v", err)
-			}
-		})
-	}
-}
-
-func TestReleaseOfADetachedLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
-		l.Detach()
-		l.release(t)
-	})
-}
-
 // TestContextOfAnEndedLease: work must not start under a lock that is gone.
 func TestContextOfAnEndedLease(t *testing.T) {
 	t.Parallel()
@@ -345,7 +293,7 @@ func TestContextOfAnEndedLease(t *testing.T) {
 		name string
 		end  func(context.Context, *leased)
 	}{
-		{"deadline passed", func(_ context.Context, l *leased) { l.Detach(); time.Sleep(14 * time.Second) }},
+		{"deadline passed", func(_ context.Context, l *leased) { abandon(l.Lease); time.Sleep(14 * time.Second) }},
 		{"renewal said lost", func(ctx context.Context, l *leased) { l.redis.put(""); _ = l.Renew(ctx) }},
 		{"released", func(ctx context.Context, l *leased) { _ = l.Release(ctx) }},
 	} {
@@ -367,7 +315,7 @@ func TestContextOfAnEndedLease(t *testing.T) {
 func TestRenewOfADetachedLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		time.Sleep(10 * time.Second)
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
@@ -431,7 +379,6 @@ func TestEndedLeaseIsInert(t *testing.T) {
 		if err := inner.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("renew after the release: want ErrLost, have %v", err)
 		}
-		inner.Detach()
 		time.Sleep(time.Minute)
 		l.wantAlive(t, work)
 		l.release(t)

@@ -38,7 +38,7 @@ func (s *setup) takeOf(rule *store.Rule, waiter string) *lease.Lease {
 	if err != nil {
 		s.Fatalf("acquire for %q: %v", waiter, err)
 	}
-	s.Cleanup(held.Detach)
+	s.Cleanup(func() { abandon(held) })
 	return held
 }
 
@@ -436,9 +436,13 @@ func TestLoweredLimit(t *testing.T) {
 		on := lock.Redis(s.rdb)
 		release := func(l *lease.Lease, want ...string) {
 			s.Helper()
-			digits, token, _ := strings.Cut(l.Token(), ":")
-			number := strings.Split(digits, "/")[1] // after the fence
-			err := on.Release(s.Context(), store.PermitKey(s.key, number), token, store.Release{
+			var permit string
+			for number, fence := range s.rdb.HGetAll(s.Context(), "{"+s.key+"}:permits").Val() {
+				if fence == strconv.FormatInt(l.Fence(), 10) {
+					permit = store.PermitKey(s.key, number)
+				}
+			}
+			err := on.Release(s.Context(), permit, s.rdb.Get(s.Context(), permit).Val(), store.Release{
 				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Timeout: time.Minute, QueueTTL: time.Hour},
 			})
 			if err != nil {
@@ -550,7 +554,7 @@ func TestPermitExpires(t *testing.T) {
 			if err != nil {
 				s.Fatal(err)
 			}
-			held.Detach()
+			abandon(held)
 		}
 		held, err := s.Acquire(s.Context(), s.res, two)
 		if err != nil {
@@ -560,8 +564,8 @@ func TestPermitExpires(t *testing.T) {
 	})
 }
 
-// A permit is taken over, and taken again, like a lock.
-func TestPermitIsResumed(t *testing.T) {
+// A holder takes its permit again like a lock.
+func TestPermitIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		two := &lock.Options{Limit: 2, Reentrant: true}
@@ -575,46 +579,9 @@ func TestPermitIsResumed(t *testing.T) {
 		}
 		s.wantPermits(1)
 		s.release(again)
-		first.Detach()
-		resumed, err := s.stranger().Client.Resume(s.Context(), s.res, first.Token())
-		if err != nil || resumed.Fence() != first.Fence() || resumed.Token() != first.Token() {
-			s.Fatalf("want the lease resumed, have %v and %v", resumed, err)
-		}
-		resumed.Start(func() {})
-		second := s.takeOf(&store.Rule{Limit: 2}, "")
-		_ = s.refuseOf(&store.Rule{Limit: 2}, "w1")
-		s.handOffOf(resumed, "w1")
-		next := s.takeOf(&store.Rule{Limit: 2}, "w1")
-		next.Detach()
-		moved, err := s.stranger().Resume(s.Context(), s.res, next.Token())
-		if err != nil || moved.Fence() != next.Fence() {
-			s.Fatalf("want the lease resumed, have %v and %v", moved, err)
-		}
-		s.release(moved)
-		s.release(second)
+		s.wantPermits(1)
+		s.release(first)
 		s.wantPermits()
-	})
-}
-
-// A program that does not know the rules of a server learns the rule of a lock from the token.
-func TestPermitOfAServerIsResumed(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		two := &store.Rule{Limit: 2}
-		server := s.withStore(lockredis.WithRules(s.rdb, func(string) *store.Rule { return two }), lock.Config(s.cfg))
-		first, err := server.Client.Acquire(s.Context(), lease.Request{Resource: s.res})
-		if err != nil {
-			s.Fatal(err)
-		}
-		first.Detach()
-		resumed, err := s.stranger().Client.Resume(s.Context(), s.res, first.Token())
-		if err != nil {
-			s.Fatal(err)
-		}
-		resumed.Start(func() {})
-		s.takeOf(two, "")
-		_ = s.refuseOf(two, "w1")
-		s.handOffOf(resumed, "w1")
 	})
 }
 

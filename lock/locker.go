@@ -92,29 +92,7 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*
 	if err != nil {
 		return nil, err
 	}
-	return newLease(held), nil
-}
-
-// Resume takes over a lease by its [Lease.Token], in this process or another one. Use it after
-// [Lease.Detach], or to go on for a holder that has died. Resume renews the lock at once, which
-// proves that the token holds the lock. If the token does not hold it, the error matches [ErrLost].
-// The lease is renewed from then on, with the TTL of l, and has no [Options.MaxHold]. The limit and
-// the rates of the lock come with the token. Do not use the earlier lease any more: each of the two
-// can release the lock.
-func (l *Locker) Resume(ctx context.Context, resource, token string) (*Lease, error) {
-	if err := errors.Join(checkContext(ctx), store.CheckResource(resource)); err != nil {
-		return nil, err
-	}
-	if !l.client.Begin() {
-		return nil, store.Failed("resume "+resource, ErrClosed)
-	}
-	defer l.client.End()
-	held, err := l.client.Resume(ctx, resource, token)
-	if err != nil {
-		return nil, err
-	}
-	l.took(held)
-	return newLease(held), nil
+	return &Lease{held}, nil
 }
 
 func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*lease.Lease, error) {
@@ -134,7 +112,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	if held, err := l.client.Reenter(ctx, resource, opts.Reentrant); held != nil || err != nil {
 		return held, err
 	}
-	request := lease.Request{Resource: resource, Holder: opts.Holder, TTL: opts.TTL, MaxHold: opts.MaxHold, Rule: opts.rule().Plain()}
+	request := lease.Request{Resource: resource, Holder: opts.Holder, TTL: opts.TTL, MaxHold: opts.MaxHold, NoRenew: opts.NoRenew, Rule: opts.rule().Plain()}
 	if _, limits := l.store.(store.Limiter); request.Rule != nil && !limits {
 		return nil, fmt.Errorf("lock: limit, rates: want none on a store that does not know them, have a limit of %d and %d rates", request.Rule.Limit, len(request.Rule.Rates))
 	}

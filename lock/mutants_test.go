@@ -89,12 +89,6 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReleaseJoinsTheRenewal"},
 	},
 	{
-		"a lease that was dropped is renewed for ever", "lease.go",
-		"runtime.AddCleanup(l, (*lease.Lease).Drop, held)",
-		"runtime.KeepAlive(l)",
-		[]string{"TestDroppedLeaseIsNotRenewed"},
-	},
-	{
 		"a lease whose contexts have ended is renewed for ever", "../internal/lease/lease.go",
 		"w.ended() != nil",
 		"false",
@@ -102,9 +96,21 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"the end of one context ends the renewal of all", "../internal/lease/lease.go",
-		"len(l.works) > 0)",
-		"false)",
+		"l.works == nil || len(l.works) > 0",
+		"l.works == nil",
 		[]string{"TestRenewedWhileSomebodyWorks"},
+	},
+	{
+		"a lease without renewal is renewed", "../internal/lease/acquire.go",
+		"h.stopped = r.NoRenew",
+		"h.stopped = false",
+		[]string{"TestNoRenewEndsInTime"},
+	},
+	{
+		"the end of a lease without renewal is a loss", "lease.go",
+		"err != nil && !l.held.Over()",
+		"err != nil",
+		[]string{"TestReleaseOfNoRenew"},
 	},
 	{
 		"new work is not renewed", "../internal/lease/lease.go",
@@ -117,12 +123,6 @@ var mistakes = []mutants.Mutant{
 		"held.Protect(ctx)",
 		"held.Context(ctx)",
 		[]string{"TestDoProtectsWorkThatIgnoresItsContext"},
-	},
-	{
-		"a context does not protect its work", "lease.go",
-		"return context.WithValue(l.held.Context(ctx), leaseKey{}, l)",
-		"return l.held.Context(ctx)",
-		[]string{"TestDroppedLeaseIsRenewedForItsContexts"},
 	},
 	{
 		"release does not compare", "../internal/lockredis/release.lua",

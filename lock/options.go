@@ -23,12 +23,20 @@ type Options struct {
 	// [Exponential]. A Retry needs a Wait. A caller that polls may be overtaken. It also takes a
 	// free lock whoever is queued; in etcd only once nobody is queued.
 	Retry Retry
+	// Tries is how often a caller with a Retry asks before it gives up, with the error of the last
+	// try. A wait behind others of the same process is no try. 0 sets no limit.
+	Tries int
 	// TTL replaces Config.TTL for this lock, at least 100 ms. 0 leaves it.
 	TTL time.Duration
 	// MaxHold ends a lease that is still held after so long. The lease is then not renewed any
 	// more, and its contexts end with [ErrLost]. So MaxHold limits work whose context never ends. 0
 	// sets no limit.
 	MaxHold time.Duration
+	// NoRenew leaves the lease as it is: it ends when its TTL is over, unless [Lease.Renew] prolongs it.
+	// Its contexts end before anybody else can have the lock, with [ErrLost], and [Locker.Do] returns
+	// that if its function took longer. [Lease.Release] after that end is no error. Use it for a lock that
+	// should outlast the work, such as for at most one mail a minute.
+	NoRenew bool
 	// Holder names the holder to others, see [BusyError]; at most 200 bytes of it. Defaults to the
 	// host and process id. Holder is not secret.
 	Holder string
@@ -56,8 +64,8 @@ func (o Options) check() error {
 		return fmt.Errorf("lock: wait: want 0 or more, have %v", o.Wait)
 	case o.Retry != nil && o.Wait == 0:
 		return errors.New("lock: wait: want more than 0 with a retry, such as lock.Forever, have 0s")
-	case o.Retry != nil && o.Retry.missing():
-		return errors.New("lock: retry: want a Retry in Limit, have nil")
+	case o.Tries < 0 || o.Tries > 0 && o.Retry == nil:
+		return fmt.Errorf("lock: tries: want 0, or more with a retry, have %d", o.Tries)
 	case o.TTL != 0 && (o.TTL < 100*time.Millisecond || o.TTL > 24*time.Hour):
 		return fmt.Errorf("lock: ttl: want 0, or 100ms to 24h, have %v", o.TTL)
 	case o.MaxHold < 0:

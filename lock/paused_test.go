@@ -145,8 +145,7 @@ func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 		t.Fatal(err)
 	}
 	t.Cleanup(locker.Close)
-	retry := lock.Limit(10_000, lock.Fixed(2*time.Millisecond))
-	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: retry, Limit: j.Limit})
+	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(2 * time.Millisecond), Tries: 10_000, Limit: j.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

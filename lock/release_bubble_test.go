@@ -146,7 +146,7 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newDetached(t)
+				l := newAbandoned(t)
 				if tc.closed {
 					l.locker.Close()
 				}
@@ -214,7 +214,7 @@ func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 	t.Parallel()
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newDetached(t)
+			l := newAbandoned(t)
 			l.redis.Set(locktest.Refuse)
 			if err := l.Release(t.Context()); err == nil {
 				t.Error("want an error of the network, have none")
@@ -263,7 +263,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 func TestLateRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		time.Sleep(14500 * time.Millisecond)
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("want ErrLost, have %v", err)
@@ -391,7 +391,7 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 func TestHoldOfABusyLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
+		l := newAbandoned(t)
 		err := l.locker.Do(t.Context(), "order:1", nil, func(context.Context) error {
 			t.Error("want the work not to run")
 			return nil

@@ -198,7 +198,7 @@ func TestReleasePastTheDeadline(t *testing.T) {
 		s = s.with(lock.Config{TTL: 20 * time.Second, SafetyMargin: 19500 * time.Millisecond, RenewEvery: 200 * time.Millisecond})
 		held := s.take("")
 		s.join("w1")
-		held.Detach()
+		abandon(held)
 		_ = sleep.For(s.Context(), time.Second)
 		if !held.Deadline().IsZero() {
 			s.Error("want no valid lease past its deadline")

@@ -2,14 +2,14 @@ package lock
 
 import (
 	"math/rand/v2"
-	"reflect"
 	"time"
 )
 
 // A Retry says when to try again for a lock that is busy, see [Options.Retry]. After the nth busy
 // answer to a caller, 1 for the first, a Retry returns the delay before the next try. It returns
 // false to give up. A delay of less than 1 ms counts as 1 ms. A Retry must be safe for concurrent
-// use. Those of this package keep no state and may be shared.
+// use. Those of this package keep no state, may be shared, and never give up: [Options.Tries] and
+// [Options.Wait] say when.
 type Retry func(n int) (delay time.Duration, again bool)
 
 // Fixed tries again every d.
@@ -28,26 +28,4 @@ func Exponential(first, longest time.Duration) Retry {
 		}
 		return d - rand.N(d/2+1), true
 	}
-}
-
-// Limit gives up after n tries, and before that does what r says. A wait behind others of the same
-// process counts as no try. [Options.Wait] bounds it. [Locker.Acquire] refuses a Limit of a nil r.
-func Limit(n int, r Retry) Retry {
-	if r == nil || r.missing() {
-		return noRetry
-	}
-	return func(tried int) (time.Duration, bool) {
-		if tried >= n {
-			return 0, false
-		}
-		return r(tried)
-	}
-}
-
-// noRetry is what [Limit] makes of a nil Retry.
-func noRetry(int) (time.Duration, bool) { return 0, false }
-
-// missing reports whether r is noRetry. Functions do not compare, but their entry points do.
-func (r Retry) missing() bool {
-	return reflect.ValueOf(r).Pointer() == reflect.ValueOf(noRetry).Pointer()
 }

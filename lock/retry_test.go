@@ -5,41 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/lock"
 )
 
-// TestRetry is every strategy without its jitter: the delays after the first
-// refusals, until it gives up.
-func TestRetry(t *testing.T) {
+// TestFixed has the same delay after each refusal, and does not give up.
+func TestFixed(t *testing.T) {
 	t.Parallel()
-	const ms = time.Millisecond
-	for _, tc := range []struct {
-		name  string
-		retry lock.Retry
-		want  []time.Duration
-	}{
-		{"fixed", lock.Fixed(5 * ms), []time.Duration{5 * ms, 5 * ms, 5 * ms, 5 * ms}},
-		{"limited", lock.Limit(3, lock.Fixed(5*ms)), []time.Duration{5 * ms, 5 * ms}},
-		{"limited to one try", lock.Limit(1, lock.Fixed(5*ms)), nil},
-		{"limited to nothing", lock.Limit(0, lock.Fixed(5*ms)), nil},
-		{"limited twice", lock.Limit(5, lock.Limit(2, lock.Fixed(5*ms))), []time.Duration{5 * ms}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			var have []time.Duration
-			for n := 1; n <= 4; n++ {
-				delay, again := tc.retry(n)
-				if !again {
-					break
-				}
-				have = append(have, delay)
-			}
-			if diff := cmp.Diff(tc.want, have); diff != "" {
-				t.Error(diff)
-			}
-		})
+	for _, n := range []int{1, 2, 1000, math.MaxInt} {
+		if delay, again := lock.Fixed(5 * time.Millisecond)(n); !again || delay != 5*time.Millisecond {
+			t.Errorf("n %d: want 5ms, have %v, %t", n, delay, again)
+		}
 	}
 }
 

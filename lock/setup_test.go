@@ -145,7 +145,7 @@ func (s *setup) take(waiter string) *lease.Lease {
 	if err != nil {
 		s.Fatalf("acquire for %q: %v", waiter, err)
 	}
-	s.Cleanup(held.Detach)
+	s.Cleanup(func() { abandon(held) })
 	return held
 }
 
@@ -164,7 +164,7 @@ func (s *setup) takeOnceFree() (held *lock.Lease) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(held.Detach)
+	s.Cleanup(func() { abandon(held) })
 	return held
 }
 

@@ -61,7 +61,7 @@ func TestSplitVote(t *testing.T) {
 				}
 				return
 			}
-			held.Detach()
+			abandon(held)
 			// The time of a request counts from its own sending.
 			if at := p.at[len(p.at)-1]; !at.Equal(time.Now()) {
 				t.Errorf("want the last claim sent now, have it at %v", at)

@@ -31,23 +31,28 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 	listener, ok := l.store.(store.Listener)
 	switch {
 	case opts.Retry != nil:
-		return l.poll(ctx, request, opts.Retry)
+		return l.poll(ctx, request, opts.Retry, opts.Tries)
 	case ok:
 		return l.waitInQueue(ctx, request, listener, waiting)
 	default:
-		return l.poll(ctx, request, Exponential(pollFirst, pollLongest))
+		return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
 	}
 }
 
-// poll tries until it has the lock, ctx ends or retry gives up.
-func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (*lease.Lease, error) {
+// poll tries until it has the lock, ctx ends, retry gives up, or so many tries have failed, if that is more than 0.
+func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, tries int) (*lease.Lease, error) {
 	leave, err := l.queue(ctx, request.Resource, polling)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	try := func() (*lease.Lease, error) { return l.try(ctx, request) }
-	pause := func(_ error, n int) (time.Duration, bool) { return retry(n) }
+	pause := func(_ error, n int) (time.Duration, bool) {
+		if n == tries {
+			return 0, false
+		}
+		return retry(n)
+	}
 	return l.persist(ctx, request.Resource, try, pause, nil)
 }
 

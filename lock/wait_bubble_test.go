@@ -35,7 +35,7 @@ func acquire(t *testing.T, locker *lock.Locker, opts *lock.Options) *lock.Lease 
 	if err != nil {
 		t.Fatal(err)
 	}
-	held.Detach()
+	abandon(held)
 	return held
 }
 
@@ -358,7 +358,7 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 				t.Fatalf("want ErrBusy, have %v", err)
 			}
 			cancel()
-			held.Detach()
+			abandon(held)
 			if i%2 == 0 {
 				if err := held.Release(t.Context()); err != nil {
 					t.Fatal(err)
@@ -379,7 +379,8 @@ func TestOptions(t *testing.T) {
 	for name, opts := range map[string]lock.Options{
 		"wait: want 0 or more, have -1ns":                                    {Wait: -1},
 		"wait: want more than 0 with a retry, such as lock.Forever, have 0s": {Retry: lock.Fixed(time.Second)},
-		"retry: want a Retry in Limit, have nil":                             {Wait: time.Second, Retry: lock.Limit(3, lock.Limit(3, nil))},
+		"tries: want 0, or more with a retry, have 3":                        {Wait: time.Second, Tries: 3},
+		"tries: want 0, or more with a retry, have -1":                       {Wait: time.Second, Tries: -1, Retry: lock.Fixed(time.Second)},
 		"ttl: want 0, or 100ms to 24h, have 99ms":                            {TTL: 99 * time.Millisecond},
 		"ttl: want 0, or 100ms to 24h, have 24h0m0.001s":                     {TTL: 24*time.Hour + time.Millisecond},
 		"max hold: want 0 or more, have -1s":                                 {MaxHold: -time.Second},

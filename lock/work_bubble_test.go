@@ -52,7 +52,6 @@ func TestEndOfAllContextsEndsTheRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		defer l.Detach()
 		ctx, stop := context.WithCancelCause(t.Context())
 		work := l.Context(ctx)
 		time.Sleep(6 * time.Second) // renewed after 5 s: the lease ends after 19 s, and the lock after 20 s
@@ -103,7 +102,6 @@ func TestRenewedWhileSomebodyWorks(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					l := newLeased(t)
-					defer l.Detach()
 					first, stopFirst := context.WithCancel(t.Context())
 					second, stopSecond := context.WithCancel(t.Context())
 					begin(t, l, first, second)
@@ -178,21 +176,6 @@ func TestNewWorkComesTooLate(t *testing.T) {
 		l.Context(ctx)
 		stop()
 		time.Sleep(14 * time.Second)
-		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
-		l.wantExpired(t)
-	})
-}
-
-// Nothing renews a lease that was detached while it had no work.
-func TestNewWorkOfADetachedLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		ctx, stop := context.WithCancel(t.Context())
-		l.Context(ctx)
-		stop()
-		time.Sleep(6 * time.Second)
-		l.Detach()
 		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
 		l.wantExpired(t)
 	})

@@ -71,7 +71,7 @@ func TestEventsOfWaits(t *testing.T) {
 			if handedOff := e.HandOff > 0; handedOff != (tt.want == queue.ViaHandOff) {
 				t.Errorf("hand-off: have %v", e.HandOff)
 			}
-			held.Detach()
+			_ = held.Release(context.WithoutCancel(t.Context()))
 		})
 	}
 }

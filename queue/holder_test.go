@@ -29,11 +29,9 @@ func TestHolderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	held, err := locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
+	if _, err := locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true}); err != nil {
 		t.Fatal(err)
 	}
-	held.Detach()
 	ids := b.park(t, 1, 2)
 	end := time.Now().Add(b.rdb.PTTL(t.Context(), b.lockKey()).Val())
 	st.awaitRuns(1)

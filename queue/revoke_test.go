@@ -185,7 +185,7 @@ func (b *bundle) acquire(t *testing.T, o *lock.Options) *lock.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.Detach)
+	t.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }
 

@@ -167,6 +167,6 @@ func acquire(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.Detach)
+	t.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(held.Detach)
+	t.Cleanup(func() { _ = held.Release(context.Background()) })
 
 	var log bytes.Buffer
 	h := open(t, dashboard.Config{Redis: opts, Username: "alice", Password: "sesame", AnyHost: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})

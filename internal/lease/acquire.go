@@ -2,9 +2,7 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +28,7 @@ type Request struct {
 	Holder   string        // is shown to others; "" for host and process
 	TTL      time.Duration // 0 for that of the Client
 	MaxHold  time.Duration // 0 for no limit
+	NoRenew  bool          // the lease ends with its TTL, and that is no loss
 
 	// Waiter is the name under which a caller that finds the lock busy joins the wait queue, see
 	// [store.GoroutinePrefix]. It is "" for a caller that does not join.
@@ -92,7 +91,8 @@ func (c *Client) Ask(ctx context.Context, r Request) (*Lease, *BusyError, error)
 func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, error) {
 	id := uuid.NewString()
 	h := c.hold(r.Resource, tokenPrefix+id+":"+c.label(r.Holder))
-	h.cfg, h.maxHold = c.cfg.WithTTL(r.TTL), r.MaxHold
+	h.cfg, h.maxHold, h.unrenewed = c.cfg.WithTTL(r.TTL), r.MaxHold, r.NoRenew
+	h.stopped = r.NoRenew
 	h.start = time.Now()
 	// An answer that comes after the lease's deadline is of no use.
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
@@ -129,39 +129,6 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 		err = store.Failed("acquire "+r.Resource, err)
 	}
 	return l, nil, err
-}
-
-// Resume takes over the lease of a token, see [Lease.Token]. Resume renews the lock, which proves
-// that the token holds it. The caller calls [Lease.Start] on the lease.
-func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
-	head, value, _ := strings.Cut(token, ":")
-	digits, permit, isPermit := strings.Cut(head, "/")
-	permit, limits, _ := strings.Cut(permit, "/")
-	fence, err := strconv.ParseInt(digits, 10, 64)
-	rule, rerr := store.ParseRule(limits)
-	if err != nil || rerr != nil || fence < 0 || !strings.HasPrefix(value, tokenPrefix) {
-		// Without the text, which is secret if it is another lease's token, or a part of one.
-		return nil, fmt.Errorf("lock: resume %s: token: want what Lease.Token returned, have another text of %d bytes", resource, len(token))
-	}
-	h := c.hold(resource, value)
-	if isPermit {
-		h.key, h.rule = store.PermitKey(h.key, permit), rule
-	}
-	h.fence, h.start = fence, time.Now()
-	h.since = h.start
-	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
-	defer cancel()
-	err = c.store.Renew(call, h.key, h.token, h.cfg.TTL, h.cfg.FenceTTL())
-	if end := EndOf(ctx); err == nil && end != nil {
-		err = end
-	}
-	if err == nil && !h.trusted() {
-		err = errTooLate
-	}
-	if err != nil {
-		return nil, store.Failed("resume "+resource, err)
-	}
-	return h.lease(), nil
 }
 
 // Reenter returns another lease of a lock that ctx holds already; nil if ctx does not hold it.

@@ -7,7 +7,7 @@ import "time"
 // [Lease.End] when the work is over.
 func (c *Client) Adopt(resource, key, token string, fence int64) *Lease {
 	h := c.hold(resource, token)
-	h.key, h.fence, h.adopted, h.detached = key, fence, true, true
+	h.key, h.fence, h.adopted, h.stopped = key, fence, true, true
 	h.start, h.since, h.onEnd = time.Now(), time.Now(), func() {}
 	h.expiry, h.renewal = idle, idle
 	return h.lease()

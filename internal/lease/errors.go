@@ -25,6 +25,9 @@ var ErrWaited = errors.New("the wait is over")
 // errMaxHold is why a lease ended that was held for too long.
 var errMaxHold = fmt.Errorf("%w: held for the longest time allowed", store.ErrLost)
 
+// errOver is why a lease ended that is not renewed.
+var errOver = fmt.Errorf("%w: its TTL is over, and it is not renewed", store.ErrLost)
+
 // errTooLate says that the answer of the store came after the lease's deadline.
 var errTooLate = errors.New("the answer came after the lease's deadline")
 

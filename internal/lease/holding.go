@@ -15,16 +15,17 @@ type holding struct {
 	client *Client
 	cfg    Config
 
-	resource string
-	key      string      // of the lock, or of the permit that was granted
-	rule     *store.Rule // of the lock, unless the client has another one; nil for none
-	token    string
-	fence    int64
-	since    time.Time
-	maxHold  time.Duration // 0 for no end
-	onEnd    func()        // see Start
-	waits    waits         // of the work, for other locks
-	adopted  bool          // others renew it, and end it, see Adopt
+	resource  string
+	key       string      // of the lock, or of the permit that was granted
+	rule      *store.Rule // of the lock, unless the client has another one; nil for none
+	token     string
+	fence     int64
+	since     time.Time
+	maxHold   time.Duration // 0 for no end
+	onEnd     func()        // see Start
+	waits     waits         // of the work, for other locks
+	adopted   bool          // others renew it, and end it, see Adopt
+	unrenewed bool          // see Request.NoRenew
 
 	mu        sync.Mutex
 	start     time.Time          // when the last call that the store answered was sent
@@ -35,7 +36,7 @@ type holding struct {
 	freed     bool               // the store has answered a release
 	retrying  bool               // a release is sent again in the background
 	expiry    *time.Timer        // declares the lease lost at its deadline
-	detached  bool               // the lock is not renewed any more
+	stopped   bool               // the lock is not renewed any more, or never was
 	resting   bool               // the lock is not renewed, as no lease needs it
 	renewal   *time.Timer        // renews
 	stop      context.CancelFunc // ends the last renewal; nil before the first
@@ -123,6 +124,8 @@ func (h *holding) why() error {
 		return h.lost
 	case h.maxHold > 0 && !h.trusted() && h.deadline().Equal(h.since.Add(h.maxHold)):
 		return errMaxHold
+	case h.unrenewed && !h.trusted():
+		return errOver
 	default:
 		return store.ErrLost
 	}
@@ -131,15 +134,15 @@ func (h *holding) why() error {
 // cause is what the contexts of the work are told when the lease is lost. h.mu is held.
 func (h *holding) cause() error { return store.Failed(h.resource, h.why()) }
 
-// renewAgain renews, and has the timer do so again; not if the lease is detached, released or lost, or
-// no lease needs it. A renewal that fails for another reason than a loss is tried again soon, within
+// renewAgain renews, and has the timer do so again; not if the lease is released or lost, or no
+// lease needs it. A renewal that fails for another reason than a loss is tried again soon, within
 // the deadline.
 func (h *holding) renewAgain() {
 	const retryEvery = 10 // tries in the time between two renewals
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.mu.Lock()
-	if h.detached || h.rest() {
+	if h.stopped || h.rest() {
 		h.mu.Unlock()
 		return
 	}
@@ -154,7 +157,7 @@ func (h *holding) renewAgain() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.detached && !errors.Is(err, store.ErrLost) {
+	if !h.stopped && !errors.Is(err, store.ErrLost) {
 		h.renewal.Reset(next)
 	}
 }
@@ -222,7 +225,7 @@ func (h *holding) lostAt(err error) error {
 // release.
 func (h *holding) endRenewal() {
 	h.mu.Lock()
-	h.detached = true
+	h.stopped = true
 	h.renewal.Stop()
 	if h.stop != nil {
 		h.stop()

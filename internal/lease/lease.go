@@ -2,8 +2,8 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
@@ -16,7 +16,6 @@ type Lease struct {
 
 	// Guarded by holding.mu.
 	released bool
-	dropped  bool   // see Drop
 	works    []work // without those found ended; nil if there never was one
 }
 
@@ -26,7 +25,7 @@ type work struct {
 	cancel context.CancelCauseFunc
 }
 
-// Start begins to renew a lease that Ask or Resume returned. It has onEnd called when the lease is
+// Start begins to renew a lease that Ask returned. It has onEnd called when the lease is
 // lost or released, once or more.
 func (l *Lease) Start(onEnd func()) {
 	h := l.holding
@@ -44,18 +43,16 @@ func (l *Lease) Resource() string { return l.holding.resource }
 // Fence returns the lease's fencing token; 0 if the store has none.
 func (l *Lease) Fence() int64 { return l.holding.fence }
 
-// Token returns what [Client.Resume] takes over the lease by. That of a permit has the rule of the lock.
-func (l *Lease) Token() string {
-	h := l.holding
-	permit := store.PermitNumber(h.key)
-	if permit != "" {
-		permit = "/" + permit + "/" + h.client.ruleOr(h.key, h.rule).String()
-	}
-	return strconv.FormatInt(h.fence, 10) + permit + ":" + h.token
-}
-
 // Shared reports whether others may hold the lock, too: the lease is that of a permit.
 func (l *Lease) Shared() bool { return store.LockOf(l.holding.key) != l.holding.key }
+
+// Over reports whether the lease has ended as it was meant to: with its TTL, see [Request.NoRenew].
+func (l *Lease) Over() bool {
+	h := l.holding
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return errors.Is(h.why(), errOver)
+}
 
 // Deadline returns when the lease ends if it is not renewed; the zero time once it has ended.
 func (l *Lease) Deadline() time.Time {
@@ -68,13 +65,12 @@ func (l *Lease) Deadline() time.Time {
 	return h.deadline()
 }
 
-// Busy says who holds the lock; nil once the lease has ended or is detached, as others may then renew
-// and release the lock.
+// Busy says who holds the lock; nil once the lease has ended.
 func (l *Lease) Busy() *BusyError {
 	h := l.holding
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.valid() || h.detached {
+	if !h.valid() {
 		return nil
 	}
 	return &BusyError{Busy: Busy{
@@ -125,7 +121,7 @@ func (l *Lease) end(cause error) {
 // holds holding.mu.
 func (l *Lease) needsRenewal() bool {
 	l.works = slices.DeleteFunc(l.works, func(w work) bool { return w.ended() != nil })
-	return !l.dropped && (l.works == nil || len(l.works) > 0)
+	return l.works == nil || len(l.works) > 0
 }
 
 // Renew prolongs the lock by the TTL from now.
@@ -141,21 +137,6 @@ func (l *Lease) ended() bool {
 	l.holding.mu.Lock()
 	defer l.holding.mu.Unlock()
 	return l.released
-}
-
-// Detach stops the renewal of all leases of the holder, without a release.
-func (l *Lease) Detach() {
-	if !l.ended() {
-		l.holding.endRenewal()
-	}
-}
-
-// Drop says that the program cannot reach the lease or its contexts any more, so the lease needs no
-// renewal. Drop touches no timer, as it runs outside of a test's fake time.
-func (l *Lease) Drop() {
-	l.holding.mu.Lock()
-	defer l.holding.mu.Unlock()
-	l.dropped = true
 }
 
 // Release ends the lease. The last lease of its holder releases the lock. It is handed off to the

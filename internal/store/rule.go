@@ -88,29 +88,6 @@ func (r *Rule) String() string {
 	return text.String()
 }
 
-// ParseRule returns the rule of which [Rule.String] returned text, without By and Reason; nil for "".
-func ParseRule(text string) (*Rule, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // nil is a rule: none
-	}
-	limit, rates, _ := strings.Cut(text, " ")
-	var r Rule
-	var err error
-	if r.Limit, err = strconv.Atoi(limit); err != nil {
-		return nil, fmt.Errorf("limit: want a number, have %q", limit)
-	}
-	for rate := range strings.FieldsSeq(rates) {
-		starts, period, _ := strings.Cut(rate, "/")
-		n, err := strconv.Atoi(starts)
-		us, perr := strconv.ParseUint(period, 10, 48)
-		if err != nil || perr != nil {
-			return nil, fmt.Errorf("rate: want two numbers such as 100/1000000, have %q", rate)
-		}
-		r.Rates = append(r.Rates, Rate{Starts: n, Period: time.Duration(us) * time.Microsecond})
-	}
-	return &r, r.Check()
-}
-
 // In the slot of a queue the number of a permit is in braces, as the queue is.
 var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
 
@@ -126,14 +103,6 @@ func LockOf(key string) string {
 
 // PermitKey returns the key of a permit of a lock.
 func PermitKey(lock, number string) string { return "{" + lock + "}:permit:" + number }
-
-// PermitNumber returns the number in the key of a permit, "" for the key of a lock.
-func PermitNumber(key string) string {
-	if LockOf(key) == key {
-		return ""
-	}
-	return key[strings.LastIndex(key, ":")+1:]
-}
 
 // Limited is what a lock holds whose holders have permits. A caller that knows no rule finds it.
 const Limited = "siding-limited"

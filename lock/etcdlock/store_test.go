@@ -96,7 +96,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	for range 20 {
 		lease := take(t, locker, t.Name())
-		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Limit(3, lock.Fixed(time.Millisecond))}} {
+		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond), Tries: 3}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := rival.Acquire(ctx, t.Name(), &opts); err == nil {
 				t.Fatal("want no lock while another has it")

@@ -151,7 +151,7 @@ func releaseOnAnEndedContext(s *suite) {
 
 func releaseAfterExpiry(s *suite) {
 	late := s.take(s.locker(brief))
-	late.Detach()
+	abandon(late)
 	rival := s.takeOnceFree()
 	before := s.value()
 	s.wantLost("renew", late.Renew(s.Context()))

@@ -97,7 +97,7 @@ func workWithRenewal(s *suite) {
 
 func workWithoutRenewal(s *suite) {
 	lease := s.take(s.locker(brief))
-	lease.Detach()
+	abandon(lease)
 	_ = sleep.For(s.Context(), 3*brief.TTL)
 	if !lease.Deadline().IsZero() {
 		s.Error("want a lease that is not renewed lost")

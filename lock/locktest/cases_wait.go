@@ -118,14 +118,14 @@ func waiterLeavesTheQueue(s *suite) {
 
 func retryIsShared(s *suite) {
 	const goroutines, limit = 20, 3
-	retry := lock.Limit(limit, lock.Fixed(time.Millisecond))
+	retry := lock.Fixed(time.Millisecond)
 	var all sync.WaitGroup
 	for i := range goroutines {
 		one := s.on(fmt.Sprint(i))
 		holder := one.take(one.locker(lock.Config{}))
 		locker, network := one.faulty(lock.Config{})
 		all.Go(func() {
-			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: lock.Forever, Retry: retry})
+			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: lock.Forever, Retry: retry, Tries: limit})
 			if have := len(network.SentAt(Acquire, time.Time{})); !errors.Is(err, lock.ErrBusy) || have != limit {
 				s.Errorf("want ErrBusy after %d attempts, have %v after %d", limit, err, have)
 			}

@@ -220,6 +220,13 @@ func (s *suite) ended(ctx context.Context) error {
 	}
 }
 
+// abandon leaves a lease as a holder does that has died: nobody renews or releases it.
+func abandon(held *lock.Lease) {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	held.Context(ctx)
+}
+
 // within waits for something that must happen.
 func within[T any](s *suite, what string, c <-chan T) T {
 	s.Helper()

@@ -208,7 +208,7 @@ func TestSlowMajority(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease.Detach()
+		abandon(lease)
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
 		if lease.Deadline().IsZero() {
 			t.Error("want it valid for 14s from the sending on")
@@ -300,7 +300,7 @@ func TestRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lease.Detach()
+			abandon(lease)
 			time.Sleep(5 * time.Second)
 			nodes.put("", tc.gone...)
 			each(networks, tc.fault, tc.hit...)

@@ -64,7 +64,7 @@ func TestRestartDelay(t *testing.T) {
 			f.voteForLocksOf(seldom.TTL)
 			lease := f.bare(careful)
 			if !keep {
-				lease.Detach()
+				abandon(lease)
 			}
 			f.servers[0].Restart(t)
 			var held *lock.Lease

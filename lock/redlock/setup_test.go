@@ -193,3 +193,10 @@ func ctxOf(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// abandon leaves a lease as a holder does that has died: nobody renews or releases it.
+func abandon(held *lock.Lease) {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	held.Context(ctx)
+}
