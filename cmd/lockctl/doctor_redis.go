@@ -68,8 +68,10 @@ func ask(ctx context.Context, rdb redis.UniversalClient, name string) node {
 		return n // it may not be allowed
 	}
 	for line := range strings.Lines(info) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); found {
-			n.version = value
+		line = strings.TrimSpace(line)
+		// Valkey has both, and the first says only with which Redis it is compatible.
+		if strings.HasPrefix(line, "redis_version:") || strings.HasPrefix(line, "valkey_version:") {
+			n.version += line
 		}
 	}
 	return n

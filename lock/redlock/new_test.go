@@ -1,9 +1,11 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,4 +131,52 @@ func TestLeastRights(t *testing.T) {
 	_ = f.wantBusy(lockerOn(t, store, lock.Config{}))
 	f.release(lease)
 	f.wantFree()
+}
+
+// A toldOtherwise is a server whose INFO has other lines: the first of a pair is replaced by the second.
+type toldOtherwise struct{ lines []string }
+
+func (o toldOtherwise) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o toldOtherwise) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (o toldOtherwise) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" && err == nil {
+			info.SetVal(strings.NewReplacer(o.lines...).Replace(info.Val()))
+		}
+		return err
+	}
+}
+
+// TestOtherServers are compatible with Redis, and tell what they are in other words, or not at all.
+func TestOtherServers(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	for name, tc := range map[string]struct {
+		lines []string
+		want  string // "" for none
+	}{
+		"Valkey":               {[]string{"redis_mode:", "server_name:valkey\r\nserver_mode:"}, ""},
+		"no mode":              {[]string{"redis_mode:standalone\r\n", ""}, ""},
+		"no role":              {[]string{"role:master\r\n", ""}, ""},
+		"a primary":            {[]string{"role:master", "role:primary"}, ""},
+		"Valkey in a cluster":  {[]string{"redis_mode:standalone", "server_mode:cluster"}, "want a single server, have one in cluster mode"},
+		"Valkey as a sentinel": {[]string{"redis_mode:standalone", "server_mode:sentinel"}, "want a single server, have one in sentinel mode"},
+		"a replica":            {[]string{"role:master", "role:replica"}, "want a master, have a replica"},
+		"no run":               {[]string{"run_id:", "other:"}, "want a run_id in its INFO, have none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := clientOf(t, f.servers[1].Addr)
+			other.AddHook(toldOtherwise{lines: tc.lines})
+			_, err := redlock.New(ctxOf(t), []*redis.Client{f.admins[0], other, f.admins[2]}, redlock.Config{})
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.HasSuffix(err.Error(), "): "+tc.want)) {
+				t.Errorf("want %q, have %v", tc.want, err)
+			}
+		})
+	}
 }

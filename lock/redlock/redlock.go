@@ -95,7 +95,9 @@ func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 	names := make(map[string]string, len(answers)) // by run
 	unreachable := tally{nodes: len(answers)}
 	for i, a := range answers {
-		name, run, mode, role := s.nodes[i].name, infoField(a.of, "run_id"), infoField(a.of, "redis_mode"), infoField(a.of, "role")
+		name, run, role := s.nodes[i].name, infoField(a.of, "run_id"), infoField(a.of, "role")
+		// Valkey calls it server_mode. A server that tells neither is not refused for that, nor for its role.
+		mode := cmp.Or(infoField(a.of, "redis_mode"), infoField(a.of, "server_mode"))
 		switch {
 		case a.err != nil && refuses(a.err):
 			return fmt.Errorf("redlock: %s: %w", name, a.err)
@@ -103,9 +105,9 @@ func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 			unreachable.miss(s.nodes[i], a.err)
 		case run == "":
 			return fmt.Errorf("redlock: %s: want a run_id in its INFO, have none", name)
-		case mode != "standalone":
+		case mode != "" && mode != "standalone":
 			return fmt.Errorf("redlock: %s: want a single server, have one in %s mode", name, mode)
-		case role != "master":
+		case role == "slave" || role == "replica":
 			return fmt.Errorf("redlock: %s: want a master, have a %s", name, role)
 		case names[run] != "":
 			return fmt.Errorf("redlock: %s: want a server of its own, have that of %s", name, names[run])
