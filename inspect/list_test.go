@@ -375,7 +375,7 @@ func TestScan(t *testing.T) {
 	b := setup(t)
 	b.holder(t)
 	b.do(t, "rpush", "lock:"+b.resource+":list", "x")
-	b.do(t, "set", "lock:"+b.resource+"{released}", "x", "px", 60000) // a key of a quorum's node
+	b.do(t, "set", "lock:"+b.resource+"{siding:released}", "x", "px", 60000) // a key of a quorum's node
 	scanned := 0
 	locks, err := b.inspector.Scan(t.Context(), func(n int) {
 		if n <= scanned {
@@ -388,7 +388,7 @@ func TestScan(t *testing.T) {
 	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
 		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
 	}
-	if l := find(locks, b.resource+"{released}"); l != nil {
+	if l := find(locks, b.resource+"{siding:released}"); l != nil {
 		t.Errorf("want no other key of a lock, have %+v", l)
 	}
 	if l := find(locks, b.resource+":list"); l == nil || l.State != inspect.Foreign {

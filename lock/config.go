@@ -4,12 +4,20 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 )
+
+// NoPrefix is a [Config.Prefix] for locks whose keys are the resources themselves, to exclude programs
+// that lock such keys by the plain protocol, such as those with redislock or redsync. The keys that
+// Siding keeps beside such a lock have "siding:" in their names, as there may be other data, too. A
+// resource must not begin as other keys of Siding and asynq do. Servers of package queue refuse
+// NoPrefix: the resources of tasks come with their data, and one could name any key.
+const NoPrefix = store.NoPrefix
 
 // Config configures a [Locker]. The zero value works. All times are 1 ms to 24 h.
 type Config struct {
 	// Prefix is put before the resource to make the lock's key. Only programs with the same prefix
-	// exclude one another. Defaults to "lock:".
+	// exclude one another. Defaults to "lock:", and [NoPrefix] is none.
 	Prefix string
 	// TTL is how long a lock lives without renewal, at least 100 ms. If a holder dies, others wait
 	// for so long. Defaults to 15 s.

@@ -85,6 +85,15 @@ func TestConfigValidate(t *testing.T) {
 			name: "braces in prefix", cfg: lock.Config{Prefix: "{a}:"},
 			want: `lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`,
 		},
+		{name: "no prefix", cfg: lock.Config{Prefix: lock.NoPrefix}},
+		{
+			name: "asynq's prefix", cfg: lock.Config{Prefix: "asynq:x"},
+			want: `lock: prefix: want one that no key of Siding's or asynq's own begins with, have "asynq:x"`,
+		},
+		{
+			name: "Siding's prefix", cfg: lock.Config{Prefix: "siding:"},
+			want: `lock: prefix: want one that no key of Siding's or asynq's own begins with, have "siding:"`,
+		},
 		{
 			name: "ttl too short", cfg: lock.Config{TTL: 99 * time.Millisecond},
 			want: "lock: ttl: want 100ms to 24h, have 99ms",
@@ -180,13 +189,30 @@ func TestCheckResource(t *testing.T) {
 			name: "too long in bytes", res: strings.Repeat("ü", store.MaxResource/2+1),
 			want: "lock: bad resource name: want at most 512 bytes, have 514",
 		},
+		{name: "a hash tag", res: "user:{42}:cart"},
+		{name: "nothing but a hash tag", res: "{42}"},
+		{name: "two pairs", res: "{a}-{b}"},
+		{name: "pairs in a pair", res: "{a{b}{}}"},
+		{name: "JSON", res: `{"id":1}`},
 		{
 			name: "opening brace", res: "order:{1",
-			want: `lock: bad resource name: braces would change its Redis Cluster slot: "order:{1"`,
+			want: `lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "order:{1"`,
 		},
 		{
 			name: "closing brace", res: "order:1}",
-			want: `lock: bad resource name: braces would change its Redis Cluster slot: "order:1}"`,
+			want: `lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "order:1}"`,
+		},
+		{
+			name: "the wrong way round", res: "}a{",
+			want: `lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "}a{"`,
+		},
+		{
+			name: "an empty first pair", res: "a{}{b}",
+			want: `lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "a{}{b}"`,
+		},
+		{
+			name: "a key beside a lock", res: "{a}:siding:fence",
+			want: `lock: bad resource name: a name with braces and "siding:" is one of a key beside a lock: "{a}:siding:fence"`,
 		},
 		{
 			name: "newline", res: "order:1\n",
@@ -229,7 +255,7 @@ func TestBadResourceNeverReachesRedis(t *testing.T) {
 	if _, err := locker.Acquire(t.Context(), "", nil); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("acquire: want ErrResource, have %v", err)
 	}
-	err = locker.Do(t.Context(), "a{b}c", nil, func(_ context.Context) error {
+	err = locker.Do(t.Context(), "a}b{c", nil, func(_ context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})

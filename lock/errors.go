@@ -30,7 +30,9 @@ var (
 	ErrClosed = lease.ErrClosed
 
 	// ErrResource says that a name cannot be a resource. The name is empty, longer than 512 bytes,
-	// not UTF-8, or holds a brace or a control character. Choose another name.
+	// not UTF-8, holds a control character, or has braces that are not in pairs, or whose first pair is
+	// empty. A name like "user:{42}:cart" is good: in a Redis Cluster it is in the slot of "42". Choose
+	// another name.
 	ErrResource = store.ErrResource
 
 	// ErrStale says that a write was refused, as a later holder of the lock has written before. See

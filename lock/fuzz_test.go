@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -50,23 +51,53 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzResource: all keys of a lock with a name that is accepted are in one slot of a Cluster.
+// FuzzResource: all keys of a lock with a name that is accepted are in one slot of a Cluster. None of them is one of
+// another lock, nor a lock.
 func FuzzResource(f *testing.F) {
-	for _, seed := range []string{"", "order:123", "a b", "{a}", "a}b", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1)} {
-		f.Add(seed)
+	seeds := []string{
+		"", "order:123", "a b", "{a}", "a{b}c", "a}b", "a{b", "{}a", "{a}{}", "{{a}b}", "a", "{a}siding:fence", "{a}:siding:fence", "{lock:a}:fence", "lock:a",
+		"siding:slots", "asynq:queues", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1),
 	}
-	f.Fuzz(func(t *testing.T, name string) {
-		if err := store.CheckResource(name); err != nil {
-			if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 100+5*store.MaxResource {
-				t.Errorf("want a short %v, have %v", lock.ErrResource, err)
-			}
-			return
+	for i, seed := range seeds {
+		f.Add(seed, seeds[(i+1)%len(seeds)], i%2 == 0)
+		f.Add(seed, "a", i%2 == 1)
+	}
+	const each = 3 // keys of a lock, of those that have names of their own
+	f.Fuzz(func(t *testing.T, name, other string, bare bool) {
+		prefix := ""
+		if bare {
+			prefix = lock.NoPrefix
 		}
-		key := "lock:" + name
-		for _, other := range []string{key, store.PermitKey(key, "1")} {
-			if have := hashed(other); have != key || store.LockOf(other) != key {
-				t.Errorf("%q: want %q in its slot, have it in that of %q", name, other, have)
+		client, err := lease.New(newFake().Store, lease.Config{Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := make(map[string]bool)
+		for _, resource := range []string{name, other} {
+			if err := client.Check(resource); err != nil {
+				if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 200+5*store.MaxResource {
+					t.Errorf("want a short %v, have %v", lock.ErrResource, err)
+				}
+				return
 			}
+			key := client.Key(resource)
+			permit := store.PermitKey(key, "1")
+			if store.LockOf(permit) != key || store.LockOf(key) != key {
+				t.Errorf("%q: want %q a permit of %q, have one of %q", resource, permit, key, store.LockOf(permit))
+			}
+			for _, companion := range []string{permit, store.Beside(key, "fence"), store.Beside(key, "queue")} {
+				if hashed(companion) != hashed(key) {
+					t.Errorf("%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
+				}
+				own, isLock := strings.CutPrefix(companion, client.Key(""))
+				if isLock && client.Check(own) == nil {
+					t.Errorf("%q: want %q to be no lock, have that of %q", resource, companion, own)
+				}
+				taken[companion] = true
+			}
+		}
+		if name != other && len(taken) != 2*each {
+			t.Errorf("%q and %q: want keys of their own, have %v", name, other, taken)
 		}
 	})
 }

@@ -324,7 +324,7 @@ func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
 	onEach(t, func(s *setup) {
 		listed := func() {
 			s.Helper()
-			if left := s.rdb.PTTL(s.Context(), "{"+s.key+"}:permits").Val(); left <= 24*time.Hour {
+			if left := s.rdb.PTTL(s.Context(), store.Beside(s.key, "permits")).Val(); left <= 24*time.Hour {
 				s.Errorf("want it kept for more than a day, have %v", left)
 			}
 		}
@@ -437,7 +437,7 @@ func TestLoweredLimit(t *testing.T) {
 		release := func(l *lease.Lease, want ...string) {
 			s.Helper()
 			var permit string
-			for number, fence := range s.rdb.HGetAll(s.Context(), "{"+s.key+"}:permits").Val() {
+			for number, fence := range s.rdb.HGetAll(s.Context(), store.Beside(s.key, "permits")).Val() {
 				if fence == strconv.FormatInt(l.Fence(), 10) {
 					permit = store.PermitKey(s.key, number)
 				}

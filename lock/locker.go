@@ -99,7 +99,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	if opts == nil {
 		opts = &Options{}
 	}
-	if err := errors.Join(checkContext(ctx), store.CheckResource(resource), opts.check()); err != nil {
+	if err := errors.Join(checkContext(ctx), l.client.Check(resource), opts.check()); err != nil {
 		return nil, err
 	}
 	if end := lease.EndOf(ctx); end != nil {

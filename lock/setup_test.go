@@ -130,8 +130,8 @@ func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
 func (s *setup) on(resource string) *setup {
 	other := *s
 	other.res = resource
-	other.key = s.cfg.Prefix + resource
-	other.fence, other.row = "{"+other.key+"}:fence", "{"+other.key+"}:queue"
+	other.key = s.cfg.KeyPrefix() + resource
+	other.fence, other.row = store.Beside(other.key, "fence"), store.Beside(other.key, "queue")
 	return &other
 }
 

@@ -156,7 +156,7 @@ func TestInvalidTasks(t *testing.T) {
 		{"large headers", ok, queue.Options{Headers: map[string]string{"a": strings.Repeat("x", queue.MaxPayload/2), "b": strings.Repeat("x", queue.MaxPayload/2)}}, `test:job: headers: want at most 262144 bytes with the payload, have "b"`},
 		{"no resource", job{}, queue.Options{}, `test:job: resource: lock: bad resource name: it is empty`},
 		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
-		{"braces in resource", job{Res: "order:{1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
+		{"braces in resource", job{Res: "order:1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
 		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
 		{"no task", nil, queue.Options{}, `<nil>: task: want one that is not nil`},
 		{"nil task", (*job)(nil), queue.Options{}, `*queue_test.job: task: want one that is not nil`},

@@ -263,3 +263,21 @@ func TestReleaseIsByTokenNotByTask(t *testing.T) {
 	b.awaitGone(t, id)
 	st.wantOrder(0, 0)
 }
+
+// A resource may have braces. Goroutines and tasks meet at its lock like at any other, in their order.
+func TestResourceWithBraces(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	b.resource = "user:{" + b.resource + "}:cart"
+	b.serve(t, queue.ServerConfig{}, st.run)
+	held, err := b.locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := b.park(t, 1, 2)
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitGone(t, ids...)
+	st.wantOrder(1, 2)
+}

@@ -233,7 +233,7 @@ func TestRevokeRefused(t *testing.T) {
 		part   string
 	}{
 		"no resource":         {change: func(r *queue.Revocation) { r.Resource = "" }, part: "resource"},
-		"braces":              {change: func(r *queue.Revocation) { r.Resource = "{x}" }, part: "resource"},
+		"braces":              {change: func(r *queue.Revocation) { r.Resource = "{x" }, part: "resource"},
 		"braces in prefix":    {change: func(r *queue.Revocation) { r.Prefix = "{x}" }, part: "prefix"},
 		"nobody asks":         {change: func(r *queue.Revocation) { r.By = " " }, part: "by: want a text"},
 		"no reason":           {change: func(r *queue.Revocation) { r.Reason = "" }, part: "reason: want a text"},

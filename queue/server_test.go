@@ -52,6 +52,7 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Asynq: asynq.Config{GroupAggregator: asynq.GroupAggregatorFunc(nil)}}, `queue: group aggregator: want one, or none at all, have a nil asynq.GroupAggregatorFunc`},
 		{queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Millisecond}}, `queue: delayed task check interval: want 10ms or more, have 1ms`},
 		{queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: -time.Second}}, `queue: shutdown timeout: want 1ms or more, have -1s`},
+		{queue.ServerConfig{Lock: lock.Config{Prefix: lock.NoPrefix}}, `queue: lock: prefix: want one, as the resource of a task could name any key otherwise, have NoPrefix`},
 		{queue.ServerConfig{Asynq: asynq.Config{GroupGracePeriod: time.Millisecond}}, `queue: group grace period: want 1s or more, have 1ms`},
 		{queue.ServerConfig{Overrun: -1}, `queue: overrun: want 0 or more, have -1ns`},
 		// Nothing would ever come under an empty name.

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -160,6 +161,9 @@ func served(queues map[string]int) map[string]int {
 func (c ServerConfig) Validate() error {
 	if err := cmp.Or(c.checkQueues(), c.checkSet(), c.checkSigns()); err != nil {
 		return err
+	}
+	if c.Lock.Prefix == lock.NoPrefix {
+		return errors.New("queue: lock: prefix: want one, as the resource of a task could name any key otherwise, have NoPrefix")
 	}
 	c = c.withDefaults()
 	if err := checkShards(c.Asynq.Queues, c.Shards); err != nil {

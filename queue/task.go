@@ -24,8 +24,8 @@ type Task interface {
 }
 
 // A Guarded task never runs at the same time as another one on the same resource, such as
-// "order:536365". A resource is 1 to 512 bytes of UTF-8 without braces and control characters. A
-// task that needs no lock does not implement Guarded.
+// "order:536365". A resource is 1 to 512 bytes of UTF-8 without control characters. Braces have to be in
+// pairs, see lock.ErrResource. A task that needs no lock does not implement Guarded.
 type Guarded interface {
 	Task
 	Resource() string

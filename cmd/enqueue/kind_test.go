@@ -29,7 +29,7 @@ func TestKindsRefused(t *testing.T) {
 		"no kind":                    {"", `{}`, "order:1", `kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or one of your own, have nothing`},
 		"long kind":                  {strings.Repeat("k", 257), `{}`, "order:1", `main.foreignTask: kind: want 1 to 256 bytes of UTF-8, have "` + strings.Repeat("k", 80) + `…"`},
 		"other resource":             {"order:audit", `{"order":"1"}`, "order:2", `order:audit: resource: want "order:1" as its payload says, or none, have "order:2"`},
-		"bad resource":               {"order:ship", `{}`, "order:{1}", `order:ship: resource: lock: bad resource name: braces would change its Redis Cluster slot: "order:{1}"`},
+		"bad resource":               {"order:ship", `{}`, "order:{1", `order:ship: resource: lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "order:{1"`},
 		"bad option":                 {"order:ship", `{}`, "order:1", `order:ship: policy: on busy: want park, reject, coalesce or replace, have "wat"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,7 @@ type Request struct {
 // [*BusyError], or what was wrong with the store or ctx. After an error, a lock that the store may
 // have granted is released.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	if err := store.CheckResource(r.Resource); err != nil {
+	if err := c.Check(r.Resource); err != nil {
 		return nil, err
 	}
 	if end := EndOf(ctx); end != nil {

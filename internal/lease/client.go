@@ -37,7 +37,15 @@ func New(s store.Store, cfg Config) (*Client, error) {
 func (c *Client) Config() Config { return c.cfg }
 
 // Key returns the key of the lock of resource.
-func (c *Client) Key(resource string) string { return c.cfg.Prefix + resource }
+func (c *Client) Key(resource string) string { return c.cfg.KeyPrefix() + resource }
+
+// Check returns an error that matches [store.ErrResource] if there can be no lock of resource.
+func (c *Client) Check(resource string) error {
+	if err := store.CheckResource(resource); err != nil || c.cfg.Prefix != store.NoPrefix {
+		return err
+	}
+	return store.CheckBare(resource)
+}
 
 // Close ends all waiting, and waits for calls to the store that nobody else waits for. Later
 // attempts return [ErrClosed]. Leases live on and can be released.

@@ -20,6 +20,14 @@ type Config struct {
 	FenceRetention time.Duration
 }
 
+// KeyPrefix is what all keys of locks begin with.
+func (c Config) KeyPrefix() string {
+	if c.Prefix == store.NoPrefix {
+		return ""
+	}
+	return c.Prefix
+}
+
 // FenceTTL is how long a fencing token is remembered after an acquire or a renewal. That is the
 // time of the lease, and then FenceRetention.
 func (c Config) FenceTTL() time.Duration { return c.TTL + c.FenceRetention }
@@ -62,11 +70,14 @@ func (c Config) Defaults() Config {
 // fields stand for their defaults.
 func (c Config) Validate() error {
 	c = c.Defaults()
-	if strings.ContainsAny(c.Prefix, "{}") {
+	if strings.ContainsAny(c.Prefix, "{}") && c.Prefix != store.NoPrefix {
 		return fmt.Errorf("lock: prefix: braces would change the Redis Cluster slot of companion keys, have %q", c.Prefix)
 	}
 	if strings.ContainsFunc(c.Prefix, unicode.IsControl) {
 		return fmt.Errorf("lock: prefix: want no control characters, have %q", c.Prefix)
+	}
+	if store.CheckBare(c.Prefix) != nil {
+		return fmt.Errorf("lock: prefix: want one that no key of Siding's or asynq's own begins with, have %q", c.Prefix)
 	}
 	// Redis is told whole milliseconds, rounded down. A safety margin of one covers what the TTL
 	// may lose by that.

@@ -10,7 +10,7 @@ import (
 // be that of a permit.
 func (c *Client) ruleOr(key string, other *store.Rule) *store.Rule {
 	limiter, limits := c.store.(store.Limiter)
-	resource, ours := strings.CutPrefix(store.LockOf(key), c.cfg.Prefix)
+	resource, ours := strings.CutPrefix(store.LockOf(key), c.cfg.KeyPrefix())
 	if limits && ours {
 		if rule := limiter.RuleOf(resource); rule != nil {
 			return rule

@@ -33,7 +33,7 @@ func TestCheckPattern(t *testing.T) {
 		"*:1":    want + `"*:1"`,
 		"a:*:b":  want + `"a:*:b"`,
 		"a:*:*":  want + `"a:*:*"`,
-		"a:{1}":  `bad resource name: braces would change its Redis Cluster slot: "a:{1}"`,
+		"a:{1":   `bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "a:{1"`,
 		"a\n":    `bad resource name: it holds a control character: "a\n"`,
 		"a\xff*": want + `"a\xff*"`,
 	} {

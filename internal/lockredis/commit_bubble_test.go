@@ -59,18 +59,18 @@ func TestCommitInGroups(t *testing.T) {
 		a := p.make(t.Context(), m, "a")
 		p.wantSent(t, "a")
 		var rest []<-chan error
-		for _, key := range []string{"b", "c", "b", "{c}:permit:1", "d"} {
+		for _, key := range []string{"b", "c", "b", "{c}siding:permit:1", "d"} {
 			rest = append(rest, p.make(t.Context(), m, key))
 		}
 		p.answer()
 		want(t, nil, a)
 		p.wantSent(t, "a", "b c d")
 		p.answer()
-		p.wantSent(t, "a", "b c d", "b {c}:permit:1")
+		p.wantSent(t, "a", "b c d", "b {c}siding:permit:1")
 		p.answer()
 		want(t, nil, rest...)
 		e := p.make(t.Context(), m, "e")
-		p.wantSent(t, "a", "b c d", "b {c}:permit:1", "e")
+		p.wantSent(t, "a", "b c d", "b {c}siding:permit:1", "e")
 		p.answer()
 		want(t, nil, e)
 	})

@@ -47,18 +47,21 @@ end
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
-local function in_queue(key) return string.sub(key, 1, 8) == 'siding:{' end -- a lock in the slot of a queue
-
--- The key of what belongs to a lock, in the slot of the lock.
-local function beside(lock, what) return (in_queue(lock) and lock .. ':' or '{' .. lock .. '}:') .. what end
+-- The key of what belongs to a lock, in the slot of the lock. It depends on the key of the lock alone, so that all who use
+-- that key agree. Where keys do not begin with "lock:" there may be other data, with names like these, and ours have
+-- "siding:" in them. Braces in the name of a resource are in pairs, the first of them not empty.
+local function beside(lock, what)
+  if string.find(lock, '}', 1, true) then return lock .. ':siding:' .. what end
+  return '{' .. lock .. (string.sub(lock, 1, 5) == 'lock:' and '}:' or '}siding:') .. what
+end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 
--- The lock of a permit; the key itself if it is that of a lock. The name of a resource has no braces.
+-- The lock of a permit; the key itself if it is that of a lock.
 local function lock_of(key)
   if not string.find(key, '}', 1, true) then return key end
-  if in_queue(key) then return string.match(key, '^(.*):permit{%d+}$') or key end
-  return string.match(key, '^{(.*)}:permit:%d+$') or key
+  return string.match(key, '^{(lock:[^}]*)}:permit:%d+$') or string.match(key, '^{([^}]*)}siding:permit:%d+$')
+    or string.match(key, '^(.*}.*):siding:permit:%d+$') or key
 end
 
 local FOREIGN = 1000000          -- us: so often a lock is looked at whose holder may leave without telling

@@ -11,14 +11,6 @@ import (
 
 var noteScript = Script(luaFiles, "note")
 
-// Beside is the key of what belongs to a lock, in its slot of a Cluster, as beside of common.lua makes it.
-func Beside(lock, what string) string {
-	if strings.HasPrefix(lock, "siding:{") {
-		return lock + ":" + what
-	}
-	return "{" + lock + "}:" + what
-}
-
 // Note implements [store.Noter]. The first line of a note is the fencing token of the holder. Each wait follows in four
 // lines: the waiter, the key, when it ends in ms or 0, and 1 if the lock may be elsewhere. A key has no line breaks.
 func (s *redisStore) Note(ctx context.Context, key, token string, fence int64, waits []store.Wait, ttl time.Duration) error {
@@ -38,7 +30,7 @@ func (s *redisStore) Note(ctx context.Context, key, token string, fence int64, w
 			note.WriteString("\n" + line)
 		}
 	}
-	return noteScript.Run(ctx, s.rdb, []string{key, Beside(key, "waits")}, token, note.String(), ms(ttl)).Err()
+	return noteScript.Run(ctx, s.rdb, []string{key, store.Beside(key, "waits")}, token, note.String(), ms(ttl)).Err()
 }
 
 // waitsOf reads a note of Note. It leaves out what it cannot read.

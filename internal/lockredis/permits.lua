@@ -9,7 +9,7 @@
 local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
 local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
 
-local function permit_of(lock, n) return begins(lock, 'siding:{') and lock .. ':permit{' .. n .. '}' or beside(lock, 'permit:' .. n) end
+local function permit_of(lock, n) return beside(lock, 'permit:' .. n) end
 local function permits_of(lock) return beside(lock, 'permits') end
 local function number_of(permit) return string.match(permit, '(%d+)}?$') end
 

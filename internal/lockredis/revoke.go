@@ -47,7 +47,7 @@ func Revoke(ctx context.Context, rdb redis.Scripter, r Revocation) (outcome Revo
 
 // RevokedBy returns who has revoked the lease of the lock of key with a fence, and why; "" if nobody has.
 func RevokedBy(ctx context.Context, rdb redis.HashCmdable, key string, fence int64) (by, reason string, err error) {
-	record, err := rdb.HMGet(ctx, Beside(store.LockOf(key), "revoked"), "fence", "by", "reason").Result()
+	record, err := rdb.HMGet(ctx, store.Beside(store.LockOf(key), "revoked"), "fence", "by", "reason").Result()
 	if err != nil {
 		return "", "", fmt.Errorf("lockredis: %w", err)
 	}

@@ -88,21 +88,35 @@ func (r *Rule) String() string {
 	return text.String()
 }
 
-// In the slot of a queue the number of a permit is in braces, as the queue is.
-var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
+// permitPattern has the three kinds of names that Beside makes of permits.
+var permitPattern = regexp.MustCompile(`^(?:\{(lock:[^}]*)\}:permit:\d+|\{([^}]*)\}siding:permit:\d+|(.*\}.*):siding:permit:\d+)$`)
 
 // LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
 func LockOf(key string) string {
-	if strings.HasPrefix(key, "{") || strings.HasSuffix(key, "}") {
+	if strings.Contains(key, "}") {
 		if m := permitPattern.FindStringSubmatch(key); m != nil {
-			return m[1] + m[2]
+			return m[1] + m[2] + m[3]
 		}
 	}
 	return key
 }
 
+// Beside is the key of what belongs to a lock, in its slot of a Cluster, as beside of common.lua makes it. The name depends on
+// the key of the lock alone, so that all who use that key agree. Where keys do not begin with "lock:" there may be other
+// data, with names like these, and ours have "siding:" in them.
+func Beside(lock, what string) string {
+	switch {
+	case strings.Contains(lock, "}"):
+		return lock + ":siding:" + what
+	case strings.HasPrefix(lock, DefaultPrefix):
+		return "{" + lock + "}:" + what
+	default:
+		return "{" + lock + "}siding:" + what
+	}
+}
+
 // PermitKey returns the key of a permit of a lock.
-func PermitKey(lock, number string) string { return "{" + lock + "}:permit:" + number }
+func PermitKey(lock, number string) string { return Beside(lock, "permit:"+number) }
 
 // Limited is what a lock holds whose holders have permits. A caller that knows no rule finds it.
 const Limited = "siding-limited"

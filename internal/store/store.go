@@ -157,6 +157,9 @@ func ListenerOf(waiter string) (id string, listens bool) {
 // DefaultPrefix is that of the keys of locks.
 const DefaultPrefix = "lock:"
 
+// NoPrefix is lock.NoPrefix. As braces are refused in a prefix, no other prefix is the same.
+const NoPrefix = "{}"
+
 // Process names this process as the holder of a lock, for people, and Host its machine.
 func Process() string { return fmt.Sprintf("%s (pid %d)", Host(), os.Getpid()) }
 

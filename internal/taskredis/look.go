@@ -15,6 +15,7 @@ import (
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/roundtrip"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // This file is for those who look at tasks from outside. Nothing in it changes anything in Redis.
@@ -281,7 +282,7 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]
 	pipe := rdb.Pipeline()
 	texts := make([]*redis.StringCmd, len(locks))
 	for i, lock := range locks {
-		texts[i] = pipe.Get(ctx, lockredis.Beside(lock, "freed"))
+		texts[i] = pipe.Get(ctx, store.Beside(lock, "freed"))
 	}
 	if err := exec(ctx, pipe, len(locks)); err != nil {
 		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)

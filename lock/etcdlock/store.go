@@ -44,7 +44,7 @@ func New(client *clientv3.Client) *Store {
 }
 
 // prefixOf is the prefix of the keys of the holder and of all waiters of the lock of key. As
-// a resource has no braces, no lock's prefix begins another's.
+// the braces of a resource are in pairs, no lock's prefix begins another's.
 func prefixOf(key string) string { return "{" + key + "}/" }
 
 // first asks for the key that was created first, which is the holder's, and for the number

@@ -29,9 +29,8 @@ var (
 	releaseScript = redis.NewScript(serverSource + releaseSource)
 )
 
-// released ends the name of the key that keeps what was released last. As a resource has no
-// braces, it is no lock's.
-const released = "{released}"
+// released ends the name of the key that keeps what was released last. It is no resource's.
+const released = "{siding:released}"
 
 var (
 	errReply = errors.New("unexpected reply of a script")

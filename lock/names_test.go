@@ -1,0 +1,149 @@
+package lock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// oddNames are kinds of keys that locks can have; %s is unique.
+var oddNames = map[string]struct{ prefix, resource string }{
+	"a prefix of its own": {"shop:", "%s"},
+	"no prefix":           {lock.NoPrefix, "%s"},
+	"no prefix, and the usual one in its name": {lock.NoPrefix, "lock:%s"},
+	"no prefix, and nothing but a hash tag":    {lock.NoPrefix, "{%s}"},
+	"a hash tag":                               {"", "user:{%s}:cart"},
+	"braces in braces":                         {"", `{"user":{"id":"%s"}}`},
+	"a prefix of its own and a hash tag":       {"shop:", "{%s}:cart"},
+}
+
+// Each of them has a whole life: leases, fences, the wait queue and permits. Data of a program with names like ours stays as it is.
+func TestOddNames(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for name, tc := range oddNames {
+			s.Run(name, func(t *testing.T) {
+				t.Parallel()
+				other := *s
+				other.T = t
+				other.with(lock.Config{Prefix: tc.prefix}).on(fmt.Sprintf(tc.resource, uuid.NewString())).live()
+			})
+		}
+	})
+}
+
+// In a Cluster all keys of such a lock share a slot: else a script would be refused.
+func TestOddNamesInACluster(t *testing.T) {
+	t.Parallel()
+	client := redistest.StartCluster(t, 3).Client(t)
+	s := setUp(t, client, lock.Config{})
+	for name, tc := range oddNames {
+		for range 5 {
+			one := s.with(lock.Config{Prefix: tc.prefix}).on(fmt.Sprintf(tc.resource, uuid.NewString()))
+			t.Logf("%s: %s", name, one.key)
+			one.live()
+		}
+	}
+}
+
+// live has the lock taken, awaited and released, with permits and without.
+func (s *setup) live() {
+	s.Helper()
+	theirs := make(map[string]string)
+	for _, what := range []string{"fence", "queue", "lines", "freed", "permits", "permit:1", "starts", "waits", "revoked"} {
+		key := "{" + s.key + "}:" + what
+		if key == store.Beside(s.key, what) {
+			continue
+		}
+		if err := s.rdb.Set(s.Context(), key, "theirs", time.Minute).Err(); err != nil {
+			s.Fatal(err)
+		}
+		theirs[key] = "theirs"
+	}
+
+	first := s.take("")
+	s.join("w1", "w2")
+	s.handOff(first, "w1")
+	second := s.take("w1")
+	if second.Fence() <= first.Fence() {
+		s.Errorf("want a fence above %d, have %d", first.Fence(), second.Fence())
+	}
+	if err := second.Renew(s.Context()); err != nil {
+		s.Error(err)
+	}
+	s.handOff(second, "w2")
+	s.leave("w2")
+
+	two := &store.Rule{Limit: 2}
+	a, b := s.takeOf(two, ""), s.takeOf(two, "")
+	s.wantPermits(1, 2)
+	_ = s.refuseOf(two, "w3")
+	if err := b.Renew(s.Context()); err != nil {
+		s.Error(err)
+	}
+	s.handOffOf(b, "w3")
+	s.release(s.takeOf(two, "w3"))
+	s.release(a)
+	s.wantPermits()
+
+	for key, want := range theirs {
+		if have := s.rdb.Get(s.Context(), key).Val(); have != want {
+			s.Errorf("%s: want what the program has put there, have %q", key, have)
+		}
+	}
+}
+
+// Without a prefix, a program that locks the name itself excludes us, and is excluded.
+func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{Prefix: lock.NoPrefix}).on("my-key-" + uuid.NewString())
+		if s.key != s.res {
+			s.Fatalf("want the resource as the key, have %q", s.key)
+		}
+		held, err := s.Acquire(s.Context(), s.res, nil)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if s.takePlain("c0ffee", time.Minute) {
+			s.Error("want the other program excluded")
+		}
+		s.release(held)
+		if !s.takePlain("c0ffee", time.Minute) {
+			s.Error("want a free lock taken")
+		}
+		if _, err := s.Acquire(s.Context(), s.res, nil); !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want ErrBusy, have %v", err)
+		}
+		s.releasePlain("c0ffee")
+		for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
+			if _, err := s.Acquire(s.Context(), name, nil); !errors.Is(err, lock.ErrResource) {
+				s.Errorf("%s: want ErrResource, have %v", name, err)
+			}
+		}
+	})
+}
+
+// A lock is the same for all who use its key, however they have come to it.
+func TestOneKeyIsOneLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		name := uuid.NewString()
+		usual, bare := s.on(name), s.with(lock.Config{Prefix: lock.NoPrefix}).on("lock:"+name)
+		first := usual.take("")
+		bare.join("w1")
+		usual.handOff(first, "w1")
+		second := bare.take("w1")
+		if second.Fence() <= first.Fence() {
+			s.Errorf("want a fence above %d, have %d", first.Fence(), second.Fence())
+		}
+		bare.release(second)
+	})
+}
