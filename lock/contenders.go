@@ -139,7 +139,11 @@ func (l *Locker) queue(ctx context.Context, resource string, way int) (leave fun
 		}
 		l.tidy(key)
 	}
-	if end := l.client.Wait(ctx, nil, me.first); end != nil {
+	end := l.client.Wait(ctx, nil, me.first)
+	if end == nil && way != trying {
+		end = lease.EndOf(ctx) // at the same moment: it has no time left for a try
+	}
+	if end != nil {
 		l.mu.Lock()
 		busy := c.heldHere()
 		l.mu.Unlock()

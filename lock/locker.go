@@ -20,6 +20,7 @@ type Locker struct {
 	mu         sync.Mutex
 	contenders map[string]*contenders // by key
 	listener   *listener
+	looks      map[string]*look // under way, by key
 }
 
 // New returns a Locker on store, without a call to the store. The zero Config works. The error says
@@ -35,7 +36,7 @@ func New(store Store, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{store: store, client: client, contenders: make(map[string]*contenders)}, nil
+	return &Locker{store: store, client: client, contenders: make(map[string]*contenders), looks: make(map[string]*look)}, nil
 }
 
 // Close ends the waiting for locks. Callers that wait get [ErrClosed], and so does every later
@@ -75,7 +76,9 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 //
 // If somebody else has the lock, the error matches [ErrBusy], also after a wait, and holds a
 // [*BusyError]. An unusable name gives [ErrResource]. Other errors are those of opts, of ctx or of
-// the store. A caller that waits goes on through passing errors of the store, for a TTL at most.
+// the store. A caller that waits goes on through passing errors of the store, for a TTL at most. When
+// a wait ends, Acquire asks whether the store is there, for 3 s at most: if not, the error says what is
+// wrong with it, and does not match ErrBusy.
 //
 // ctx bounds the wait alone: its later end changes nothing for the lease. Acquire returns when ctx
 // ends or the wait is over. A call to the store that is under way then ends first, see [Redis]. If

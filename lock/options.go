@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -18,6 +19,10 @@ type Options struct {
 	// Wait is how long to wait for a lock that is busy. 0 tries once, and [Forever] waits until the
 	// context ends. Wait bounds the waiting, never the work. The caller waits in the wait queue of
 	// the resource, which serves all processes in order of arrival. The release wakes the first.
+	//
+	// A caller whose context holds another lock waits for less, by a random part of up to a quarter. So of
+	// two that hold a lock each, and wait for the other's, one gives up first and the other goes on.
+	// With Forever neither does. [Locker.DoAll] takes several locks without that.
 	Wait time.Duration
 	// Retry, if set, tries again after delays instead of queueing, such as [Fixed] or
 	// [Exponential]. A Retry needs a Wait. A caller that polls may be overtaken. It also takes a
@@ -37,8 +42,9 @@ type Options struct {
 	// that if its function took longer. [Lease.Release] after that end is no error. Use it for a lock that
 	// should outlast the work, such as for at most one mail a minute.
 	NoRenew bool
-	// Holder names the holder to others, see [BusyError]; at most 200 bytes of it. Defaults to the
-	// host and process id. Holder is not secret.
+	// Holder is a note for others, such as the holder's name or some JSON, of at most 200 bytes. Those who
+	// find the lock busy read it in [BusyError], and operators see it. It defaults to the host and process
+	// id. Do not put secrets there.
 	Holder string
 	// Limit is how many may hold the lock at once, 1 to 1000. 0 means 1. Each holder has a fencing
 	// token and a lease of its own. All callers that take the lock need the same Limit and Rates: each
@@ -68,6 +74,8 @@ func (o Options) check() error {
 		return fmt.Errorf("lock: tries: want 0, or more with a retry, have %d", o.Tries)
 	case o.TTL != 0 && (o.TTL < 100*time.Millisecond || o.TTL > 24*time.Hour):
 		return fmt.Errorf("lock: ttl: want 0, or 100ms to 24h, have %v", o.TTL)
+	case len(o.Holder) > lease.MaxHolder:
+		return fmt.Errorf("lock: holder: want at most %d bytes, have %d", lease.MaxHolder, len(o.Holder))
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
 	case o.Limit < 0 || o.Limit > store.MaxLimit:

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -130,4 +131,31 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 		t.Errorf("want ErrLost, have %v", err)
 	}
 	s.release(next)
+}
+
+// A wait during which Redis goes away does not end with the news that the lock is busy.
+func TestWaitEndsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := setUp(t, server.Client(t), lock.Config{})
+	_ = s.take("")
+	locker, err := lock.New(lock.Redis(redis.NewClient(&redis.Options{Addr: server.Addr})), lock.Config{}) // with the defaults of go-redis
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := locker.Acquire(t.Context(), s.res, &lock.Options{Wait: 2 * time.Second})
+			ended <- err
+		}()
+	}
+	poll.Eventually(t, "a waiter", func() bool { return s.rdb.ZCard(t.Context(), s.row).Val() == 1 })
+	server.Kill()
+	for range 3 {
+		if err := <-ended; err == nil || errors.Is(err, lock.ErrBusy) {
+			t.Errorf("want what is wrong with Redis, have %v", err)
+		}
+	}
 }

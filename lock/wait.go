@@ -21,13 +21,33 @@ var errNoAnswer = errors.New("the store has not answered yet")
 
 // wait waits for the lock as opts say.
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
-	if opts.Wait < Forever {
-		bounded, cancel := context.WithTimeoutCause(ctx, opts.Wait, lease.ErrWaited)
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := bounded(ctx, opts.Wait)
+	defer cancel()
 	waiting := l.client.Waiting(ctx, request.Resource)
 	defer waiting.End()
+	held, err := l.waitAs(ctx, request, opts, waiting)
+	if errors.Is(err, ErrBusy) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if broken := l.broken(ctx, request); broken != nil {
+			return nil, acquireError(request.Resource, lease.EndOf(ctx), broken)
+		}
+	}
+	return held, err
+}
+
+// bounded returns a context that ends after a wait. Of two that have one lock each, and wait for the other's, nobody gets both
+// if both give up at the same moment. So whoever has a lock already waits for less, by a random part of up to a quarter: one
+// then gives up first, and releases what the other waits for.
+func bounded(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == Forever {
+		return ctx, func() {}
+	}
+	if lease.Nested(ctx) {
+		wait -= rand.N(wait/4 + 1)
+	}
+	return context.WithTimeoutCause(ctx, wait, lease.ErrWaited)
+}
+
+func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options, waiting *lease.Waiting) (*lease.Lease, error) {
 	listener, ok := l.store.(store.Listener)
 	switch {
 	case opts.Retry != nil:
@@ -36,6 +56,46 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 		return l.waitInQueue(ctx, request, listener, waiting)
 	default:
 		return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
+	}
+}
+
+// A look finds out for all whose wait for a lock ends now whether the store is there.
+type look struct {
+	over chan struct{} // closed with err
+	err  error
+}
+
+// broken returns what is wrong with the store, nil if it answers. A waiter was told that the lock is busy perhaps long ago,
+// and sleeps since: it would not notice that the store has gone.
+func (l *Locker) broken(ctx context.Context, request lease.Request) error {
+	// With its defaults go-redis tries for two seconds to connect before it says what it met. A call that hangs takes the whole
+	// time, and with a client that knows no deadlines longer.
+	const longest = lease.CleanupTimeout
+	key := l.client.Key(request.Resource)
+	l.mu.Lock()
+	now := l.looks[key]
+	if now == nil {
+		now = &look{over: make(chan struct{})}
+		l.looks[key] = now
+		request.Waiter = store.GoroutinePrefix + "nobody"
+		l.client.Go(func() {
+			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+			defer cancel()
+			now.err = l.client.Leave(call, request)
+			l.mu.Lock()
+			delete(l.looks, key)
+			l.mu.Unlock()
+			close(now.over)
+		})
+	}
+	l.mu.Unlock()
+	timer := time.NewTimer(longest + longest/10)
+	defer timer.Stop()
+	select {
+	case <-now.over:
+		return now.err
+	case <-timer.C:
+		return errNoAnswer
 	}
 }
 

@@ -15,8 +15,8 @@ const (
 	// tokenPrefix begins every token, so that those of other programs are known as such.
 	tokenPrefix = "siding:"
 
-	// maxHolder bounds the label in a token, in bytes.
-	maxHolder = 200
+	// MaxHolder bounds the label in a token, in bytes.
+	MaxHolder = 200
 
 	// CleanupTimeout bounds a call to the store that nobody waits for.
 	CleanupTimeout = 3 * time.Second
@@ -154,8 +154,8 @@ func (c *Client) label(holder string) string {
 	if holder == "" {
 		return c.self
 	}
-	if len(holder) > maxHolder {
-		holder = strings.ToValidUTF8(holder[:maxHolder], "")
+	if len(holder) > MaxHolder {
+		holder = strings.ToValidUTF8(holder[:MaxHolder], "")
 	}
 	return holder
 }

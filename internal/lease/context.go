@@ -38,3 +38,18 @@ func Fence(ctx context.Context, resource string) int64 {
 	}
 	return 0
 }
+
+// Nested reports whether ctx runs under a lock that its holder has not released.
+func Nested(ctx context.Context) bool {
+	for f := frameOf(ctx); f != nil; f = f.outer {
+		if h := f.holding; h != nil {
+			h.mu.Lock()
+			released := h.released
+			h.mu.Unlock()
+			if !released {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,160 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// Two pairs of callers take two locks in opposite order, and all wait alike. One of each pair gets both. One that polls may
+// come too late for that if the other gave up just before its own wait ended, which is rare.
+func TestNestedLocksInOppositeOrder(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		opts *lock.Options
+		rare int // of 40 pairs
+	}{
+		"queued":   {&lock.Options{Wait: 3 * time.Second}, 0},
+		"by retry": {&lock.Options{Wait: 3 * time.Second, Retry: lock.Fixed(10 * time.Millisecond)}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory, opts, none := locktest.NewMemory(), tc.opts, 0
+				for round := range 20 {
+					through := make(map[string]*atomic.Int32)
+					var all sync.WaitGroup
+					for _, pair := range []string{"a", "b"} {
+						n := &atomic.Int32{}
+						through[pair] = n
+						one, two := pair+fmt.Sprint(round, 1), pair+fmt.Sprint(round, 2)
+						var both sync.WaitGroup // both have their first
+						both.Add(2)
+						for _, order := range [][2]string{{one, two}, {two, one}} {
+							locker := lockerOn(t, memory)
+							all.Go(func() {
+								_ = locker.Do(t.Context(), order[0], opts, func(ctx context.Context) error {
+									both.Done()
+									both.Wait()
+									return locker.Do(ctx, order[1], opts, func(context.Context) error {
+										n.Add(1)
+										return nil
+									})
+								})
+							})
+						}
+					}
+					all.Wait()
+					for _, n := range through {
+						if n.Load() == 0 {
+							none++
+						}
+					}
+				}
+				if none > tc.rare {
+					t.Errorf("want one of each pair to get both locks, have none of %d pairs", none)
+				}
+			})
+		})
+	}
+}
+
+// A wait under no lock lasts as long as it says; one under a lock, and after its release, no longer than that.
+func TestNestedWaitIsShorter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		acquire(t, lockerOn(t, f.memory), nil)
+		locker := lockerOn(t, f.memory)
+		outer, err := locker.Acquire(t.Context(), "outer", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := outer.Context(t.Context())
+		wait := func(ctx context.Context) time.Duration {
+			start := time.Now()
+			if _, err := locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second}); !errors.Is(err, lock.ErrBusy) {
+				t.Errorf("want ErrBusy, have %v", err)
+			}
+			return time.Since(start)
+		}
+		if took := wait(t.Context()); took != 4*time.Second {
+			t.Errorf("want a wait of 4s under no lock, have %v", took)
+		}
+		if took := wait(work); took < 3*time.Second || took >= 4*time.Second {
+			t.Errorf("want a wait of 3s to 4s under a lock, have %v", took)
+		}
+		if err := outer.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := wait(context.WithoutCancel(work)); took != 4*time.Second {
+			t.Errorf("want a wait of 4s after the release, have %v", took)
+		}
+	})
+}
+
+// A wait that ends while the store is out of reach says so, and not that the lock is busy, however long ago that was heard.
+func TestWaitEndsDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]lock.Options{
+		"queued":          {Wait: 5 * time.Second},
+		"by a slow retry": {Wait: 5 * time.Second, Retry: lock.Fixed(4 * time.Second)},
+		"by a deadline":   {Wait: lock.Forever},
+	} {
+		for what, tc := range map[string]struct {
+			fault locktest.Fault // from 4.5 s on
+			busy  bool
+		}{
+			"refused": {fault: locktest.Refuse},
+			"hanging": {fault: locktest.BlackHole},
+			"slow":    {fault: locktest.Slow(500 * time.Millisecond), busy: true},
+			"well":    {fault: locktest.Fine, busy: true},
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake()
+					holder, err := lockerOn(t, f.memory).Acquire(t.Context(), "order:1", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					locker, ctx := lockerOn(t, f.Store), t.Context()
+					if opts.Wait == lock.Forever {
+						bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+						defer cancel()
+						ctx = bounded
+					}
+					start := time.Now()
+					var all sync.WaitGroup
+					for range 3 { // of which two wait behind the first
+						all.Go(func() {
+							_, err := locker.Acquire(ctx, "order:1", &opts)
+							if err == nil || errors.Is(err, lock.ErrBusy) != tc.busy {
+								t.Errorf("want ErrBusy %t, have %v", tc.busy, err)
+							}
+							if took := time.Since(start); took < 5*time.Second || took > 8400*time.Millisecond {
+								t.Errorf("want the end of the wait, have %v", took)
+							}
+						})
+					}
+					time.Sleep(4500 * time.Millisecond)
+					f.Set(tc.fault)
+					all.Wait()
+					f.Set(locktest.Fine)
+					locker.Close()
+					if err := holder.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
