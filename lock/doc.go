@@ -5,7 +5,7 @@
 // # Ways to take a lock
 //
 // [Locker.Do] is all that most programs need. It takes the lock, runs a function while the lease is
-// renewed, and releases the lock. [Locker.Acquire] gives a [Lease] to those who need more. Both try
+// renewed, and releases the lock. [Locker.DoAll] does so with several locks, all or none. [Locker.Acquire] gives a [Lease] to those who need more. Both try
 // once, or wait for as long as [Options.Wait] says:
 //
 //   - in the wait queue of the resource: in order of arrival among all processes, woken by the

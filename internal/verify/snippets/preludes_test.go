@@ -17,6 +17,10 @@ var imports = map[string]string{
 	"asynq":    "github.com/hibiken/asynq",
 	"clientv3": "go.etcd.io/etcd/client/v3",
 	"pgx":      "github.com/jackc/pgx/v5",
+
+	"goredis":   "github.com/go-redsync/redsync/v4/redis/goredis/v9",
+	"redislock": "github.com/bsm/redislock",
+	"redsync":   "github.com/go-redsync/redsync/v4",
 	"redis":    "github.com/redis/go-redis/v9",
 
 	"etcdlock":   "github.com/sidingq/siding/lock/etcdlock",
@@ -53,6 +57,8 @@ func audit(ctx context.Context, order string, fence int64) error { panic(0) }
 func ship(ctx context.Context, fence int64) error { panic(0) }
 `,
 	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
+	"docs/guides/from-redislock.md": "var ctx context.Context; var client *redis.Client; var clients []*redis.Client; var locker *lock.Locker\n" +
+		"func work(context.Context) error { panic(0) }\n",
 	"docs/guides/inspect.md": "var ctx context.Context; var rdb redis.UniversalClient; var taskID string\n",
 	"docs/guides/limits.md":  servers + "var locker *lock.Locker; func call(context.Context) error { panic(0) }\n",
 	"docs/guides/lock.md":    locks,

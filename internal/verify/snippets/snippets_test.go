@@ -178,6 +178,9 @@ func moduleOf(b block) string {
 			return module
 		}
 	}
+	if strings.Contains(b.text, "redislock.") || strings.Contains(b.text, "redsync.") {
+		return "bench" // which alone has those libraries
+	}
 	return "."
 }
 
