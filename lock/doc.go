@@ -5,8 +5,9 @@
 // # Ways to take a lock
 //
 // [Locker.Do] is all that most programs need. It takes the lock, runs a function while the lease is
-// renewed, and releases the lock. [Locker.DoAll] does so with several locks, all or none. [Locker.Acquire] gives a [Lease] to those who need more. Both try
-// once, or wait for as long as [Options.Wait] says:
+// renewed, and releases the lock. [Locker.DoAll] does so with several locks, all or none.
+// [Locker.Acquire] gives a [Lease] to those who need more. They try once, or wait for as long as
+// [Options.Wait] says:
 //
 //   - in the wait queue of the resource: in order of arrival among all processes, woken by the
 //     release. Nothing is polled. Fallback times stand in for a wake-up that was lost, and for a
