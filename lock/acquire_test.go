@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
@@ -68,7 +69,7 @@ func TestHolderLabels(t *testing.T) {
 			{strings.Repeat("x", 300), strings.Repeat("x", 200)},
 			{strings.Repeat("x", 199) + "ü", strings.Repeat("x", 199)},
 		} {
-			held, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
+			held, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: lease.Note(tc.holder)}) // as package queue does
 			if err != nil {
 				s.Fatal(err)
 			}

@@ -152,7 +152,7 @@ var errNotReturned = errors.New("queue: the handler panicked, or ended its gorou
 // themselves would leave it no turn.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
 	asked, ran, lost := time.Now(), false, false
-	opts := &lock.Options{Holder: a.Type + " " + a.ID + " on " + s.self, MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
+	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
 	waiting := ctx
 	if a.Taken.Parked > 0 && s.queued {
 		opts.Wait = turnWait

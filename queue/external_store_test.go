@@ -439,3 +439,12 @@ func TestServerOwnsItsLocker(t *testing.T) {
 		})
 	}
 }
+
+// A task whose id is longer than a holder's note can be takes its lock on an external store, too.
+func TestExternalStoreAndALongID(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), unfencedStage(t)
+	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory())}, st.run)
+	id := b.enqueue(t, b.job(1), queue.Options{TaskID: strings.Repeat("x", 220)})
+	b.awaitGone(t, id)
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
@@ -55,7 +56,7 @@ func (s *Server) ready(ctx context.Context) error {
 		return err
 	}
 	// Each server takes a lock of its own, which no other server holds.
-	err := s.Locker().Do(ctx, s.probed, &lock.Options{Holder: "probe of " + s.self}, func(context.Context) error { return nil })
+	err := s.Locker().Do(ctx, s.probed, &lock.Options{Holder: lease.Note("probe of " + s.self)}, func(context.Context) error { return nil })
 	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
 		return fmt.Errorf("queue: no lock can be taken: %w", err)
 	}

@@ -154,10 +154,15 @@ func (c *Client) label(holder string) string {
 	if holder == "" {
 		return c.self
 	}
-	if len(holder) > MaxHolder {
-		holder = strings.ToValidUTF8(holder[:MaxHolder], "")
+	return Note(holder)
+}
+
+// Note cuts a holder's note off where it is too long for a lock, between two characters.
+func Note(text string) string {
+	if len(text) > MaxHolder {
+		text = strings.ToValidUTF8(text[:MaxHolder], "")
 	}
-	return holder
+	return text
 }
 
 // HolderOf returns who holds a lock, for people, by what the lock holds.
