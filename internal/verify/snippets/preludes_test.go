@@ -21,7 +21,7 @@ var imports = map[string]string{
 	"goredis":   "github.com/go-redsync/redsync/v4/redis/goredis/v9",
 	"redislock": "github.com/bsm/redislock",
 	"redsync":   "github.com/go-redsync/redsync/v4",
-	"redis":    "github.com/redis/go-redis/v9",
+	"redis":     "github.com/redis/go-redis/v9",
 
 	"etcdlock":   "github.com/sidingq/siding/lock/etcdlock",
 	"inspect":    "github.com/sidingq/siding/inspect",
