@@ -65,7 +65,7 @@ func TestShow(t *testing.T) {
 		}
 		b.wantNoToken(t, l)
 	}
-	if _, _, err := b.inspector.Show(t.Context(), "a{b}", 1, 1); !errors.Is(err, lock.ErrResource) {
+	if _, _, err := b.inspector.Show(t.Context(), "a{b", 1, 1); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("want ErrResource, have %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestShowElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.do(t, "sadd", "asynq:queues", b.queue)
-	b.do(t, "zadd", "{wait:lock:"+b.resource+"}:lines", us(time.Now()), b.queue)
+	b.do(t, "zadd", "{wait:lock:"+b.resource+"}siding:lines", us(time.Now()), b.queue)
 	b.do(t, "zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 	if err != nil || !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {

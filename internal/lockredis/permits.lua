@@ -11,7 +11,7 @@ local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
 
 local function permit_of(lock, n) return beside(lock, 'permit:' .. n) end
 local function permits_of(lock) return beside(lock, 'permits') end
-local function number_of(permit) return string.match(permit, '(%d+)}?$') end
+local function number_of(permit) return string.match(permit, '%d+$') end
 
 -- The rule of the longest pattern that fits a resource: the resource itself, or a class such as 'account:*'.
 local function find(patterns, resource)
