@@ -141,19 +141,27 @@ func TestTokensAreUnique(t *testing.T) {
 func TestReleaseOfAnothersLock(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		ours := s.take("")
-		s.expire()
-		theirs := s.take("")
-		s.join("waiter")
-		value := s.value()
-		if err := ours.Release(s.Context()); !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want ErrLost, have %v", err)
+		for _, waited := range []bool{false, true} {
+			ours := s.take("")
+			s.expire()
+			theirs := s.take("")
+			if waited {
+				s.join("waiter")
+			}
+			value := s.value()
+			if err := ours.Release(s.Context()); !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
+				s.Errorf("want ErrLost, have %v", err)
+			}
+			if have := s.value(); have != value {
+				s.Errorf("want their lock untouched as %q, have %q", value, have)
+			}
+			s.wantTTL(s.key, 14*time.Second, 15*time.Second)
+			if waited {
+				s.handOff(theirs, "waiter")
+			} else {
+				s.release(theirs)
+			}
 		}
-		if have := s.value(); have != value {
-			s.Errorf("want their lock untouched as %q, have %q", value, have)
-		}
-		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
-		s.handOff(theirs, "waiter")
 	})
 }
 

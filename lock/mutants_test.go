@@ -161,9 +161,9 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestNoteOfAnothersLock"},
 	},
 	{
-		"the fence only counts", "../internal/lockredis/locks.lua",
-		"local fence = digits(now + fences)",
-		"local fence = digits(1000000000000000 + fences)",
+		"the fence only counts", "../internal/lockredis/quick.lua",
+		"string.format('%d', t[1] * 1000000 + t[2])",
+		"'1000000000000000'",
 		[]string{"TestFenceSurvivesTheLossOfAll"},
 	},
 	{
@@ -177,6 +177,36 @@ var mistakes = []mutants.Mutant{
 		"if held and not revoked then",
 		"if false then",
 		[]string{"TestAcquireWhoseAnswerIsLost/client_retries"},
+	},
+	{
+		"a free lock gets a fence below its last", "../internal/lockredis/quick.lua",
+		"if before and (#before ~= #fence or before >= fence) then",
+		"if false then",
+		[]string{"TestFenceWhenTheClockStepsBack"},
+	},
+	{
+		"a refused fence stays", "../internal/lockredis/quick.lua",
+		"    call('SET', beside .. 'fence', before, 'PX', fence_ttl)\n",
+		"",
+		[]string{"TestFenceWhenTheClockStepsBack"},
+	},
+	{
+		"a free lock is for newcomers", "../internal/lockredis/quick.lua",
+		"call('EXISTS', lock, beside .. 'queue', beside .. 'lines') > 0",
+		"call('EXISTS', lock) > 0",
+		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
+	},
+	{
+		"a release hands nothing on", "../internal/lockredis/quick.lua",
+		" or call('EXISTS', beside .. 'queue', beside .. 'lines') > 0 then",
+		" then",
+		[]string{"TestReservationExcludes/redis"},
+	},
+	{
+		"a quick release does not compare", "../internal/lockredis/quick.lua",
+		"call('GET', lock) ~= token",
+		"not call('GET', lock)",
+		[]string{"TestReleaseOfAnothersLock"},
 	},
 	{
 		"a reservation does not expire", "../internal/lockredis/queue.lua",

@@ -2,7 +2,8 @@
 --
 -- KEYS[i]  the lock of the call number i, or its permit
 -- ARGV[1]  cluster  1 in a Cluster
--- ARGV     then for each call its kind, and its arguments in the order of FIELDS, below; the files of that name say what they are
+-- ARGV     then for each call five: its kind, with the rule of its lock after a space if there is one; and what FIELDS has for
+--          that kind, below, from the fourth on as the lines of one text. The files named as the kinds say what it is
 --
 -- Returns what each of the calls returns, in place of it an error if Redis refuses that call.
 --
@@ -10,40 +11,72 @@
 -- twice.
 
 local cluster, slots = ARGV[1] == '1', 'siding:slots'
-local given = {} -- to the call that is made: a table, as in the Lua of the Redis in memory a call that fails cuts functions
-                 -- off from the local variables around them
 
--- include common
--- include Permits
--- include locks
--- include Queue
--- include Lines
--- include free
--- include notify
--- include acquire
--- include renew
--- include release
--- include leave
+-- include quick
 
-local CALLS = {acquire = acquire, renew = renew, release = release, leave = leave}
-local FIELDS = {
-  acquire = {'token', 'ttl', 'fence_ttl', 'rule', 'waiter', 'waited', 'by', 'handoff', 'retention'},
-  renew = {'token', 'ttl', 'fence_ttl'},
-  release = {'token', 'fence', 'rule', 'by', 'handoff', 'fence_ttl'},
-  leave = {'waiter', 'rule', 'by', 'handoff', 'fence_ttl'},
-}
+-- Returns what makes any call, and what tells the servers of queues what calls have marked. Most scripts need neither, and
+-- Redis makes all functions of a script anew each time that it runs.
+local function parts()
+  local given = {} -- to the call that is made
 
-local at, results = 1, {}
-for i, key in ipairs(KEYS) do
-  at = at + 1
-  local kind = ARGV[at]
-  for _, name in ipairs(FIELDS[kind]) do
-    at = at + 1
-    given[name] = ARGV[at]
+  -- include common
+  -- include Permits
+  -- include locks
+  -- include Queue
+  -- include Lines
+  -- include free
+  -- include notify
+  -- include acquire
+  -- include renew
+  -- include release
+  -- include leave
+
+  local CALLS = {acquire = acquire, renew = renew, release = release, leave = leave}
+  local FIELDS = {
+    acquire = {'token', 'ttl', 'fence_ttl', 'waited', 'by', 'handoff', 'retention', 'waiter'},
+    renew = {'token', 'ttl', 'fence_ttl'},
+    release = {'token', 'handoff', 'fence_ttl', 'by', 'fence'},
+    leave = {'waiter', 'handoff', 'fence_ttl', 'by'},
+  }
+
+  local function make(key, kind, first, second, third, others)
+    local name, rule = string.match(kind, '^(%a+) ?(.*)$')
+    local fields = FIELDS[name]
+    given[fields[1]], given[fields[2]], given[fields[3]] = first, second, third
+    for i = 4, #fields - 1 do
+      local line = string.match(others, '^[^\n]*')
+      given[fields[i]] = line
+      others = string.sub(others, #line + 2)
+    end
+    if #fields > 3 then given[fields[#fields]] = others end
+    given.rule = rule
+    return CALLS[name](key)
   end
-  local ok, result = pcall(CALLS[kind], key)
+
+  local function tell()
+    for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
+  end
+
+  return make, tell
+end
+
+local made = {} -- what parts returns: a table, as in the Lua of the Redis in memory a call that fails cuts functions off from
+                -- the local variables around them
+
+local function answer(key, kind, ...)
+  local reply
+  if kind == 'acquire' then reply = take(key, ...) end
+  if kind == 'release' then reply = drop(key, ...) end
+  if reply then return reply end
+  if not made.make then made.make, made.tell = parts() end
+  return made.make(key, kind, ...)
+end
+
+local results = {}
+for i, key in ipairs(KEYS) do
+  local ok, result = pcall(answer, key, unpack(ARGV, 5 * i - 3, 5 * i + 1))
   if not ok and type(result) ~= 'table' then result = redis.error_reply(tostring(result)) end
   results[i] = result
 end
-for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
+if made.tell then made.tell() end
 return results

@@ -36,15 +36,15 @@ func onEach(t *testing.T, test func(t *testing.T, rdb pipeliner, cluster bool)) 
 func tokenOf(name string) string { return "siding:" + name + ":test" }
 
 func acquiring(ctx context.Context, key, token string) *call {
-	return &call{ctx: ctx, key: key, args: []any{"acquire", token, 15000, 60000, "", "", 0, "nonce", 5000, 60000}}
+	return &call{ctx: ctx, key: key, args: []any{"acquire", token, 15000, 60000, lines("0", "nonce", "5000", "60000", "")}}
 }
 
 func renewing(ctx context.Context, key, token string) *call {
-	return &call{ctx: ctx, key: key, args: []any{"renew", token, 15000, 60000}}
+	return &call{ctx: ctx, key: key, args: []any{"renew", token, 15000, 60000, ""}}
 }
 
 func releasing(ctx context.Context, key, token, fence string) *call {
-	return &call{ctx: ctx, key: key, args: []any{"release", token, fence, "", "nonce", 5000, 60000}}
+	return &call{ctx: ctx, key: key, args: []any{"release", token, 5000, 60000, lines("nonce", fence)}}
 }
 
 // Of calls that go together each is made for itself: one that finds its lock busy, lost or broken changes nothing for the
@@ -81,6 +81,8 @@ func TestCallsThatGoTogether(t *testing.T) {
 					text = fmt.Sprint(reply[0])
 				case int64:
 					text = fmt.Sprint(reply)
+				case string: // the fence
+					text = "1"
 				default:
 					if c.err != nil && strings.HasPrefix(c.err.Error(), "WRONGTYPE") {
 						text = "WRONGTYPE"

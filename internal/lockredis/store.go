@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,8 +70,13 @@ func (s *redisStore) RuleOf(resource string) *store.Rule {
 }
 
 func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	r := redisreply.NewReader(s.do(ctx, c.Key, "acquire", c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
-		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL)))
+	reply, err := s.do(ctx, c.Key, kind("acquire", c.Rule), c.Token, ms(c.TTL), ms(c.FenceTTL),
+		lines(number(c.Waited.Microseconds()), c.Handoff.Nonce, number(ms(c.Handoff.Timeout)), number(ms(c.Handoff.QueueTTL)), c.Waiter))
+	if fence, ok := reply.(string); ok { // the lock was free, and nobody waited
+		r := redisreply.NewReader([]any{fence}, nil)
+		return store.Result{Fence: r.Number(), Taken: r.Err() == nil}, r.Err()
+	}
+	r := redisreply.NewReader(reply, err)
 	if r.Number() == 1 {
 		a := store.Result{Taken: r.Err() == nil, Fence: r.Number()}
 		if key := r.Text(); key != c.Key {
@@ -87,15 +93,15 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 }
 
 func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
-	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL)))
+	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL), ""))
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
-	return lostIf0(s.do(ctx, key, "release", token, r.Fence, r.Rule.String(), r.Nonce, ms(r.Timeout), ms(r.QueueTTL)))
+	return lostIf0(s.do(ctx, key, kind("release", r.Rule), token, ms(r.Timeout), ms(r.QueueTTL), lines(r.Nonce, number(r.Fence))))
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) error {
-	_, err := s.do(ctx, key, "leave", waiter, l.Rule.String(), l.Nonce, ms(l.Timeout), ms(l.QueueTTL))
+	_, err := s.do(ctx, key, kind("leave", l.Rule), waiter, ms(l.Timeout), ms(l.QueueTTL), lines(l.Nonce))
 	return err
 }
 
@@ -109,6 +115,19 @@ func lostIf0(answer any, err error) error {
 	}
 	return fmt.Errorf("%w: want 0 or 1, have %T", redisreply.ErrReply, answer)
 }
+
+// kind names a call for the script, with the rule of the lock.
+func kind(name string, rule *store.Rule) string {
+	if rule == nil {
+		return name
+	}
+	return name + " " + rule.String()
+}
+
+// lines are what a call needs only if others want its lock, too: one argument costs Redis less than many.
+func lines(values ...string) string { return strings.Join(values, "\n") }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
