@@ -23,63 +23,70 @@ type call struct {
 	key  string          // of the lock, or of its permit
 	args []any           // the kind of the call, and what the script wants of that
 
-	leads chan []*call  // gets what its caller is to send
 	done  chan struct{} // closed when the call has an answer
 	reply any
 	err   error
 }
 
-// A committer sends calls on locks to one Redis. Those that come while some are under way go together as soon as these are
-// answered, as a database commits its transactions in groups: under load one script serves many locks, and without load a call
-// leaves at once. There is no goroutine for that: the caller that has waited longest sends for all.
+// A committer sends calls on locks to one Redis. Those that come while others are under way go together as soon as some of these
+// are answered, as a database commits its transactions in groups: under load one script serves many locks, and without load a
+// call leaves at once.
+// There is no goroutine for that which lives on: a caller sends its own call, and a group has a goroutine until it is answered.
 //
-// Two calls on the same lock never go together. So a script that runs twice, as its answer was lost, does to each lock what a
-// call does that runs twice.
+// Two calls on the same lock are not under way together. So a script that runs twice, as its answer was lost, does to each lock
+// what a call does that runs twice.
 type committer struct {
 	send func(ctx context.Context, calls []*call) // gives each its answer
 
 	mu      sync.Mutex
 	waiting []*call
-	led     bool // somebody sends, and not for too long yet
+	groups  []*group        // under way, and not for too long yet
+	away    map[string]bool // the locks of these
+}
+
+// A group is calls that are under way together.
+type group struct {
+	calls []*call
+	left  time.Time
+	late  *time.Timer // ends the waiting for it; nil while nobody waits
 }
 
 const (
+	// mostGroups are under way at once, so that a call does not wait for the whole round trip of the one before.
+	mostGroups = 2
 	// mostCalls go together: Redis does nothing else meanwhile.
 	mostCalls = 100
 	// patience is for how long calls wait for those that are under way. A connection that hangs holds up no others for longer.
 	patience = 50 * time.Millisecond
 )
 
+func newCommitter(send func(context.Context, []*call)) *committer {
+	return &committer{send: send, away: make(map[string]bool)}
+}
+
 // do makes a call. If ctx ends before the call has left, nothing was done. A call that is under way is waited for, except past
 // the deadline of ctx.
 func (m *committer) do(ctx context.Context, key string, args ...any) (any, error) {
-	c := &call{ctx: ctx, key: key, args: args, leads: make(chan []*call, 1), done: make(chan struct{})}
+	c := &call{ctx: ctx, key: key, args: args, done: make(chan struct{})}
 	m.mu.Lock()
 	m.waiting = append(m.waiting, c)
-	m.appoint()
+	g := m.depart() //nolint:contextcheck // each call has its own
 	m.mu.Unlock()
+	switch {
+	case g == nil:
+	case len(g.calls) == 1 && g.calls[0] == c:
+		m.lead(g) //nolint:contextcheck // each call has its own
+		return c.reply, c.err
+	default: // among them are some that this caller may not have the time to wait for
+		go m.lead(g) //nolint:contextcheck // as above
+	}
 	ended := ctx.Done()
 	for {
 		select {
 		case <-c.done:
 			return c.reply, c.err
-		case calls := <-c.leads:
-			if len(calls) > 1 { // among them are some that this caller may not have the time to wait for
-				go m.lead(calls) //nolint:contextcheck // each call has its own
-				continue
-			}
-			m.lead(calls) //nolint:contextcheck // as above
-			return c.reply, c.err
 		case <-ended:
-			if m.withdraw(c) {
-				return nil, ctx.Err()
-			}
-			select {
-			case calls := <-c.leads:
-				go m.lead(calls) //nolint:contextcheck // as above
-			default:
-			}
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if m.withdraw(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return nil, ctx.Err()
 			}
 			ended = nil
@@ -87,25 +94,59 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 	}
 }
 
-// appoint has the caller that has waited longest send for all, unless somebody does. m.mu is held.
-func (m *committer) appoint() {
-	if m.led || len(m.waiting) == 0 {
-		return
+// depart returns the group that leaves now; nil if all calls have to wait. m.mu is held.
+func (m *committer) depart() *group {
+	g := &group{left: time.Now()}
+	if len(m.groups) < mostGroups {
+		m.waiting = slices.DeleteFunc(m.waiting, func(c *call) bool {
+			lock := store.LockOf(c.key)
+			leaves := len(g.calls) < mostCalls && !m.away[lock]
+			if leaves {
+				m.away[lock] = true
+				g.calls = append(g.calls, c)
+			}
+			return leaves
+		})
 	}
-	m.led = true
-	first := m.waiting[0]
-	locks := make(map[string]bool, len(m.waiting))
-	var calls, rest []*call
-	for _, c := range m.waiting {
-		if lock := store.LockOf(c.key); len(calls) < mostCalls && !locks[lock] {
-			locks[lock] = true
-			calls = append(calls, c)
-		} else {
-			rest = append(rest, c)
+	if len(g.calls) > 0 {
+		m.groups = append(m.groups, g)
+	}
+	if len(m.waiting) > 0 {
+		m.hurry()
+	}
+	if len(g.calls) == 0 {
+		return nil
+	}
+	return g
+}
+
+// hurry has calls wait for the groups under way with patience, and no longer. m.mu is held.
+func (m *committer) hurry() {
+	for _, g := range m.groups {
+		if g.late == nil {
+			g.late = time.AfterFunc(patience-time.Since(g.left), func() { m.end(g) })
 		}
 	}
-	m.waiting = rest
-	first.leads <- calls
+}
+
+// end ends the waiting for a group, if it has not ended, and sends the next one.
+func (m *committer) end(g *group) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.groups, g)
+	if i < 0 {
+		return
+	}
+	m.groups = slices.Delete(m.groups, i, i+1)
+	for _, c := range g.calls {
+		delete(m.away, store.LockOf(c.key))
+	}
+	if g.late != nil {
+		g.late.Stop()
+	}
+	if next := m.depart(); next != nil {
+		go m.lead(next)
+	}
 }
 
 // withdraw reports whether a call has not left, and does not any more.
@@ -119,21 +160,13 @@ func (m *committer) withdraw(c *call) bool {
 	return i >= 0
 }
 
-// lead sends calls. After that, or if it takes too long, the next ones leave.
-func (m *committer) lead(calls []*call) {
-	over := sync.OnceFunc(func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.led = false
-		m.appoint()
-	})
-	late := time.AfterFunc(patience, over)
-	ctx, cancel := together(calls)
-	m.send(ctx, calls)
+// lead sends a group.
+func (m *committer) lead(g *group) {
+	ctx, cancel := together(g.calls)
+	m.send(ctx, g.calls)
 	cancel()
-	late.Stop()
-	over()
-	for _, c := range calls {
+	m.end(g)
+	for _, c := range g.calls {
 		close(c.done)
 	}
 }
@@ -198,7 +231,7 @@ func caller(rdb redis.Scripter) func(ctx context.Context, key string, args ...an
 func committed(rdb pipeliner, cluster bool) *committer {
 	var apart atomic.Bool // each call is a script of its own, as locks are in several slots
 	apart.Store(cluster)
-	return &committer{send: func(ctx context.Context, calls []*call) {
+	return newCommitter(func(ctx context.Context, calls []*call) {
 		if !apart.Load() || len(calls) == 1 {
 			commit(ctx, rdb, cluster, calls...)
 			if !redis.HasErrorPrefix(calls[0].err, "CROSSSLOT") { // Redis has done nothing: there is a Cluster behind a proxy
@@ -218,7 +251,7 @@ func committed(rdb pipeliner, cluster bool) *committer {
 				answered(scripts[i], c)
 			}
 		}
-	}}
+	})
 }
 
 // commit sends calls in one script.

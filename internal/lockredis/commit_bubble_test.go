@@ -29,11 +29,16 @@ func (p *post) answer() {
 	synctest.Wait()
 }
 
-func bubble(t *testing.T, test func(t *testing.T, p *post, m *committer)) {
+// bubble runs a test with a committer that may have so many groups under way, beside others that hang for ever.
+func bubble(t *testing.T, groups int, test func(t *testing.T, p *post, m *committer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &post{answers: make(chan struct{})}
-		test(t, p, &committer{send: p.send})
+		m := newCommitter(p.send)
+		for range mostGroups - groups {
+			m.groups = append(m.groups, &group{late: time.AfterFunc(0, func() {})})
+		}
+		test(t, p, m)
 	})
 }
 
@@ -54,7 +59,7 @@ func want(t *testing.T, wants error, calls ...<-chan error) {
 // Calls that come while others are under way go together, one for each lock.
 func TestCommitInGroups(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, p *post, m *committer) {
+	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
 		t.Helper()
 		a := p.make(t.Context(), m, "a")
 		p.wantSent(t, "a")
@@ -79,7 +84,7 @@ func TestCommitInGroups(t *testing.T) {
 // No script has so many calls that Redis does nothing else for long.
 func TestCommitInBoundedGroups(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, p *post, m *committer) {
+	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
 		t.Helper()
 		calls := []<-chan error{p.make(t.Context(), m, "first")}
 		for i := range mostCalls + 1 {
@@ -98,7 +103,7 @@ func TestCommitInBoundedGroups(t *testing.T) {
 // A connection that hangs holds up the calls of others for a moment only.
 func TestCommitBesideWhatHangs(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, p *post, m *committer) {
+	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
 		t.Helper()
 		a := p.make(t.Context(), m, "a")
 		b := p.make(t.Context(), m, "b")
@@ -115,6 +120,80 @@ func TestCommitBesideWhatHangs(t *testing.T) {
 			p.answer()
 		}
 		want(t, nil, a, b, c)
+	})
+}
+
+// A call does not wait for the whole round trip of the one before.
+func TestCommitBesideWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	bubble(t, mostGroups, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		var calls []<-chan error
+		var sent []string
+		for i := range mostGroups {
+			sent = append(sent, fmt.Sprint(i))
+			calls = append(calls, p.make(t.Context(), m, sent[i]))
+			p.wantSent(t, sent...)
+		}
+		calls = append(calls, p.make(t.Context(), m, "a"), p.make(t.Context(), m, "b"))
+		p.wantSent(t, sent...)
+		p.answer()
+		p.wantSent(t, append(sent, "a b")...)
+		want(t, nil, calls[0])
+		for range mostGroups {
+			p.answer()
+		}
+		want(t, nil, calls[1:]...)
+	})
+}
+
+// A call waits for the one that is under way for its lock, but not if that hangs; others do not wait for it.
+func TestCommitOfOneLock(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		calls := []<-chan error{p.make(t.Context(), m, "a")}
+		calls = append(calls, p.make(t.Context(), m, "{a}:permit:1"))
+		p.wantSent(t, "a")
+		calls = append(calls, p.make(t.Context(), m, "b"))
+		p.wantSent(t, "a", "b")
+		time.Sleep(patience - time.Nanosecond)
+		synctest.Wait()
+		p.wantSent(t, "a", "b")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		p.wantSent(t, "a", "b", "{a}:permit:1")
+		calls = append(calls, p.make(t.Context(), m, "a")) // for the permit, whatever becomes of the first call
+		p.answer()
+		p.wantSent(t, "a", "b", "{a}:permit:1")
+		for range 2 {
+			p.answer()
+		}
+		p.wantSent(t, "a", "b", "{a}:permit:1", "a")
+		p.answer()
+		want(t, nil, calls...)
+	})
+}
+
+// Those who are too many for a group, or come for its locks, wait for it with the same patience.
+func TestCommitBehindAGroupThatHangs(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		calls := []<-chan error{p.make(t.Context(), m, "first")}
+		for i := range mostCalls + 1 {
+			calls = append(calls, p.make(t.Context(), m, fmt.Sprint(i)))
+		}
+		p.answer()
+		time.Sleep(patience)
+		synctest.Wait()
+		if len(p.sent) != 3 {
+			t.Errorf("want 3 groups, have %d", len(p.sent))
+		}
+		for range 2 {
+			p.answer()
+		}
+		want(t, nil, calls...)
 	})
 }
 
@@ -138,7 +217,7 @@ func TestCommitForThoseWhoLeave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T, p *post, m *committer) {
+			bubble(t, 1, func(t *testing.T, p *post, m *committer) {
 				t.Helper()
 				a := p.make(t.Context(), m, "a")
 				ctx, cancel := test.made(t.Context())

@@ -77,6 +77,18 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestGoroutineThatHasGone/memory"},
 	},
 	{
+		"two calls on a lock are under way", "commit.go",
+		" && !m.away[lock]",
+		"",
+		[]string{"TestCommitOfOneLock"},
+	},
+	{
+		"a group that hangs holds up all", "commit.go",
+		"\t\tm.hurry()\n",
+		"\t\t_ = m.hurry\n",
+		[]string{"TestCommitBesideWhatHangs", "TestCommitBehindAGroupThatHangs"},
+	},
+	{
 		"no server hears of a release", "commit.lua",
 		"for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end",
 		"",
