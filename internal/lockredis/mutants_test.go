@@ -26,7 +26,7 @@ var mistakes = []mutants.Mutant{
 		"a goroutine takes a lock that is offered to tasks", "lines.lua",
 		"if at + OFFER > now then return",
 		"if false then return",
-		[]string{"TestFreedLockIsOfferedToOlderTasks/memory", "TestOrderOfArrival/tg/memory"},
+		[]string{"TestFreedLockIsOfferedToOlderTasks", "TestOrderOfArrival/tg/memory"},
 	},
 	{
 		"a lock is offered to tasks for ever", "lines.lua",
@@ -92,7 +92,7 @@ var mistakes = []mutants.Mutant{
 		"no server hears of a release", "commit.lua",
 		"for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end",
 		"",
-		[]string{"TestFreedLockIsOfferedToOlderTasks/memory"},
+		[]string{"TestFreedLockIsOfferedToOlderTasks"},
 	},
 	{
 		"a trace is not told", "lines.lua",
@@ -110,7 +110,7 @@ var mistakes = []mutants.Mutant{
 		"a permit is free although it is reserved", "permits.lua",
 		"if permits.used >= rule.limit then",
 		"if permits.used - permits.reservations >= rule.limit then",
-		[]string{"TestPermitsOfBothKinds/memory"},
+		[]string{"TestPermitsOfBothKinds"},
 	},
 	{
 		"an attempt renews a revoked lock", "../taskredis/attempt.lua",
