@@ -53,9 +53,10 @@ func TestOddNamesInACluster(t *testing.T) {
 	}
 }
 
-// live has the lock taken, awaited and released, with permits and without.
+// live has the lock taken, awaited and released, with permits and without, and then again beside the data of a program.
 func (s *setup) live() {
 	s.Helper()
+	s.takeAndRelease()
 	theirs := make(map[string]string)
 	for _, what := range []string{"fence", "queue", "lines", "freed", "permits", "permit:1", "starts", "waits", "revoked"} {
 		key := "{" + s.key + "}:" + what
@@ -67,7 +68,16 @@ func (s *setup) live() {
 		}
 		theirs[key] = "theirs"
 	}
+	s.takeAndRelease()
+	for key, want := range theirs {
+		if have := s.rdb.Get(s.Context(), key).Val(); have != want {
+			s.Errorf("%s: want what the program has put there, have %q", key, have)
+		}
+	}
+}
 
+func (s *setup) takeAndRelease() {
+	s.Helper()
 	first := s.take("")
 	s.join("w1", "w2")
 	s.handOff(first, "w1")
@@ -92,12 +102,6 @@ func (s *setup) live() {
 	s.release(s.takeOf(two, "w3"))
 	s.release(a)
 	s.wantPermits()
-
-	for key, want := range theirs {
-		if have := s.rdb.Get(s.Context(), key).Val(); have != want {
-			s.Errorf("%s: want what the program has put there, have %q", key, have)
-		}
-	}
 }
 
 // Without a prefix, a program that locks the name itself excludes us, and is excluded.

@@ -12,6 +12,7 @@
 
 local cluster, slots = ARGV[1] == '1', 'siding:slots'
 
+-- include beside
 -- include quick
 
 -- Returns what makes any call, and what tells the servers of queues what calls have marked. Most scripts need neither, and

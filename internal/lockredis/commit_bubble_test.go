@@ -153,7 +153,7 @@ func TestCommitOfOneLock(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, p *post, m *committer) {
 		t.Helper()
 		calls := []<-chan error{p.make(t.Context(), m, "a")}
-		calls = append(calls, p.make(t.Context(), m, "{a}:permit:1"))
+		calls = append(calls, p.make(t.Context(), m, "{a}siding:permit:1"))
 		p.wantSent(t, "a")
 		calls = append(calls, p.make(t.Context(), m, "b"))
 		p.wantSent(t, "a", "b")
@@ -162,14 +162,14 @@ func TestCommitOfOneLock(t *testing.T) {
 		p.wantSent(t, "a", "b")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		p.wantSent(t, "a", "b", "{a}:permit:1")
+		p.wantSent(t, "a", "b", "{a}siding:permit:1")
 		calls = append(calls, p.make(t.Context(), m, "a")) // for the permit, whatever becomes of the first call
 		p.answer()
-		p.wantSent(t, "a", "b", "{a}:permit:1")
+		p.wantSent(t, "a", "b", "{a}siding:permit:1")
 		for range 2 {
 			p.answer()
 		}
-		p.wantSent(t, "a", "b", "{a}:permit:1", "a")
+		p.wantSent(t, "a", "b", "{a}siding:permit:1", "a")
 		p.answer()
 		want(t, nil, calls...)
 	})

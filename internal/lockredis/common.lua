@@ -1,6 +1,6 @@
 -- What the scripts on tasks and locks share: the clock, names, and what a lock holds.
 --
--- A file that others include returns what they may use, and nothing else of it is theirs.
+-- A file that others include returns what they may use, and nothing else of it is theirs. Comes after beside.lua.
 
 local call, try = redis.call, redis.pcall
 local troubles = {} -- sentences for the log
@@ -47,13 +47,8 @@ end
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
--- The key of what belongs to a lock, in the slot of the lock. It depends on the key of the lock alone, so that all who use
--- that key agree. Where keys do not begin with "lock:" there may be other data, with names like these, and ours have
--- "siding:" in them. Braces in the name of a resource are in pairs, the first of them not empty.
-local function beside(lock, what)
-  if string.find(lock, '}', 1, true) then return lock .. ':siding:' .. what end
-  return '{' .. lock .. (string.sub(lock, 1, 5) == 'lock:' and '}:' or '}siding:') .. what
-end
+-- The key of what belongs to a lock.
+local function beside(lock, what) return slot_of(lock) .. what end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 

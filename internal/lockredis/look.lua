@@ -33,6 +33,7 @@
 
 local lock, from, count, queue, waiter, rates = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

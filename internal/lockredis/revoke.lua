@@ -26,6 +26,7 @@ local key, by, fence, cluster = KEYS[1], ARGV[1], ARGV[2], ARGV[8] == '1'
 local given = {handoff = ARGV[6], fence_ttl = ARGV[7]}
 local limits, overrides, slots = '', '', 'siding:slots'
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

@@ -10,6 +10,7 @@
 --
 -- Guarantee: it changes nothing.
 
+-- include beside
 -- include common
 
 local queue, from, rows = ARGV[1], tonumber(ARGV[2]), {digits(now)}

@@ -9,6 +9,7 @@
 --
 -- Guarantee: it changes nothing.
 
+-- include beside
 -- include common
 
 local queue, ids = ARGV[1], call('ZRANDMEMBER', KEYS[1], ARGV[2])

@@ -9,6 +9,7 @@
 --
 -- Guarantee: it changes nothing.
 
+-- include beside
 -- include common
 
 local queue, most = ARGV[1], tonumber(ARGV[2])

@@ -17,6 +17,7 @@
 --
 -- Guarantee: it changes nothing.
 
+-- include beside
 -- include common
 
 local queue, id = ARGV[1], ARGV[2]

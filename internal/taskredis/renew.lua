@@ -13,6 +13,7 @@
 local given = {ttl = ARGV[1], fence_ttl = ARGV[2]}
 local attempts = {unpack(ARGV, 3)}
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

@@ -9,6 +9,7 @@
 -- Guarantee: whoever goes through the whole set meets each lock that was in it all the time. A look that comes too early
 -- does no harm.
 
+-- include beside
 -- include common
 -- include notify
 

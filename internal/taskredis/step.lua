@@ -79,6 +79,7 @@ local SENTENCE = 16384         -- bytes: a longer message gets no sentence for p
 local slots, cluster = KEYS[2], false -- a lock of a Cluster that a goroutine waits for is none that a step takes
 local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this call, for the reservations that it makes
 
+-- include beside
 -- include common
 -- include asynq
 -- include Permits

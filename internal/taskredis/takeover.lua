@@ -9,6 +9,7 @@
 --
 -- Guarantee: a task that does not wait in that way stays as it is. One that comes to the same lock again has its old place.
 
+-- include beside
 -- include common
 
 local retry, pending, queue, ids = KEYS[1], KEYS[2], ARGV[1], {unpack(ARGV, 2)}

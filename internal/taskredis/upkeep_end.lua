@@ -20,6 +20,7 @@
 local task, queue, id, state, attempt, ends = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local kind, message, at, counts, today, stats_until = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
 
+-- include beside
 -- include common
 -- include asynq
 -- include Permits

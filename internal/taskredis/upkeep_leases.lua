@@ -18,6 +18,7 @@
 
 local lease, queue, skip, free_crashes, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

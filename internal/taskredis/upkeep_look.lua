@@ -23,6 +23,7 @@ local queues = {unpack(ARGV, 6)}
 
 local ELECTED_FOR = 3000 -- ms: for so long a server stays elected, unless it resigns
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

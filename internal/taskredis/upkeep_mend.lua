@@ -18,6 +18,7 @@
 
 local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV, 3)}, ARGV[1], tonumber(ARGV[2])
 
+-- include beside
 -- include common
 -- include Permits
 -- include locks

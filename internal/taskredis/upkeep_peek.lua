@@ -9,6 +9,7 @@
 
 local lists, queues = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV, 1)}
 
+-- include beside
 -- include common
 -- include notify
 -- include upkeep
