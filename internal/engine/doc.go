@@ -7,9 +7,10 @@
 //
 // Its step says what has ended since the last one and how many slots are free, and the answer has the attempts that may
 // start (loop.go). A sender sends a step until it is answered, and there are two of them (sender.go). The queues know from
-// which of them a free slot takes (queues.go). An attempt has a goroutine of its own, which asks for another lock if it needs one, calls the
-// handler, and makes an outcome of what that returned (run.go, outcome.go). All state of attempts belongs to the loop; the
-// goroutines report to it by one channel, and none of them waits for Redis.
+// which of them a free slot takes (queues.go). An attempt runs in a goroutine, new or used by others
+// before, which asks for another lock if it needs one, calls the handler, and makes an outcome of what that returned (run.go,
+// outcome.go). All state of attempts belongs to the loop; the goroutines report to it by one channel, and none of them waits
+// for Redis.
 //
 // Beside the loop each server has a few goroutines that know nothing of its state: one that waits for notifications while
 // there is nothing to do (notify.go), one that looks after the queues if the server is elected (upkeep.go), one that makes
