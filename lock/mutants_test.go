@@ -186,19 +186,19 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a refused fence stays", "../internal/lockredis/quick.lua",
-		"    call('SET', beside .. 'fence', before, 'PX', fence_ttl)\n",
+		"    call('SET', slot .. 'fence', before, 'PX', fence_ttl)\n",
 		"",
 		[]string{"TestFenceWhenTheClockStepsBack"},
 	},
 	{
 		"a free lock is for newcomers", "../internal/lockredis/quick.lua",
-		"call('EXISTS', lock, beside .. 'queue', beside .. 'lines') > 0",
+		"call('EXISTS', lock, slot .. 'queue', slot .. 'lines') > 0",
 		"call('EXISTS', lock) > 0",
 		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
 	},
 	{
 		"a release hands nothing on", "../internal/lockredis/quick.lua",
-		" or call('EXISTS', beside .. 'queue', beside .. 'lines') > 0 then",
+		" or call('EXISTS', slot .. 'queue', slot .. 'lines') > 0 then",
 		" then",
 		[]string{"TestReservationExcludes/redis"},
 	},
