@@ -1,6 +1,15 @@
 package queue
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/lock"
+)
 
 // EventKind says what happened to a guarded task.
 type EventKind int
@@ -92,4 +101,78 @@ type Event struct {
 	HandOff time.Duration
 	Held    time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
 	Err     error         // why the task is parked, or the handler's error
+}
+
+// Events.
+
+// observe tells the observer, whose panic is no reason to end a task.
+func (s *Server) observe(ev Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Logger.Error("Observe has panicked", "event", ev.Kind.String(), "task_id", ev.TaskID, "panic", fmt.Sprint(p))
+		}
+	}()
+	s.cfg.Observe(ev)
+}
+
+func (a *attempt) event(kind EventKind) Event {
+	return Event{Kind: kind, TaskID: a.ID, TaskKind: a.Type, Queue: a.Queue, Resource: a.Resource}
+}
+
+// acquired tells the observer that an attempt has its lock, and how it came to it. The times are all of Redis' clock.
+func (s *Server) acquired(a *attempt, fence int64) {
+	a.Acquired, a.Fence = true, fence
+	ev := a.event(EventAcquired)
+	ev.Fence = fence
+	if t := a.Taken; t.Parked > 0 {
+		ev.Waited, ev.Via = max(a.waited(time.UnixMicro(t.Fence)), 1), ViaRecovery
+		if s.ruleOf(a.Resource) != nil {
+			ev.Via = ViaLimit
+		}
+		if t.Freed > 0 {
+			ev.Via, ev.HandOff, ev.ReleasedBy = ViaHandOff, max(time.Duration(t.Fence-t.Freed)*time.Microsecond, 1), t.FreedBy
+		}
+	}
+	s.observe(ev)
+}
+
+// waited returns for how long a task has waited until end. The fence of the lock of its place is when it got that.
+func (a *attempt) waited(end time.Time) time.Duration {
+	priority, _ := priorityOf(a.Message)
+	return end.Sub(time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority) * taskredis.HeadStart))
+}
+
+// settled tells the observer of an attempt that had its lock and has ended, once the lock is free.
+func (s *Server) settled(t *engine.Task, err error, lost bool) {
+	if !t.Acquired {
+		return
+	}
+	a := &attempt{Task: t}
+	ev := a.event(EventReleased)
+	if lost {
+		ev.Kind = EventLost
+	}
+	ev.Fence, ev.Held, ev.Err = t.Fence, time.Since(t.Began), err
+	s.observe(ev)
+}
+
+// parked tells the observer of a task that found its resource busy.
+func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
+	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Times, Err: lock.ErrBusy}
+	if rule := s.ruleOf(resource); rule != nil && rule.Limit == 0 {
+		ev.Err = fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
+	}
+	if ev.Holder = store.NextHolder; t.Holder != "" {
+		ev.Holder = lease.HolderOf(t.Holder)
+	}
+	if t.Replaced != "" {
+		s.observe(Event{Kind: EventReplaced, TaskID: t.Replaced, Queue: t.Queue, Resource: resource, Other: t.ID})
+	}
+	s.observe(ev)
+}
+
+// recovered tells the observer of a task whose server has died.
+func (s *Server) recovered(t taskredis.Name, resource string) {
+	s.cfg.Logger.Warn("a task whose worker died or was cut off has its place in its line again", "task_id", t.ID, "queue", t.Queue, "resource", resource)
+	s.observe(Event{Kind: EventRecovered, TaskID: t.ID, Queue: t.Queue, Resource: resource})
 }

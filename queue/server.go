@@ -3,14 +3,8 @@ package queue
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,141 +124,6 @@ func (s *Server) makeLocks() error {
 	s.locks, errs[0] = lease.New(onRedis, lease.Config(s.cfg.Lock))
 	s.locker, errs[1] = lock.New(deciding, s.cfg.Lock)
 	return cmp.Or(errs[:]...)
-}
-
-// Handle registers fn as the handler of the tasks of type T. Handle panics if s or fn is nil, T is
-// an interface, T's kind is empty or has a handler, or the server was started. A task whose payload
-// does not decode into T, or is refused by T's Validate, is archived at once.
-//
-// If T is [Guarded], fn runs under the lock of the resource that the payload names. That also holds
-// if a plain asynq client enqueued the task, or if its payload was changed since.
-func Handle[T Task](s *Server, fn func(context.Context, T) error) {
-	var zero T
-	if of := reflect.TypeFor[T](); of.Kind() == reflect.Interface {
-		panic("queue: Handle: " + of.String() + " is an interface: want the type of the tasks of one kind")
-	}
-	kind := zero.Kind()
-	switch {
-	case s == nil:
-		panic("queue: Handle: " + kind + ": the server is nil")
-	case fn == nil:
-		panic("queue: Handle: " + kind + ": the handler is nil")
-	}
-	s.handle(kind, func(ctx context.Context, task *asynq.Task) error {
-		t, err := decode[T](kind, task.Payload())
-		if err != nil {
-			return Permanent(err)
-		}
-		if g, ok := any(t).(Guarded); ok {
-			resource := g.Resource()
-			if err := checkResource(kind, resource); err != nil {
-				return Permanent(err)
-			}
-			if resource != InfoFrom(ctx).Resource {
-				return &engine.OtherResourceError{Resource: resource}
-			}
-		}
-		return fn(context.WithValue(ctx, taskKey{}, task), t)
-	})
-	if _, ok := any(zero).(Guarded); !ok {
-		return
-	}
-	s.typed[kind] = func(payload []byte) string {
-		t, err := decode[T](kind, payload)
-		g, ok := any(t).(Guarded)
-		if err != nil || !ok {
-			return "" // the handler says what is wrong
-		}
-		return g.Resource()
-	}
-}
-
-// decode returns the task that a payload holds, and checks it.
-func decode[T Task](kind string, payload []byte) (t T, err error) {
-	if err := json.Unmarshal(payload, &t); err != nil {
-		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			e.Value, _, _ = strings.Cut(e.Value, " ") // without the number itself, which is not for logs
-		}
-		return t, fmt.Errorf("%s: payload: %w", kind, err)
-	}
-	if lockredis.None(t) {
-		return t, fmt.Errorf("%s: payload: want an object, have null", kind)
-	}
-	if v, ok := any(t).(Validator); ok {
-		err = v.Validate()
-	}
-	return t, err
-}
-
-func (s *Server) handle(kind string, r asynq.HandlerFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case strings.TrimSpace(kind) == "":
-		panic(fmt.Sprintf("queue: Handle: want the kind of a task, have %q", kind))
-	case s.started || s.closed:
-		panic("queue: Handle: " + kind + ": the server has been started")
-	case s.routes[kind] != nil:
-		panic("queue: Handle: " + kind + " has a handler already")
-	}
-	s.routes[kind] = r
-}
-
-// Use wraps the handlers of all tasks, under the lock, as the Use of asynq.ServeMux does: the first
-// middleware is the outermost. It runs twice for a task whose payload names another resource than its
-// header. Use panics if the server was started. [Server.Start] refuses a nil middleware.
-func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.started || s.closed {
-		panic("queue: Use: the server has been started")
-	}
-	s.middleware = append(s.middleware, middleware...)
-}
-
-// Kinds returns the kinds of tasks for which [Handle] has registered a handler, sorted.
-func (s *Server) Kinds() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.routes))
-}
-
-// handler returns what runs the tasks of all kinds.
-func (s *Server) handler() (engine.Handler, error) {
-	if i := slices.IndexFunc(s.middleware, func(wrap asynq.MiddlewareFunc) bool { return wrap == nil }); i >= 0 {
-		return nil, fmt.Errorf("queue: use: middleware %d: want a function, have nil", i+1)
-	}
-	if len(s.routes) == 0 && s.cfg.Handler == nil {
-		return nil, errors.New("queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig")
-	}
-	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
-	for _, wrap := range slices.Backward(s.middleware) {
-		handler = wrap(handler)
-	}
-	run, err := asynqhandler.New(s.rdb, handler)
-	if err != nil {
-		return nil, fmt.Errorf("queue: start: %w", err)
-	}
-	return run, nil
-}
-
-// dispatch runs the handler of a task.
-func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
-	r, ok := s.routes[t.Type()]
-	switch {
-	case !ok && s.cfg.Handler != nil:
-		r = s.cfg.Handler.ProcessTask
-	case !ok:
-		// The error is not Permanent: in a rolling upgrade a newer worker may know the kind.
-		return fmt.Errorf("queue: no handler for %q; this server has %s", t.Type(), strings.Join(s.Kinds(), ", "))
-	}
-	start := time.Now()
-	err := r(ctx, t)
-	if err == nil && s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
-		info := InfoFrom(ctx)
-		s.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
-	}
-	return err
 }
 
 // Start begins to take tasks, and returns. Start first asks Redis for each queue whether tasks could be taken, as

@@ -9,26 +9,6 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A place is what a step can reach in one call: see loop.placeOf. The outcomes for it wait here for the next step.
-type place struct {
-	loop    *loop
-	name    string
-	senders []*sender // first the one that is to ask next whether Redis has forgotten something
-
-	waiting    []*attempt // whose outcomes wait for a step
-	careful    int        // after a refused step: how many of the next ones have a single outcome or queue each
-	clock      clock
-	complained time.Time
-}
-
-func newPlace(l *loop, name string) *place {
-	p := &place{loop: l, name: name}
-	for lane := range taskredis.Lanes {
-		p.senders = append(p.senders, &sender{place: p, lane: lane})
-	}
-	return p
-}
-
 // A sender makes steps of a place, one at a time. A step keeps its number and its content until it is answered: while
 // Redis is silent, the sender sends it again and again, on other connections. The first answer counts, and Redis answers
 // all of them alike. An error is an answer, too. If it passes, the same step is sent again; if not, what the step
@@ -88,43 +68,6 @@ const (
 	mostOutcomeBytes = 1 << 20
 	mostSlots        = 100
 )
-
-// underWay returns how many steps are under way.
-func (p *place) underWay() (n int) {
-	for _, s := range p.senders {
-		if s.flight != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
-// with a quarter of the slots or more: a step costs Redis about as much as two tasks do, however few it has.
-func (p *place) worth(n int) bool {
-	busy := p.underWay()
-	return busy == 0 || busy < len(p.senders) && 4*n >= min(p.loop.cfg.Concurrency, 4*mostSlots)
-}
-
-// mayTake reports whether the next step may take tasks for so many free slots.
-func (p *place) mayTake(free int) bool {
-	return p.worth(max(free, len(p.waiting))) && (p.careful == 0 || len(p.waiting) == 0)
-}
-
-// send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
-// again whose answers are late.
-func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
-	for _, s := range p.senders {
-		switch {
-		case s.flight == nil && p.worth(max(len(slots), len(p.waiting))):
-			if s.send(ctx, now, draws, slots) {
-				draws, slots = nil, nil
-			}
-		case s.flight != nil && !now.Before(s.flight.again) && s.flight.tries < mostTries:
-			s.try(ctx, now)
-		}
-	}
-}
 
 // send sends a step if there is something to say, or to ask. It reports whether it has.
 func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) bool {
@@ -327,26 +270,6 @@ func (s *sender) forgotten(known int64, now time.Time) {
 // mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the sender makes a
 // step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
 func (s *sender) mayBeForgotten() bool { return len(s.recent) > 0 && !s.loop.stopping }
-
-// next says when there is something to do if nothing happens.
-func (p *place) next(sooner func(time.Time)) {
-	for _, s := range p.senders {
-		switch {
-		case s.flight != nil && s.flight.tries < mostTries:
-			sooner(s.flight.again)
-		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.waiting)):
-			sooner(s.askNext)
-		}
-	}
-}
-
-// complain logs that Redis does not answer a call, or refuses it, once in a while.
-func (p *place) complain(ctx context.Context, call string, err error) {
-	if now := time.Now(); now.Sub(p.complained) >= 5*time.Second {
-		p.complained = now
-		p.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
-	}
-}
 
 // A clock tells Redis' time by the answers of Redis.
 type clock struct {
