@@ -815,7 +815,7 @@ local function fetch(q)
   return other(q)
 end
 
-local free_slots = 0
+local slot_left = false -- that has found nothing
 for _ = 1, tonumber(arg()) do
   local order, slots = arg(), tonumber(arg())
   while slots > 0 and not late and so.bytes <= MOST_BYTES do
@@ -824,7 +824,7 @@ for _ = 1, tonumber(arg()) do
       found = found or fetch(queue_at(string.byte(order, i)))
     end
     if not found then -- nor do the others, as nothing is added from here on
-      free_slots = free_slots + slots
+      slot_left = true
       break
     end
     slots = slots - 1
@@ -852,11 +852,11 @@ for i, name in ipairs(names) do
     if first then due = math.max(0, tonumber(first) - now) end
     if due == 0 or q.crashed or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and free_slots == 0 then tell(name) end
-    if more == 0 and #tasks == 0 and free_slots > 0 then
+    if more == 1 and not slot_left then tell(name) end
+    if more == 0 and #tasks == 0 and slot_left then
       call('DEL', siding(name, 'notify')) -- there is nothing to tell any more
     end
-    if #names > 1 or free_slots > 0 then served[#served + 1], served[#served + 2] = name, digits(now) end
+    if #names > 1 or slot_left then served[#served + 1], served[#served + 2] = name, digits(now) end
   end
   states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = turn, paused, more, due
 end

@@ -215,6 +215,28 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+// What a step took may be another server's by the time it runs again, as its own was thought dead.
+func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := context.Background()
+		b.pending("q", "0", "a")
+		b.pending("q", "1", "b")
+		s := b.server("one")
+		step, first := s.make(nil, 2, "q")
+		b.must(b.rdb.Del(ctx, "lock:a").Err())
+		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
+		b.must(b.rdb.ZAdd(ctx, ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
+		b.server("two").takes("0 ", nil, 1, "q")
+		again, err := s.Step(ctx, step)
+		b.must(err)
+		if idsOf(first.Taken) != "0 1 " || idsOf(again.Taken) != "1 " {
+			t.Errorf("want 0 and 1 taken, and then what nobody else has, have %q and %q", idsOf(first.Taken), idsOf(again.Taken))
+		}
+	})
+}
+
 // What a step came to is recorded as texts behind their sizes, whatever these hold and however long they are.
 func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 	t.Parallel()
@@ -798,6 +820,21 @@ func TestStepParksLargeTasks(t *testing.T) {
 			if m.ID != fmt.Sprint(i) || m.ErrorMsg != "" {
 				t.Errorf("want %d without a sentence, have %s, %q", i, m.ID, m.ErrorMsg)
 			}
+		}
+	})
+}
+
+// A program that tells nobody when it leaves has the lock of a task. The step that parks the task, after it has found no lock that
+// is due, says when to look.
+func TestStepSaysWhenToLookAtALock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		b.must(b.rdb.Set(context.Background(), "lock:a", "another program's", 10*time.Second).Err())
+		b.pending("q", "1", "a")
+		_, a := b.server("one").make(nil, 1, "q")
+		if d := a.Drawn[0].Due; len(a.Parked) != 1 || d <= 0 || d > time.Second {
+			t.Errorf("want a task parked, and its lock looked at within a second, have %d, and %v", len(a.Parked), d)
 		}
 	})
 }
