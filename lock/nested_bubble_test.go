@@ -158,3 +158,36 @@ func TestWaitEndsDuringAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// A caller that goes away waits for no answer of the store.
+func TestWaitCancelledDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]lock.Options{
+		"queued":          {Wait: 20 * time.Second},
+		"by a slow retry": {Wait: 20 * time.Second, Retry: lock.Fixed(4 * time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				holder, err := lockerOn(t, f.memory).Acquire(t.Context(), "order:1", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				locker := lockerOn(t, f.Store)
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(4500*time.Millisecond, func() { f.Set(locktest.BlackHole) })
+				time.AfterFunc(5*time.Second, cancel)
+				start := time.Now()
+				if _, err := locker.Acquire(ctx, "order:1", &opts); !errors.Is(err, context.Canceled) || time.Since(start) != 5*time.Second {
+					t.Errorf("want context.Canceled after 5 s, have %v after %v", err, time.Since(start))
+				}
+				f.Set(locktest.Fine)
+				locker.Close()
+				if err := holder.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -17,7 +17,7 @@ local function take(lock, token, ttl, fence_ttl)
   end
   local before = redis.pcall('SET', slot .. 'fence', fence, 'PX', fence_ttl, 'GET')
   if before and before.err then return end
-  if before and (#before ~= #fence or before >= fence) then -- the lock was reserved since, or the clock was set back
+  if before and before >= fence then -- the clock was set back; as texts, for both have as many digits until the year 2286
     call('SET', slot .. 'fence', before, 'PX', fence_ttl)
     return
   end
