@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,5 +159,32 @@ func TestWaitEndsWithoutRedis(t *testing.T) {
 		if err := <-ended; err == nil || errors.Is(err, lock.ErrBusy) {
 			t.Errorf("want what is wrong with Redis, have %v", err)
 		}
+	}
+}
+
+// TestWaitForARedisThatRefuses: a wait that is over before the client has given up connecting names the refusal.
+func TestWaitForARedisThatRefuses(t *testing.T) {
+	t.Parallel()
+	for how, wait := range waits {
+		wait.Wait = 200 * time.Millisecond
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := listener.Addr().String()
+			_ = listener.Close() // nobody has it now
+			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = rdb.Close() })
+			locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(locker.Close)
+			if _, err = locker.Acquire(t.Context(), "order:1", &wait); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, lock.ErrBusy) {
+				t.Errorf("want the refusal, and no ErrBusy, have %v", err)
+			}
+		})
 	}
 }

@@ -26,12 +26,18 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 	waiting := l.client.Waiting(ctx, request.Resource)
 	defer waiting.End()
 	held, err := l.waitAs(ctx, request, opts, waiting)
-	if errors.Is(err, ErrBusy) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && saysNothing(err) {
 		if broken := l.broken(ctx, request); broken != nil {
 			return nil, acquireError(request.Resource, lease.EndOf(ctx), broken)
 		}
 	}
 	return held, err
+}
+
+// saysNothing reports whether the error of a wait that is over does not tell what is wrong with the store now: it may be busy
+// news of long ago, there was no try, or the end of the wait cut off the only one.
+func saysNothing(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, errNoAnswer) || errors.Is(err, lease.ErrWaited) && errors.Is(err, context.DeadlineExceeded)
 }
 
 // bounded returns a context that ends after a wait. Of two that have one lock each, and wait for the other's, nobody gets both

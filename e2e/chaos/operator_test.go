@@ -103,6 +103,10 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 func (o *operator) unpause(ctx context.Context) error {
 	for _, name := range chaos.Queues {
 		err := poll.Until(ctx, func() error {
+			// The client that has filled a queue since Redis came back empty may be older, and lists it only after a minute.
+			if err := o.rdb.SAdd(ctx, "asynq:queues", name).Err(); err != nil {
+				return err
+			}
 			_ = o.inspector.UnpauseQueue(name) // "is not paused", most often
 			info, err := o.inspector.GetQueueInfo(name)
 			if err == nil && info.Paused {
