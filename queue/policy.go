@@ -39,10 +39,27 @@ const (
 	OnBusyReplace OnBusy = "replace"
 )
 
-// A Policy says what becomes of a task whose resource is busy. The zero value parks the task, which
-// waits for as long as it takes.
+// OnFailure says what becomes of the tasks that wait behind one which has failed.
+type OnFailure string
+
+// What those behind a task do that is to be tried again, or is archived. They are the guarded tasks of the same queue and
+// resource that came later.
+const (
+	// OnFailureOvertake lets them go on meanwhile. The task that has failed comes back at the end of the line. This is the
+	// default.
+	OnFailureOvertake OnFailure = "overtake"
+	// OnFailureHold has them wait while the task is to be tried again, in their order. They go on once it has succeeded or is
+	// archived.
+	OnFailureHold OnFailure = "hold"
+	// OnFailureStop has them wait as by OnFailureHold, and also once the task is archived, until an operator has it run, deletes
+	// it, or gives it up; see lockctl.
+	OnFailureStop OnFailure = "stop"
+)
+
+// A Policy says what becomes of a task whose resource is busy, and of those behind a task that has failed. The zero value
+// parks the task, which waits for as long as it takes, and is overtaken when it has failed.
 //
-// A policy acts when a worker has taken the task and found the lock busy. It says nothing of tasks that
+// OnBusy, MaxWait and MaxWaiting act when a worker has taken the task and found the lock busy. It says nothing of tasks that
 // are pending behind others. With a [ServerConfig.Store], and in a Cluster, it concerns tasks that wait for
 // tasks of their own queue.
 //
@@ -65,6 +82,12 @@ type Policy struct {
 	// UseRetries has a rejected task use a retry, and come again as after a failure of its own.
 	// Otherwise it is archived.
 	UseRetries bool
+	// OnFailure defaults to OnFailureOvertake. It keeps the order of a queue's tasks on a resource through every end of an
+	// attempt that has held its lock: failures, lost locks, [Unavailable], a second lock that is busy, crashes that use a retry.
+	// The lock itself is free meanwhile: tasks of other queues, and programs that take it by package lock, may have it. A task of
+	// higher [Options.Priority] still goes before those that came shortly before it. A task that ends by MaxWait, or by its
+	// Deadline while it waits, holds nothing. With limits above one, those that run already go on.
+	OnFailure OnFailure
 }
 
 // Errors of tasks that a [Policy] has ended, for errors.Is.
@@ -124,6 +147,8 @@ func (p Policy) check() (field, want string, have any) {
 	switch {
 	case !slices.Contains([]OnBusy{"", OnBusyPark, OnBusyReject, OnBusyCoalesce, OnBusyReplace}, p.OnBusy):
 		return "on busy", "want park, reject, coalesce or replace", p.OnBusy
+	case !slices.Contains([]OnFailure{"", OnFailureOvertake, OnFailureHold, OnFailureStop}, p.OnFailure):
+		return "on failure", "want overtake, hold or stop", p.OnFailure
 	case p.MaxWait < 0 || p.MaxWait > 0 && p.MaxWait < time.Second:
 		return "max wait", "want 0, or 1s or more", p.MaxWait
 	case p.MaxWaiting < 0:
@@ -138,8 +163,10 @@ func (p Policy) check() (field, want string, have any) {
 	return "", "", nil
 }
 
-// parks reports whether the policy is that of a task without one.
-func (p Policy) parks() bool { return p == Policy{} || p == Policy{OnBusy: OnBusyPark} }
+// parks reports whether a task with this policy just waits while its resource is busy.
+func (p Policy) parks() bool {
+	return (p.OnBusy == "" || p.OnBusy == OnBusyPark) && p.MaxWait == 0 && p.MaxWaiting == 0
+}
 
 // A policyText is a [Policy] in the header of a task, as JSON.
 type policyText struct {
@@ -147,11 +174,13 @@ type policyText struct {
 	MaxWait    string `json:"max_wait,omitempty"`
 	MaxWaiting int    `json:"max_waiting,omitempty"`
 	UseRetries bool   `json:"use_retries,omitempty"`
+
+	OnFailure OnFailure `json:"on_failure,omitempty"`
 }
 
 // text returns the policy as a header.
 func (p Policy) text() string {
-	t := policyText{OnBusy: p.OnBusy, MaxWaiting: p.MaxWaiting, UseRetries: p.UseRetries}
+	t := policyText{OnBusy: p.OnBusy, MaxWaiting: p.MaxWaiting, UseRetries: p.UseRetries, OnFailure: p.OnFailure}
 	if p.MaxWait != 0 {
 		t.MaxWait = p.MaxWait.String()
 	}
@@ -169,7 +198,7 @@ func ParsePolicy(text string) (p Policy, err error) {
 	if err := decoder.Decode(&t); err != nil {
 		return p, fmt.Errorf("%s, have %q", want, clip(text))
 	}
-	p = Policy{OnBusy: t.OnBusy, MaxWaiting: t.MaxWaiting, UseRetries: t.UseRetries}
+	p = Policy{OnBusy: t.OnBusy, MaxWaiting: t.MaxWaiting, UseRetries: t.UseRetries, OnFailure: t.OnFailure}
 	if t.MaxWait != "" {
 		if p.MaxWait, err = time.ParseDuration(t.MaxWait); err != nil {
 			return p, fmt.Errorf("max_wait: want a duration such as 30s, have %q", clip(t.MaxWait))
@@ -181,19 +210,30 @@ func ParsePolicy(text string) (p Policy, err error) {
 	return p, nil
 }
 
-// policyOf returns the policy of a task: its own, or that of its kind; nil for one that parks.
-func (s *Server) policyOf(m *taskredis.Message) (*Policy, error) {
-	p, text := s.cfg.Policies[m.Type], m.Headers[HeaderPolicy]
-	if text != "" {
-		var err error
-		if p, err = ParsePolicy(text); err != nil {
-			return nil, fmt.Errorf("%s: header %s: %w", m.Type, HeaderPolicy, err)
-		}
+// policyOf returns the policy of a task: its own, or that of its kind.
+func (s *Server) policyOf(m *taskredis.Message) (Policy, error) {
+	text := m.Headers[HeaderPolicy]
+	if text == "" {
+		return s.cfg.Policies[m.Type], nil
 	}
-	if p.parks() {
-		return nil, nil //nolint:nilnil // no policy, and no error
+	p, err := ParsePolicy(text)
+	if err != nil {
+		return Policy{}, fmt.Errorf("%s: header %s: %w", m.Type, HeaderPolicy, err)
 	}
-	return &p, nil
+	return p, nil
+}
+
+// onFailure returns what becomes of the line of a task that has failed.
+func (s *Server) onFailure(m *taskredis.Message) engine.OnFailure {
+	policy, _ := s.policyOf(m) // need has read it before
+	switch policy.OnFailure {
+	case OnFailureHold:
+		return engine.Hold
+	case OnFailureStop:
+		return engine.Stop
+	case "", OnFailureOvertake:
+	}
+	return engine.Overtake
 }
 
 // priorityOf returns the priority of a task.
@@ -222,14 +262,14 @@ func (c ServerConfig) checkPolicies() error {
 	return nil
 }
 
-// judgedKinds returns the kinds that have a policy.
+// judgedKinds returns the kinds whose tasks do not just wait.
 func (s *Server) judgedKinds() []string {
 	kinds := slices.Sorted(maps.Keys(s.cfg.Policies))
 	return slices.DeleteFunc(kinds, func(kind string) bool { return s.cfg.Policies[kind].parks() })
 }
 
 // judge returns the policy as the step goes by it. Equal tasks have the same digest.
-func (p *Policy) judge(m *taskredis.Message) taskredis.Policy {
+func (p Policy) judge(m *taskredis.Message) taskredis.Policy {
 	judge := taskredis.Policy{MaxWaiting: p.MaxWaiting, MaxWait: p.MaxWait}
 	equal := m.Type
 	switch p.OnBusy { //nolint:exhaustive // one that parks has none
@@ -260,7 +300,7 @@ func (s *Server) refused(ctx context.Context, t *engine.Task, r engine.Refusal) 
 		return nil
 	}
 	policy, _ := s.policyOf(t.Message) // need has read it before
-	rejected := &RejectedError{Resource: t.Resource, Holder: lease.HolderOf(r.Holder), Waiting: r.Waiting, archive: policy == nil || !policy.UseRetries}
+	rejected := &RejectedError{Resource: t.Resource, Holder: lease.HolderOf(r.Holder), Waiting: r.Waiting, archive: !policy.UseRetries}
 	ev := a.event(EventRejected)
 	ev.Holder, ev.Err = rejected.Holder, rejected
 	s.observe(ev)
@@ -278,7 +318,7 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before
 	waited = a.waited(time.UnixMicro(a.Taken.Fence))
-	a.WaitOver = policy != nil && policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
+	a.WaitOver = policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
 	return waited, a.WaitOver
 }
 

@@ -322,6 +322,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 	b := setup(t)
 	for want, p := range map[string]queue.Policy{
 		`on busy: want park, reject, coalesce or replace, have `:                {OnBusy: "sleep"},
+		`on failure: want overtake, hold or stop, have `:                        {OnFailure: "halt"},
 		`max wait: want 0, or 1s or more, have `:                                {MaxWait: time.Millisecond},
 		`max waiting: want 0 or more, have `:                                    {MaxWaiting: -1},
 		`max wait: want none with reject, as such a task never waits, have `:    {OnBusy: queue.OnBusyReject, MaxWait: time.Hour},

@@ -30,12 +30,13 @@ type taskOptions struct {
 	policyOptions
 }
 
-// policyOptions say what the task does if its resource is busy.
+// policyOptions say what the task does if its resource is busy, and what those behind it do when it has failed.
 type policyOptions struct {
 	OnBusy     string `json:"on_busy"`
 	MaxWait    string `json:"max_wait"`
 	MaxWaiting int    `json:"max_waiting"`
 	UseRetries bool   `json:"use_retries"`
+	OnFailure  string `json:"on_failure"`
 }
 
 // addFlags makes a flag of each option but the retries: their flag counts only
@@ -54,6 +55,7 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.MaxWait, "max-wait", "", "archive it if it has waited for this `duration`")
 	f.IntVar(&o.MaxWaiting, "max-waiting", 0, "reject it if so many wait for its resource (default no end)")
 	f.BoolVar(&o.UseRetries, "use-retries", false, "have it use a retry when it is rejected, and not be archived")
+	f.StringVar(&o.OnFailure, "on-failure", "", "what those behind it for its resource do when it has failed: `overtake`, hold or stop (default that of its kind, or overtake)")
 }
 
 // options reads the texts. Errors name the field of a line of a stream; [queue.Check] checks the rest.
@@ -86,7 +88,7 @@ func (o policyOptions) policy() (*queue.Policy, error) {
 	if o == (policyOptions{}) {
 		return nil, nil //nolint:nilnil // no policy, and no error
 	}
-	p := &queue.Policy{OnBusy: queue.OnBusy(o.OnBusy), MaxWaiting: o.MaxWaiting, UseRetries: o.UseRetries}
+	p := &queue.Policy{OnBusy: queue.OnBusy(o.OnBusy), MaxWaiting: o.MaxWaiting, UseRetries: o.UseRetries, OnFailure: queue.OnFailure(o.OnFailure)}
 	var err error
 	p.MaxWait, err = duration("max_wait", o.MaxWait)
 	return p, err

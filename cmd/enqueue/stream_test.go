@@ -86,13 +86,13 @@ func TestStreamLines(t *testing.T) {
 
 func TestStreamOptions(t *testing.T) {
 	t.Parallel()
-	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s","priority":3,"on_busy":"coalesce","max_wait":"1m","max_waiting":4,"use_retries":true}
+	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s","priority":3,"on_busy":"coalesce","max_wait":"1m","max_waiting":4,"use_retries":true,"on_failure":"hold"}
 {"kind":"order:audit","payload":{"order":"1"},"at":"2998-01-01T00:00:00+01:00","retries":0}`
 	want := []queue.Options{
 		{
 			Queue: "q", TaskID: "x", Delay: 5 * time.Second, UniqueFor: 6 * time.Second, Retries: 7, Timeout: 8 * time.Second,
 			Deadline: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), Retention: 9 * time.Second, Priority: 3,
-			Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute, MaxWaiting: 4, UseRetries: true},
+			Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute, MaxWaiting: 4, UseRetries: true, OnFailure: queue.OnFailureHold},
 		},
 		{
 			Queue: "elsewhere", TaskID: "2-0123456789abcdef", Retries: queue.NoRetries,

@@ -31,7 +31,7 @@ func policies(into *map[string]queue.Policy, key, help string) Setting {
 	}
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Help: help, Kind: Policies,
-		Want:  "a kind of task with on_busy, max_wait, max_waiting or use_retries",
+		Want:  "a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure",
 		below: policyFields,
 		clear: func() { *into = nil },
 		entry: func(f *file, key, kind string, fields *yaml.Node) error {
@@ -72,7 +72,7 @@ func policies(into *map[string]queue.Policy, key, help string) Setting {
 	}
 }
 
-const policyFields = "on_busy, max_wait, max_waiting or use_retries"
+const policyFields = "on_busy, max_wait, max_waiting, use_retries or on_failure"
 
 // policyError returns an error of the library in the words of the settings.
 func policyError(kind string, err error) error {
@@ -111,6 +111,11 @@ func setPolicy(p *queue.Policy, name, value string) error {
 	case "use_retries":
 		want, p.UseRetries = "true or false", value == "true"
 		if value != "true" && value != "false" {
+			err = errWant
+		}
+	case "on_failure":
+		want, p.OnFailure = "overtake, hold or stop", queue.OnFailure(value)
+		if value == "" { // else the library checks it
 			err = errWant
 		}
 	default:

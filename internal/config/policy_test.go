@@ -19,9 +19,10 @@ func TestPolicies(t *testing.T) {
 		"mail:digest":    {OnBusy: queue.OnBusyCoalesce, MaxWait: time.Hour},
 		"order:audit":    {MaxWaiting: 100, UseRetries: true},
 		"cart:count":     {OnBusy: queue.OnBusyReject, UseRetries: true},
+		"order:ship":     {OnFailure: queue.OnFailureStop},
 	}
 	const first = "search:reindex=replace, mail:digest=coalesce max_wait=1h"
-	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=reject  use_retries=true"
+	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=reject  use_retries=true,order:ship=on_failure=stop"
 	for name, load := range map[string]func() (config.Config, error){
 		"file": func() (config.Config, error) {
 			return load(write(t, `
@@ -32,6 +33,7 @@ policies:
     max_wait: 1h
   "order:audit": {max_waiting: 100, use_retries: true}
   "cart:count": {on_busy: reject, use_retries: true}
+  "order:ship": {on_failure: stop}
 `), nil)
 		},
 		"text in a file": func() (config.Config, error) {
@@ -62,20 +64,20 @@ policies:
 
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()
-	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting or use_retries, have "
+	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have "
 	for text, want := range map[string]string{
 		"policies:\n":                                                              "1: " + wants + "nothing",
 		"policies: [a]\n":                                                          "1: " + wants + "a list",
 		"policies: a\n":                                                            "1: " + wants + "a",
 		"policies: 'a= '\n":                                                        "1: " + wants + "a=",
 		"policies: {[a]: {on_busy: park}}\n":                                       "1: policies: want a kind of task, have a list",
-		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting or use_retries below it, have "reject"`,
-		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting or use_retries below it, have a mapping without any`,
+		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have "reject"`,
+		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have a mapping without any`,
 		"policies:\n  ' ': {on_busy: park}\n":                                      `2: policies: want the kind of a task, have " "`,
 		"policies:\n  a:\n    on_busy: drop\n":                                     `2: policies: "a": on_busy: want park, reject, coalesce or replace, have drop`,
 		"policies:\n  a:\n    on_busy:\n":                                          `3: policies: "a": on_busy: want park, reject, coalesce or replace, have nothing`,
 		"policies:\n  a:\n    on_busy: [park]\n":                                   `3: policies: "a": on_busy: want one value, have a list`,
-		"policies:\n  a:\n    busy: park\n":                                        `3: policies: "a": "busy": want on_busy, max_wait, max_waiting or use_retries`,
+		"policies:\n  a:\n    busy: park\n":                                        `3: policies: "a": "busy": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
 		"policies:\n  a:\n    max_wait: 5\n":                                       `3: policies: "a": max_wait: want a duration such as 1m, have 5`,
 		"policies:\n  a:\n    max_wait: 20ms\n":                                    `2: policies: "a": max_wait: want 0, or 1s or more, have 20ms`,
 		"policies:\n  a:\n    max_waiting: many\n":                                 `3: policies: "a": max_waiting: want a number, have many`,
@@ -84,11 +86,13 @@ func TestPolicyErrors(t *testing.T) {
 		"policies:\n  a:\n    on_busy: reject\n    use_retries: yes\n":             `4: policies: "a": use_retries: want true or false, have yes`,
 		"policies:\n  a:b: {on_busy: reject, max_wait: 1m}\n":                      `2: policies: "a:b": max_wait: want none with reject, as such a task never waits, have 1m0s`,
 		"policies: a=reject max_waiting=2\n":                                       `1: policies: "a": max_waiting: want none with reject, as such a task never waits, have 2`,
+		"policies:\n  a: {on_failure: halt}\n":                                     `2: policies: "a": on_failure: want overtake, hold or stop, have halt`,
+		"policies:\n  a:\n    on_failure:\n":                                       `3: policies: "a": on_failure: want overtake, hold or stop, have nothing`,
 		"policies:\n  a: {use_retries: true}\n":                                    `2: policies: "a": use_retries: want reject, or a limit of waiting tasks, with it, have true`,
 		"policies:\n  a: {on_busy: park}\n  a: {on_busy: park}\n":                  `3: policies: a is there twice`,
 		"policies: a=park,a=park\n":                                                `1: policies: a is there twice`,
 		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
-		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting or use_retries`,
+		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
 		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c\n%[1]s:3: policies: \"b\": on: want one value, have a list",
 	} {
 		path := write(t, text)

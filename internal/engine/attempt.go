@@ -133,7 +133,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
 		l.lookBy(a.over)
 		go func() {
-			o := l.lostOutcome(a, a.loss)
+			o := l.holding(a, l.lostOutcome(a, a.loss))
 			o.Lock = "" // as above
 			l.send(report{a, o})
 		}()

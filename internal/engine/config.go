@@ -54,6 +54,16 @@ type Refusal struct {
 	Coalesced string // the id of an equal task that waits; "" if there is none
 }
 
+// OnFailure says what becomes of those behind a guarded task in its line when the task is to be tried again, or is archived.
+type OnFailure int
+
+// What becomes of them.
+const (
+	Overtake OnFailure = iota // they go on
+	Hold                      // they wait for its retries, and go on once it is archived
+	Stop                      // they wait, also once it is archived, until an operator sets the line going
+)
+
 // A Config configures a [Server]. The fields of asynq.Config have their meaning there.
 type Config struct {
 	Redis       redis.UniversalClient
@@ -76,6 +86,8 @@ type Config struct {
 	// Refused returns the error of a task that is not to wait for its lock.
 	Refused func(ctx context.Context, t *Task, r Refusal) error
 	Judged  []string // kinds of tasks that have a policy, whatever their client wrote
+	// OnFailure says what becomes of the line of a task that has failed; nil for Overtake.
+	OnFailure func(m *taskredis.Message) OnFailure
 
 	BaseContext     func() context.Context
 	IsFailure       func(error) bool
@@ -117,6 +129,15 @@ type Config struct {
 
 // mostRenewEvery is how often a heartbeat comes at least: however long locks last, the lease of a task without one lasts 30 s.
 const mostRenewEvery = 10 * time.Second
+
+// holds reports whether a task holds its line that has ended so.
+func (cfg *Config) holds(m *taskredis.Message, outcome taskredis.Kind) bool {
+	if cfg.OnFailure == nil {
+		return false
+	}
+	does := cfg.OnFailure(m)
+	return does == Stop || does == Hold && outcome != taskredis.Archive
+}
 
 // withDefaults returns cfg with the zero fields filled in that are asynq's.
 func (cfg Config) withDefaults() Config {

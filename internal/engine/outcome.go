@@ -60,6 +60,19 @@ func (e *LostError) Unwrap() error { return e.Err }
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
 func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome {
+	return l.holding(a, l.judge(ctx, a, err))
+}
+
+// holding has an outcome hold the line of its task, if that is to.
+func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
+	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
+	case taskredis.Retry, taskredis.Again, taskredis.Archive:
+		o.Hold = a.Lock != "" && !o.First && l.cfg.holds(a.message, o.Kind)
+	}
+	return o
+}
+
+func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	cause := context.Cause(a.ctx) //nolint:contextcheck // that of the attempt says why it ended
 	again, loss := (*AgainError)(nil), (*LostError)(nil)
 	switch {

@@ -249,23 +249,25 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 	if err != nil {
 		return false, err
 	}
-	kind, at, failure := taskredis.Archive, now, true
+	o := &taskredis.Outcome{Kind: taskredis.Archive}
 	m, err := taskredis.DecodeMessage(encoded)
 	if err != nil { // nobody can run it, so it is kept as it is, for people
 		u.troubles.found(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
 	} else {
 		if m.Retried < m.Retry {
-			kind, at = taskredis.Retry, now.Add(u.cfg.retryDelay(ctx, m, asynq.ErrLeaseExpired))
-			if failure = u.cfg.isFailure(ctx, asynq.ErrLeaseExpired); failure {
+			o.Kind, o.After = taskredis.Retry, u.cfg.retryDelay(ctx, m, asynq.ErrLeaseExpired)
+			if o.Counts = u.cfg.isFailure(ctx, asynq.ErrLeaseExpired); o.Counts {
 				m.Retried++
 			}
 		}
+		o.Hold = u.cfg.holds(m, o.Kind)
 		m.ErrorMsg, m.LastFailedAt = asynq.ErrLeaseExpired.Error(), now.Unix()
 		encoded = m.Encode()
 	}
-	ended, err := u.calls.End(ctx, c, kind, encoded, at.Unix(), failure)
+	o.Message = encoded
+	ended, err := u.calls.End(ctx, c, o)
 	if ended {
-		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", kind)
+		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", o.Kind)
 	}
 	return ended, err
 }

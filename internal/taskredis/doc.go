@@ -7,6 +7,8 @@
 //	siding:{<queue>}:ready         the locks that have such a line, by the time (µs) at which
 //	                               somebody should look at them next
 //	siding:{<queue>}:notify        a list; an element wakes one idle server
+//	siding:{<queue>}:held          the locks whose line is held by a task that has failed, by when it
+//	                               goes on (µs); +inf for one that has stopped
 //
 // and a lock that tasks wait for knows their queues. The keys of locks, and the functions that take and free them, are those of
 // package lockredis: goroutines wait for the same locks, and there is one order of arrival for both.
@@ -30,7 +32,8 @@
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
 // siding_ticket; and siding_ttl, for how long the attempt takes and renews its lock, ms. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
 // siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
-// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share.
+// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share. siding_held is
+// there while the task holds its line: until when, us, or 'stop'.
 //
 // [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom. An [Upkeep] has the

@@ -91,3 +91,6 @@ func LockPrefix(place, prefix string) string {
 
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
 func LinesKey(lock string) string { return "{" + lock + "}:lines" }
+
+// HeldKey sorts the locks whose line in the queue is held by when it goes on, in µs; those with +inf have stopped. See hold.lua.
+func HeldKey(queue string) string { return sidingKey(queue, "held") }

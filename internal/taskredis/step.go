@@ -29,7 +29,7 @@ type Kind string
 const (
 	Done     Kind = "done"     // the task has succeeded and is deleted
 	Complete Kind = "complete" // the task has succeeded and is kept for After
-	Retry    Kind = "retry"    // the task comes again After, at the end of its line
+	Retry    Kind = "retry"    // the task comes again After, at the end of its line unless it is to hold that
 	Again    Kind = "again"    // the task comes again After, in its place
 	Archive  Kind = "archive"  // the task has failed for good
 	Requeue  Kind = "requeue"  // the task comes again at once, in its place
@@ -48,8 +48,9 @@ type Outcome struct {
 	Late    bool          // Retry, Again: the task has waited for too long, and its wait stays over
 	Losses  int           // Again: how often the task has lost its lock
 	Waits   bool          // Again: it counts as a wait for its lock
-	First   bool          // Again: those behind it in its line wait until then
+	First   bool          // Again: those behind it in its line wait until then, unless its lock may be free before
 	Last    bool          // Again: it comes behind those who wait
+	Hold    bool          // Retry, Again: it keeps its place, and those behind it wait until then; Archive: its line stops
 	Trace   string        // the traceparent that the next holder of the lock learns, "" for none
 
 	// What an Ask asks for. Its place is that of its task, if that has waited for this lock before; or else behind those who
@@ -217,11 +218,11 @@ func (o *Outcome) append(argv []any) []any {
 	case Complete:
 		return append(argv, o.Unique, o.Message, o.After.Microseconds())
 	case Retry:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.Late))
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.Late), o.order())
 	case Again:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.Late), o.Losses, flag(o.Waits), order(o.First, o.Last))
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.Late), o.Losses, flag(o.Waits), o.order())
 	case Archive:
-		return append(argv, o.Message)
+		return append(argv, o.Message, o.order())
 	case Ask:
 		p := o.Policy
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
@@ -248,11 +249,13 @@ func appendSlots(argv []any, slots []Order) []any {
 }
 
 // order says where in its line a task comes again.
-func order(first, last bool) string {
+func (o *Outcome) order() string {
 	switch {
-	case first:
+	case o.Hold:
+		return "hold"
+	case o.First:
 		return "first"
-	case last:
+	case o.Last:
 		return "last"
 	default:
 		return ""

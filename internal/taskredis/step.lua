@@ -20,11 +20,11 @@
 --     done                          unique
 --     complete                      unique, message, for how long it is kept in us
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
---                                   waited for too long
+--                                   waited for too long, 'hold' if it keeps its place and those behind it wait until then, or ''
 --     again                         message, in how many us it comes again, whether the task has waited for too long,
---                                   losses, whether it counts as a wait, 'first' if those behind it in its line wait
---                                   until then, 'last' if it comes behind them, or ''
---     archive                       message
+--                                   losses, whether it counts as a wait, 'hold' as above, 'first' if it is tried again when its
+--                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
+--     archive                       message, 'hold' if its line stops until an operator sets it going, or ''
 --     requeue
 --     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace',
 --                                   what equal tasks have in common, how many may wait or 0, for how many s this one may
@@ -88,6 +88,7 @@ local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this cal
 -- include Lines
 -- include free
 -- include attempt
+-- include Hold
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
@@ -316,6 +317,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   end
 
   if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  local place = known and known ~= '' and lock_of(known) -- the lock in whose line its place is
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
@@ -326,6 +328,16 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     end
     if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
     counted(queue, 0)
+  elseif (kind == 'retry' or kind == 'again') and given.order == 'hold' and place then
+    local _, ends = place_of(task)
+    Hold().hold_line(queue, id, task, place, now + given.after)
+    call('ZADD', asynq(queue, 'retry'), ends, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_until', ends)
+    call('HDEL', task, 'siding_text')
+    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if given.losses then call('HSET', task, 'siding_losses', given.losses) end
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    if given.counts == '1' then counted(queue, 1) end
   elseif kind == 'retry' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message)
@@ -350,7 +362,12 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   elseif kind == 'archive' then
     archive(queue, id)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
-    call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text', 'siding_wait_ends')
+    call('HDEL', task, 'siding_until', 'siding_text', 'siding_wait_ends')
+    if given.order == 'hold' and place then
+      Hold().hold_line(queue, id, task, place, nil)
+    else
+      call('HDEL', task, 'siding_ticket', 'siding_lock')
+    end
     counted(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ticket, ends = place_of(task)
@@ -390,11 +407,13 @@ for i = 1, tonumber(arg()) do
   local given = {}
   if kind == 'done' then given.unique = arg()
   elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
-  elseif kind == 'retry' then given.message, given.at, given.counts, given.late = arg(), second_in(arg()), arg(), arg()
+  elseif kind == 'retry' then 
+    given.message, given.after, given.counts, given.late, given.order = arg(), tonumber(arg()), arg(), arg(), arg()
+    given.at = second_in(given.after)
   elseif kind == 'again' then
     given.message, given.after, given.late, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
     given.at = second_in(given.after)
-  elseif kind == 'archive' then given.message = arg()
+  elseif kind == 'archive' then given.message, given.order = arg(), arg()
   elseif kind == 'ask' then
     given.number = i
     given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
@@ -521,7 +540,7 @@ clear()
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, large = false}
 local late = math.abs(now - sent) > LATE
 local BUT_THE_MESSAGE = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_deadline',
-  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal'}
+  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held'}
 -- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
 -- attempt that is to ask for its lock has to last: nothing else says that its server lives.
 local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
@@ -554,6 +573,7 @@ local function start(q, id, task, lock, ticket, have, line, over)
   -- One that has no lock yet keeps the place that it has in the line of one.
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
   if have.siding_wait_ends and not over then call('HDEL', task, 'siding_wait_ends') end
+  if have.siding_held then Hold().release_line(q.name, task, lock_of(have.siding_lock)) end
   local message = without(have.msg or call('HGET', task, 'msg') or '', have.siding_text)
   so.bytes = so.bytes + #message
   local n = #tasks
@@ -609,6 +629,8 @@ local function look(q, lock)
     local have = read(task)
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have.state == 'retry' and have.siding_ticket == ticket and have.siding_lock == lock and score and tonumber(score) == tonumber(have.siding_until)
+    local held = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
+    if held then return later(math.min(held, now + Hold().LOOK)) end
     if waits and Queue().first_waiter(lock) then
       key, value, due = Queue().serve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
@@ -626,6 +648,7 @@ local function look(q, lock)
       troubles[#troubles + 1] = task .. ': ' .. have.err
       call('ZREM', q.retry, id)
     end
+    if not waits then call('ZREM', siding(q.name, 'held'), lock) end -- as asynq's tools may have deleted the task that held it
     call('ZREM', line, id)
     if heads[3] then
       call('ZADD', lines_of(lock), digits(tonumber(heads[4])), q.name)
@@ -697,6 +720,7 @@ local function park(q, id, task, lock, have, ends)
     mine.joined, q.quiet = true, false
   end
   local times = have.siding_parked and digits(have.siding_parked + 1) or '1'
+  if have.siding_held then Hold().release_line(q.name, task, lock) end -- somebody has it run before its time
   ends = until_of(ends)
   local message = b.text ~= '' and (have.msg or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
   if message and #message <= SENTENCE then

@@ -160,20 +160,16 @@ func (u *Upkeep) Message(ctx context.Context, c Crash) ([]byte, error) {
 	return encoded, upkeepError("read a task", err)
 }
 
-// End ends a crashed attempt as asynq's recoverer does: by Retry, and the task comes again at a time in Unix seconds, or
-// by Archive. counts says whether a retry is a failure in asynq's statistics. End returns false, and changes
+// End ends a crashed attempt as asynq's recoverer does, by an outcome of kind Retry or Archive. End returns false, and changes
 // nothing, if the attempt was renewed or ended since it was found, or if the task is at work again.
-func (u *Upkeep) End(ctx context.Context, c Crash, kind Kind, message []byte, at int64, counts bool) (bool, error) {
-	set, failure := "retry", 0
-	if kind == Archive {
+func (u *Upkeep) End(ctx context.Context, c Crash, o *Outcome) (bool, error) {
+	set := "retry"
+	if o.Kind == Archive {
 		set = "archived"
 	}
-	if counts || kind == Archive {
-		failure = 1
-	}
-	now := time.Now().UTC()
+	failure, now := flag(o.Counts || o.Kind == Archive), time.Now().UTC()
 	ended, err := endScript.Run(ctx, u.Redis, []string{TaskKey(c.Queue, c.ID)}, c.Queue, c.ID, c.state, c.attempt, c.lease,
-		set, message, at, failure, now.Format(time.DateOnly), now.Add(statsTTL).Unix()).Bool()
+		set, o.Message, o.After.Microseconds(), failure, now.Format(time.DateOnly), now.Add(statsTTL).Unix(), flag(o.Hold)).Bool()
 	return ended, upkeepError("end a task", err)
 }
 

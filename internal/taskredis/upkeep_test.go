@@ -657,7 +657,7 @@ func TestUpkeepSortsOutHalfDoneTasks(t *testing.T) {
 		}
 		equal(d, "active", strings.Join(value(d, d.rdb.LRange(d.Context(), taskredis.ActiveKey(d.q), 0, -1)), " "), "taken")
 		equal(d, "lease", strings.Join(value(d, d.rdb.ZRange(d.Context(), taskredis.LeaseKey(d.q), 0, -1)), " "), "taken")
-		if ended, err := d.End(d.Context(), l.Crashed[0], taskredis.Retry, []byte("m"), 7, true); err != nil || !ended {
+		if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Retry, Message: []byte("m"), Counts: true}); err != nil || !ended {
 			d.Error(ended, err)
 		}
 		equal(d, "state", d.state("taken"), "retry")
@@ -681,7 +681,7 @@ func TestUpkeepFindsManyCrashes(t *testing.T) {
 				d.Fatal(len(l.Crashed), err)
 			}
 			for _, c := range l.Crashed {
-				if done, err := d.End(d.Context(), c, taskredis.Archive, nil, 5, true); err != nil || !done {
+				if done, err := d.End(d.Context(), c, &taskredis.Outcome{Kind: taskredis.Archive}); err != nil || !done {
 					d.Fatal(done, err)
 				}
 				ended++
@@ -711,7 +711,7 @@ func TestUpkeepFindsAFewCrashesAtOnce(t *testing.T) {
 				d.Fatalf("want %d crashes, have %+v, %v", want, l, err)
 			}
 			for _, c := range l.Crashed {
-				if ended, err := d.End(d.Context(), c, taskredis.Archive, nil, 5, true); err != nil || !ended {
+				if ended, err := d.End(d.Context(), c, &taskredis.Outcome{Kind: taskredis.Archive}); err != nil || !ended {
 					d.Fatal(ended, err)
 				}
 			}
@@ -743,10 +743,10 @@ func TestUpkeepEndsCrashes(t *testing.T) {
 				d.Fatal(err)
 			}
 			m.ErrorMsg = "it crashed"
-			if ended, err := d.End(d.Context(), c, kind, m.Encode(), d.now.Unix(), c.ID == "retried"); !ended || err != nil {
+			if ended, err := d.End(d.Context(), c, &taskredis.Outcome{Kind: kind, Message: m.Encode(), Counts: c.ID == "retried"}); !ended || err != nil {
 				d.Errorf("%s: want it ended, have %t, %v", c.ID, ended, err)
 			}
-			if ended, err := d.End(d.Context(), c, kind, m.Encode(), d.now.Unix(), true); ended || err != nil {
+			if ended, err := d.End(d.Context(), c, &taskredis.Outcome{Kind: kind, Message: m.Encode(), Counts: true}); ended || err != nil {
 				d.Errorf("%s: want it ended once, have %t, %v", c.ID, ended, err)
 			}
 		}
@@ -795,7 +795,7 @@ func TestUpkeepLeavesOthersAlone(t *testing.T) {
 				}
 				change(d)
 				before := value(d, d.rdb.HGetAll(d.Context(), taskredis.TaskKey(d.q, "t")))
-				if ended, err := d.End(d.Context(), l.Crashed[0], taskredis.Retry, []byte("m"), 7, true); ended || err != nil {
+				if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Retry, Message: []byte("m"), Counts: true}); ended || err != nil {
 					d.Errorf("want it left alone, have %t, %v", ended, err)
 				}
 				equal(d, "the task", fmt.Sprint(value(d, d.rdb.HGetAll(d.Context(), taskredis.TaskKey(d.q, "t")))), fmt.Sprint(before))
@@ -816,7 +816,7 @@ func TestUpkeepTrimsTheArchive(t *testing.T) {
 			if err != nil || len(l.Crashed) != 1 {
 				d.Fatal(l, err)
 			}
-			if ended, err := d.End(d.Context(), l.Crashed[0], taskredis.Archive, nil, d.now.Unix(), true); !ended || err != nil {
+			if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Archive}); !ended || err != nil {
 				d.Fatal(ended, err)
 			}
 			equal(d, "archived", value(d, d.rdb.ZCard(d.Context(), taskredis.ArchivedKey(d.q))), int64(n))
@@ -854,7 +854,7 @@ func TestUpkeepWorksWithoutMemory(t *testing.T) {
 	if err != nil || len(l.Crashed) != 1 {
 		t.Fatal(l, err)
 	}
-	if ended, err := d.End(t.Context(), l.Crashed[0], taskredis.Retry, []byte("m"), 7, true); !ended || err != nil {
+	if ended, err := d.End(t.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Retry, Message: []byte("m"), Counts: true}); !ended || err != nil {
 		t.Error(ended, err)
 	}
 }

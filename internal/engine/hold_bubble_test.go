@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// held has a server hold the lines of tasks that fail, and retry them after a minute.
+func held(how OnFailure, fails func(*Task) error) func(*Config) {
+	return func(cfg *Config) {
+		next := cfg.Handler
+		cfg.OnFailure = func(*taskredis.Message) OnFailure { return how }
+		cfg.RetryDelay = func(int, error, *asynq.Task) time.Duration { return time.Minute }
+		cfg.Handler = func(ctx context.Context, t *Task) error {
+			if err := next(ctx, t); err != nil {
+				return err
+			}
+			return fails(t)
+		}
+	}
+}
+
+// failsBy has tasks fail as often as their ids say: that of a-xx-7 does so twice.
+func failsBy(t *Task) error {
+	if t.Retried < strings.Count(t.ID, "x") {
+		return errors.New("own failure")
+	}
+	return nil
+}
+
+// watch notes in which order handlers begin.
+func (i *island) watch(order *[]string) func(*Config) {
+	return func(cfg *Config) {
+		next := cfg.Handler
+		cfg.Handler = func(ctx context.Context, t *Task) error {
+			i.mu.Lock()
+			*order = append(*order, t.ID)
+			i.mu.Unlock()
+			return next(ctx, t)
+		}
+	}
+}
+
+// state returns the state of a task.
+func (i *island) state(id string) string {
+	return i.HGet(i.t.Context(), taskredis.TaskKey("q", id), "state").Val()
+}
+
+// The tasks of a resource begin in their order, each only once those before it are over, whatever happens to these.
+func TestHeldLinesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	for _, how := range []OnFailure{Hold, Stop} {
+		t.Run(fmt.Sprint(how), func(t *testing.T) {
+			t.Parallel()
+			onIsland(t, func(i *island) {
+				var order []string
+				missing := make(map[string]bool)
+				fails := func(t *Task) error {
+					i.mu.Lock()
+					defer i.mu.Unlock()
+					if t.ID[len(t.ID)-1] == '3' && !missing[t.ID] {
+						missing[t.ID] = true
+						return &AgainError{Err: errors.New("away"), After: 5 * time.Second}
+					}
+					return failsBy(t)
+				}
+				work := func(t *Task) time.Duration { return time.Duration(len(t.ID)%4) * 300 * time.Millisecond }
+				crashes := func(cfg *Config) { cfg.Crashes = 0 } // so that each uses a retry
+				serve := func() func() { return i.serve(work, i.watch(&order), held(how, fails), crashes, slots(4)) }
+				want := make(map[string][]string)
+				for n := range 200 {
+					resource := string(rune('a' + n%5))
+					id := fmt.Sprintf("%s-%d", resource, n)
+					if n%7 == 0 {
+						id = fmt.Sprintf("%s-xx-%d", resource, n)
+					}
+					want[resource] = append(want[resource], id)
+					i.add(id, resource)
+				}
+				first := serve()
+				serve()
+				time.Sleep(20 * time.Second)
+				first()
+				serve()
+				time.Sleep(20 * time.Minute)
+				for resource, ids := range want {
+					have := slices.DeleteFunc(slices.Clone(order), func(id string) bool { return !strings.HasPrefix(id, resource) })
+					if again := slices.Compact(slices.Clone(have)); !slices.Equal(again, ids) {
+						t.Errorf("%s: want %v, have %v", resource, ids, have)
+					}
+				}
+				if n := i.ZCard(i.t.Context(), taskredis.HeldKey("q")).Val(); n > 0 {
+					t.Errorf("want no line held, have %d", n)
+				}
+			})
+		})
+	}
+}
+
+// A line that is held, or has stopped, goes on when its first task has run, is given up, or is gone, and not before.
+func TestHeldLineGoesOn(t *testing.T) {
+	t.Parallel()
+	const gone, soon = 11 * time.Second, 3 * time.Second
+	for name, c := range map[string]struct {
+		how     OnFailure
+		retries int
+		do      func(*asynq.Inspector) error
+		after   time.Duration // then the one behind it has run
+		runs    int           // of the first
+		state   string        // of the first, '' if it is gone
+	}{
+		"hold, left alone":         {how: Hold, retries: 1, after: time.Minute, runs: 2, state: "archived"},
+		"hold, run before":         {how: Hold, retries: 1, do: func(i *asynq.Inspector) error { return i.RunTask("q", "x-first") }, after: soon, runs: 2, state: "archived"},
+		"hold, deleted":            {how: Hold, retries: 1, do: func(i *asynq.Inspector) error { return i.DeleteTask("q", "x-first") }, after: gone, runs: 1},
+		"hold, archived":           {how: Hold, retries: 1, do: func(i *asynq.Inspector) error { return i.ArchiveTask("q", "x-first") }, after: gone, runs: 1, state: "archived"},
+		"stop, left alone":         {how: Stop, retries: 0, runs: 1, state: "archived"},
+		"stop, deleted":            {how: Stop, retries: 0, do: func(i *asynq.Inspector) error { return i.DeleteTask("q", "x-first") }, after: gone, runs: 1},
+		"stop, run, fails again":   {how: Stop, retries: 0, do: func(i *asynq.Inspector) error { return i.RunTask("q", "x-first") }, runs: 2, state: "archived"},
+		"stop after its retries":   {how: Stop, retries: 1, runs: 2, state: "archived"},
+		"overtake, while it waits": {how: Overtake, retries: 1, after: soon, runs: 1, state: "retry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onIsland(t, func(i *island) {
+				i.add("x-first", "a")
+				m := taskredis.Message{Type: "kind", ID: "x-first", Queue: "q", Retry: c.retries, Timeout: 60}
+				i.HSet(i.t.Context(), taskredis.TaskKey("q", "x-first"), "msg", m.Encode())
+				i.add("second", "a")
+				i.serve(always(time.Second), held(c.how, func(t *Task) error {
+					if t.ID == "x-first" {
+						return errors.New("own failure")
+					}
+					return nil
+				}))
+				time.Sleep(5 * time.Second)
+				if have := i.runs("second"); c.how != Overtake && have > 0 {
+					t.Error("want the second to wait")
+				}
+				if c.do != nil {
+					if err := c.do(asynq.NewInspectorFromRedisClient(i.Client)); err != nil {
+						t.Error(err)
+					}
+				}
+				if c.after == 0 {
+					time.Sleep(10 * time.Minute)
+					if have := i.runs("second"); have > 0 {
+						t.Errorf("want the second to wait for ever")
+					}
+				} else {
+					time.Sleep(c.after)
+					if have := i.runs("second"); have != 1 {
+						t.Errorf("want the second to have run after %v, have %d runs", c.after, have)
+					}
+				}
+				if have := i.runs("x-first"); have != c.runs {
+					t.Errorf("want %d runs of the first, have %d", c.runs, have)
+				}
+				if have := i.state("x-first"); have != c.state {
+					t.Errorf("want the first %s, have %s", c.state, have)
+				}
+			})
+		})
+	}
+}
+
+// A task that holds its line, and that somebody has run, waits behind all that is pending. Its line does so, too.
+func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
+	t.Parallel()
+	onIsland(t, func(i *island) {
+		var order []string
+		i.serve(always(time.Second), i.watch(&order), held(Hold, failsBy), slots(1))
+		i.add("x-first", "a")
+		i.add("second", "a")
+		time.Sleep(5 * time.Second)
+		for n := range 30 {
+			i.add(fmt.Sprint("other-", n), "")
+		}
+		if err := asynq.NewInspectorFromRedisClient(i.Client).RunTask("q", "x-first"); err != nil {
+			t.Error(err)
+		}
+		i.add("third", "a")
+		time.Sleep(time.Minute)
+		have := slices.DeleteFunc(order, func(id string) bool { return strings.HasPrefix(id, "other") })
+		if want := []string{"x-first", "x-first", "second", "third"}; !slices.Equal(have, want) {
+			t.Errorf("want %v, have %v", want, have)
+		}
+	})
+}

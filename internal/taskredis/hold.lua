@@ -1,0 +1,35 @@
+-- Held lines: a task that has failed keeps its place at the head, and those behind it wait until it has run again.
+--
+--   siding:{<queue>}:held   the locks whose line in the queue is held, by when it goes on, us; +inf for one that an operator has
+--                           to set going, as its first task has failed for good
+--
+-- The task says so itself: its siding_held is that time, or 'stop'. Comes after common.lua.
+
+local LOOK = 10000000 -- us: so often a held line is looked at, as asynq's tools may delete or archive its task
+
+-- Puts a task back at its place, and holds the line there. The sets of asynq are left to the caller.
+--   due  when the line goes on, us; nil to stop it
+local function hold_line(queue, id, task, lock, due)
+  local ticket = call('HGET', task, 'siding_ticket') or digits(now)
+  call('HSET', task, 'siding_held', due and digits(due) or 'stop', 'siding_lock', lock, 'siding_ticket', ticket)
+  call('ZADD', siding(queue, 'held'), due and digits(due) or '+inf', lock)
+  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
+  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
+  ours('ZADD', siding(queue, 'ready'), digits(math.min(due or math.huge, now + LOOK)), lock)
+end
+
+-- Ends the hold of a line.
+local function release_line(queue, task, lock)
+  call('HDEL', task, 'siding_held')
+  call('ZREM', siding(queue, 'held'), lock)
+end
+
+-- Until when the head of a line holds it, us; nil if it does not, or not any more.
+--   waits  whether it waits in the retry set
+local function holds_until(held, state, waits)
+  if held == 'stop' then return (state == 'archived' or state == 'pending') and math.huge or nil end
+  if state == 'pending' then return math.huge end -- somebody has it run, and it is about to come
+  return waits and tonumber(held) > now and tonumber(held) or nil
+end
+
+return LOOK, hold_line, release_line, holds_until
