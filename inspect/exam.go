@@ -23,6 +23,7 @@ type exam struct {
 	started  time.Time // since when the worker has it; zero if that is not known
 	gone     bool      // the worker of an active task is dead or cut off
 	limit    *Limit    // that an operator has set for the resource, nil for none
+	line     *HeldLine // if its line is held
 	next     time.Time // from when on the rates of limit allow a start; zero for now
 }
 
@@ -75,6 +76,8 @@ func (x *exam) activeState() State {
 
 func (x *exam) retryState() State {
 	switch {
+	case x.Holds:
+		return StateRetrying
 	case x.Waits && x.resource != "" && !x.lock.ready.IsZero() && x.lock.Position <= 1:
 		return StateReady
 	case x.Waits && x.resource != "":

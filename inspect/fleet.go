@@ -136,7 +136,7 @@ func (i *Inspector) Queues(ctx context.Context) ([]Queue, error) {
 	for n, s := range sizes {
 		queues[n] = Queue{
 			Name: names[n], Paused: s.Paused, Pending: s.Pending, Active: s.Active, Scheduled: s.Scheduled, Aggregating: s.Aggregating,
-			Waiting: s.Waiting, Retrying: s.Retry - s.Waiting, Estimated: s.Estimated, Archived: s.Archived, Completed: s.Completed, Contended: s.Lines,
+			Waiting: s.Waiting, Retrying: s.Retry - s.Waiting, Estimated: s.Estimated, Archived: s.Archived, Completed: s.Completed, Contended: s.Lines, Held: s.Held, Stopped: s.Stopped,
 		}
 		queues[n].Servers, _ = serving(servers, names[n])
 	}

@@ -53,10 +53,11 @@ func TestJSON(t *testing.T) {
 		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},
 		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Process: "5f2c", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), UsesRetry: true},
 		"lost":              inspect.Lost{Task: task, Resource: "order:1", Worker: &worker, Started: at(9)},
+		"held-line":         inspect.HeldLine{Resource: "order:1", Task: task, GoesOn: at(4), Since: at(3), Error: "boom", Waiting: 2},
 		"server":            inspect.Server{Worker: worker, ID: "s", Queues: []string{"orders"}, Unguarded: []string{"orders"}},
 		"queue": inspect.Queue{
 			Name: "orders", Paused: true, Pending: 1, Active: 2, Scheduled: 3, Aggregating: 4, Waiting: 5, Retrying: 6, Estimated: true, Archived: 7, Completed: 8,
-			Contended: 9, Servers: 10,
+			Contended: 9, Held: 2, Stopped: 1, Servers: 10,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

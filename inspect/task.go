@@ -55,6 +55,8 @@ type Explanation struct {
 	// [queue.HeaderPolicy]. The policy of its kind is not known here.
 	Priority int    `json:"priority,omitempty"`
 	Policy   string `json:"policy,omitempty"`
+	// Line is that of the task if it is held, by this task or by the one before it; else nil.
+	Line *HeldLine `json:"line,omitempty"`
 	// Pending is the rank of a pending task, 1 for the one that a worker takes next. It is 0 for a
 	// task behind more than PendingMore others.
 	Pending     int `json:"pending,omitempty"`
@@ -179,6 +181,10 @@ type Queue struct {
 	Completed int  `json:"completed"`
 	// Contended is the number of locks for which tasks of the queue wait.
 	Contended int `json:"contended"`
+	// Held is the number of lines of the queue that wait for a task which has failed, and Stopped that of those among them which
+	// wait for an operator; see [Inspector.HeldLines].
+	Held    int `json:"held"`
+	Stopped int `json:"stopped"`
 	// Servers is how many servers serve the queue.
 	Servers int `json:"servers"`
 }

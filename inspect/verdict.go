@@ -32,6 +32,9 @@ func (j judge) verdict() Verdict {
 		}
 	default:
 	}
+	if j.x.line != nil && (j.x.Holds || j.e.Lock.State == Free || j.e.Lock.State == Reserved) {
+		return j.held()
+	}
 	switch j.x.state {
 	case StatePending:
 		return j.pending()

@@ -48,6 +48,9 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 	if err == nil && x.resource != "" && !x.finished() {
 		err = w.findLimit(ctx, x)
 	}
+	if err == nil {
+		err = w.findLine(ctx, x)
+	}
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -131,6 +134,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	if x.state == StateParked {
 		e.Failure = "" // the error is not of its own
 	}
+	e.Line = x.line
 	e.Priority, e.Policy = priorityOf(m), m.Headers[queue.HeaderPolicy]
 	e.Servers, _ = serving(w.servers, x.Queue)
 	if x.resource != "" && !x.finished() {

@@ -3,9 +3,12 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
@@ -314,6 +318,57 @@ func TestReplaceKeepsTheLatest(t *testing.T) {
 		g.open()
 		b.awaitGone(t, results[tasks-1].ID)
 		st.wantOrder(0, tasks)
+	})
+}
+
+// A task that fails holds its line until it has run again, or stops it for good. Those behind it wait, in their order, and an
+// operator sets the line going.
+func TestOnFailure(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		kind := b.job(0).Kind()
+		var failed atomic.Int32
+		st.act(1, func() error {
+			if failed.Add(1) <= 2 {
+				return errors.New("own failure")
+			}
+			return nil
+		})
+		st.act(2, func() error { return queue.Permanent(errors.New("never")) })
+		b.serve(t, queue.ServerConfig{
+			Asynq:    asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second }},
+			Policies: map[string]queue.Policy{kind: {OnFailure: queue.OnFailureHold}},
+		}, st.run)
+		g := st.hold(1)
+		for n := 1; n <= 4; n++ {
+			o := queue.Options{TaskID: fmt.Sprint(b.queue, n)}
+			if n == 2 {
+				o.Policy = &queue.Policy{OnFailure: queue.OnFailureStop} // of its own
+			}
+			b.enqueue(t, b.job(n), o)
+			if n == 1 {
+				within(t, patience, "the first", g.entered)
+			}
+		}
+		g.open()
+		b.awaitState(t, fmt.Sprint(b.queue, 2), asynq.TaskStateArchived)
+		poll.Eventually(t, "the line has stopped", func() bool {
+			return b.rdb.ZScore(t.Context(), taskredis.HeldKey(b.queue), b.placeKey()).Val() == math.Inf(1)
+		})
+		if have := st.order(); !slices.Equal(have, []int{1, 1, 1, 2}) {
+			t.Errorf("want 1 three times, and 2, have %v", have)
+		}
+		for id, want := range map[string]error{fmt.Sprint(b.queue, 1): queue.ErrHoldsNoLine, fmt.Sprint(b.queue, 3): queue.ErrHoldsNoLine, fmt.Sprint(b.queue, 2): nil} {
+			if err := queue.SkipHeld(t.Context(), b.rdb, b.queue, id, "alice", "drill"); !errors.Is(err, want) {
+				t.Errorf("skip %s: want %v, have %v", id, want, err)
+			}
+		}
+		poll.Eventually(t, "the others have run", func() bool { return len(st.order()) == 6 })
+		if have := st.order(); !slices.Equal(have, []int{1, 1, 1, 2, 3, 4}) {
+			t.Errorf("want the order of arrival, have %v", have)
+		}
 	})
 }
 

@@ -37,6 +37,7 @@ type inspector interface {
 	Lost(ctx context.Context) ([]inspect.Lost, error)
 	Servers(ctx context.Context) ([]inspect.Server, error)
 	Queues(ctx context.Context) ([]inspect.Queue, error)
+	HeldLines(ctx context.Context) (lines []inspect.HeldLine, leftOut int, err error)
 	Scan(ctx context.Context, progress func(scanned int)) ([]inspect.Lock, error)
 }
 
@@ -113,12 +114,12 @@ func (a *app) root() *cobra.Command {
 		Use:   "lockctl",
 		Short: "Show, release and limit the locks of Siding's tasks",
 		Long: `lockctl shows who holds which lock, who waits for it, and why a task does not run.
-It takes a lock from its holder, limits or pauses a resource, and looks for faults of
-the whole installation.
+It takes a lock from its holder, limits or pauses a resource, sets lines going that a
+failed task holds, and looks for faults of the whole installation.
 
 It reads the settings of the workers, from flags, from the environment
 (--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
-Only release and limit change anything in Redis.
+Only release, limit, retry and skip change anything in Redis.
 
 ` + statuses,
 		Example: `  lockctl list --sort oldest
@@ -156,7 +157,7 @@ Only release and limit change anything in Redis.
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(), a.retryCommand(), a.skipCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"
 		root.AddCommand(cmd)

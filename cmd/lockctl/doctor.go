@@ -48,8 +48,8 @@ It checks that Redis answers soon, keeps its data, evicts nothing and is new eno
 the clocks of Redis and of the servers; that every queue has servers, and that all of
 them take locks and run the same version; that a server looks after the queues;
 and it looks for tasks of dead workers, for handlers that go on without their locks,
-for resources that are free and not served, and for locks that never end. It changes
-nothing, and takes some seconds if it has to look twice.
+for resources that are free and not served, for lines that a failed task holds, and for
+locks that never end. It changes nothing, and takes some seconds if it has to look twice.
 
 ` + statuses,
 		Example: `  lockctl doctor
@@ -105,7 +105,7 @@ func (x *examination) unless(since int, name, found string) {
 func (a *app) diagnose(ctx context.Context, c *connection) (diagnosis, error) {
 	x := &examination{app: a, connection: c}
 	for _, step := range []func(context.Context) error{
-		x.read, x.redis, x.traits, x.fleet, x.releases, x.clocks, x.elected, x.tasks, x.handlers, x.contended,
+		x.read, x.redis, x.traits, x.fleet, x.releases, x.clocks, x.elected, x.tasks, x.handlers, x.contended, x.held,
 	} {
 		if err := step(ctx); err != nil {
 			return diagnosis{}, err

@@ -127,3 +127,25 @@ func some(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// held checks the lines that a failed task holds.
+func (x *examination) held(ctx context.Context) error {
+	since := len(x.checks)
+	lines, _, err := x.HeldLines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		c := check{
+			Check: "lines", Status: warning, Found: fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
+			Means: fmt.Sprintf("it goes on %s; %s behind it", x.goesOn(l), countOf(l.Waiting, "task waits", "tasks wait")),
+			Do:    fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", shellArg(l.Task.ID)),
+		}
+		if l.Stopped {
+			c.Status, c.Means = faulty, fmt.Sprintf("the task is archived, and the line does not go on by itself; %s behind it", countOf(l.Waiting, "task waits", "tasks wait"))
+		}
+		x.add(c)
+	}
+	x.unless(since, "lines", "no line is held by a task that has failed")
+	return nil
+}

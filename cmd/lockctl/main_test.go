@@ -62,6 +62,7 @@ type fake struct {
 	why     inspect.Explanation
 	queues  []inspect.Queue
 	lost    []inspect.Lost
+	lines   []inspect.HeldLine
 	servers []inspect.Server
 	err     error
 }
@@ -81,6 +82,8 @@ func (f *fake) Lost(context.Context) ([]inspect.Lost, error) { return f.lost, f.
 func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return f.servers, f.err }
 
 func (f *fake) Queues(context.Context) ([]inspect.Queue, error) { return f.queues, f.err }
+
+func (f *fake) HeldLines(context.Context) ([]inspect.HeldLine, int, error) { return f.lines, 0, f.err }
 
 func (f *fake) Scan(_ context.Context, progress func(int)) ([]inspect.Lock, error) {
 	if progress != nil {

@@ -139,7 +139,12 @@ func (a *app) release(ctx context.Context, r releasing) error {
 		return cli.Fault(err)
 	}
 	if !r.yes {
-		if err := a.ask(ctx, lock); err != nil {
+		text := a.lockText(lock)
+		if lock.State == inspect.Foreign {
+			text += "\nAnother program holds this lock. It will not learn that it has lost the lock, and the next\n" +
+				"waiter gets the lock at once. Make sure that the program does not work on the resource.\n"
+		}
+		if err := a.ask(ctx, lock.Resource, text, "Take this lock from its holder?"); err != nil {
 			return err
 		}
 		if err := c.checkForeign(ctx, lock); err != nil {
@@ -223,14 +228,9 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	}, nil
 }
 
-// ask asks whether to take the lock from its holder. Its error is that of an answer other than yes.
-func (a *app) ask(ctx context.Context, l inspect.Lock) error {
-	a.say("%s\n", a.lockText(l))
-	if l.State == inspect.Foreign {
-		a.say("Another program holds this lock. It will not learn that it has lost the lock, and the next\n" +
-			"waiter gets the lock at once. Make sure that the program does not work on the resource.\n\n")
-	}
-	a.say("Take this lock from its holder? Type yes: ")
+// ask shows what something is about, and asks whether to do it. Its error is that of an answer other than yes.
+func (a *app) ask(ctx context.Context, name, about, question string) error {
+	a.say("%s\n%s Type yes: ", about, question)
 	answers := make(chan string, 1)
 	go func() { // waits for the next input, or the end of the process
 		line, err := bufio.NewReader(a.stdin).ReadString('\n')
@@ -244,7 +244,7 @@ func (a *app) ask(ctx context.Context, l inspect.Lock) error {
 		if answer == "yes" || answer == "y" {
 			return nil
 		}
-		return cli.Fault(fmt.Errorf("%s: the answer was %q: nothing has changed", l.Resource, answer))
+		return cli.Fault(fmt.Errorf("%s: the answer was %q: nothing has changed", name, answer))
 	case <-ctx.Done():
 		a.say("\n")
 		return fault(ctx, nil)

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,29 @@ type testbed struct {
 	client *queue.Client
 	finish chan struct{} // each value lets one task succeed
 	ended  chan error    // why the context of a task ended
+	fail   sync.Map      // the errors of tasks, by id
+
+	mu    sync.Mutex
+	order []string // in which handlers began, by task
+}
+
+// ran reports whether handlers have begun for these tasks, in this order.
+func (b *testbed) ran(ids ...string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Equal(b.order, ids)
+}
+
+// runs returns how often the handler of a task has begun.
+func (b *testbed) runs(id string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ran := range b.order {
+		if ran == id {
+			n++
+		}
+	}
+	return n
 }
 
 func newTestbed(t *testing.T, args ...string) *testbed {
@@ -59,6 +84,13 @@ func (b *testbed) serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	queue.Handle(server, func(ctx context.Context, _ job) error {
+		id := queue.InfoFrom(ctx).ID
+		b.mu.Lock()
+		b.order = append(b.order, id)
+		b.mu.Unlock()
+		if err, fails := b.fail.Load(id); fails {
+			return err.(error)
+		}
 		select {
 		case <-b.finish:
 			return nil

@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 		want string // without the hint
 		hint string // the command whose help is named
 	}{
-		"no command":        {nil, "want a command: doctor, limit, list, release, show, top or why", "lockctl"},
+		"no command":        {nil, "want a command: doctor, limit, lines, list, release, retry, show, skip, top or why", "lockctl"},
 		"unknown command":   {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"", "lockctl"},
 		"unknown flag":      {[]string{"list", "--no"}, "unknown flag: --no", "lockctl list"},
 		"misspelt flag":     {[]string{"list", "--filtr", "x"}, "unknown flag: --filtr; did you mean --filter?", "lockctl list"},

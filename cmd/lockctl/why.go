@@ -33,8 +33,7 @@ TASK is the id of a task. The last errors in the dashboard and the logs have it.
 		ValidArgsFunction: a.completeTasks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.why(cmd.Context(), queue, args[0]) },
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")
-	_ = cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // there is such a flag
+	a.addQueueFlag(cmd, &queue)
 	return cmd
 }
 

@@ -58,6 +58,8 @@ type Class struct {
 type Queue struct {
 	Tasks  map[string]int // by asynq's states, with waiting and retrying for retry
 	Paused int            // 1 or 0
+	// Held lines wait for a task that has failed, and those of them that have Stopped for an operator.
+	Held, Stopped int
 }
 
 // Read reads the state within 2 s. It returns all of the state, or an error.
@@ -124,5 +126,6 @@ func (s *State) addQueue(name string, q inspect.Queue) {
 	if q.Paused {
 		sum.Paused = 1
 	}
+	sum.Held, sum.Stopped = sum.Held+q.Held, sum.Stopped+q.Stopped
 	s.Queues[name] = sum
 }

@@ -47,13 +47,14 @@ var (
 	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many. A worker reads at most 2,000.")
 	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks wait for locks, retrying tasks come again at their time; asynq counts both as retry. If there are more than 500 contended locks, both are estimates.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
+	heldLines    = ofFleet("siding_lines_held", "Lines of an asynq queue that wait for a task which has failed: held until its retry, or stopped until an operator sets them going.", "queue", "state")
 	servers      = ofFleet("siding_servers", "Servers, also those that take no locks.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")
 )
 
 // Describe implements [prometheus.Collector].
 func (f *fleet) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisUp, waitingTasks, oldestWait, heldLocks, unserved, longest, unreadLocks, queueTasks, queuePaused, servers, unguarded} {
+	for _, d := range []*prometheus.Desc{redisUp, waitingTasks, oldestWait, heldLocks, unserved, longest, unreadLocks, queueTasks, queuePaused, heldLines, servers, unguarded} {
 		to <- d
 	}
 }
@@ -112,6 +113,8 @@ func metricsOf(s gauges.State) []prometheus.Metric {
 			add(queueTasks, float64(n), queue, state)
 		}
 		add(queuePaused, float64(q.Paused), queue)
+		add(heldLines, float64(q.Held-q.Stopped), queue, "held")
+		add(heldLines, float64(q.Stopped), queue, "stopped")
 	}
 	add(servers, float64(s.Servers))
 	add(unguarded, float64(s.Unguarded))

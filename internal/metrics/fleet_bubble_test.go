@@ -57,7 +57,7 @@ func TestGauges(t *testing.T) {
 			{Resource: "sku:2", State: inspect.Free, Waiting: 1},
 		}},
 		queues: []inspect.Queue{
-			{Name: "default", Pending: 1, Active: 2, Scheduled: 3, Aggregating: 4, Waiting: 5, Retrying: 6, Archived: 7, Completed: 8},
+			{Name: "default", Pending: 1, Active: 2, Scheduled: 3, Aggregating: 4, Waiting: 5, Retrying: 6, Archived: 7, Completed: 8, Held: 5, Stopped: 3},
 			{Name: "low", Paused: true},
 		},
 		servers: []inspect.Server{{Guarded: true}, {Unguarded: []string{"default"}}, {}},
@@ -78,6 +78,7 @@ func TestGauges(t *testing.T) {
 		`siding_queue_tasks{queue="default",state="waiting"}`: 5, `siding_queue_tasks{queue="default",state="retrying"}`: 6,
 		`siding_queue_tasks{queue="default",state="archived"}`: 7, `siding_queue_tasks{queue="default",state="completed"}`: 8,
 		`siding_queue_paused{queue="default"}`: 0, `siding_queue_paused{queue="low"}`: 1,
+		`siding_lines_held{queue="default",state="held"}`: 2, `siding_lines_held{queue="default",state="stopped"}`: 3, `siding_lines_held{queue="low",state="stopped"}`: 0,
 		"siding_servers": 3, "siding_servers_unguarded": 1,
 	})
 }
@@ -175,7 +176,7 @@ func TestGaugesAreBounded(t *testing.T) {
 					inQueues += value
 				}
 			}
-			if waiting != 10_000 || inQueues != 10_000 || len(have) > 2000 {
+			if waiting != 10_000 || inQueues != 10_000 || len(have) > 2500 {
 				t.Errorf("want 10,000 that wait in few series, have %v and %v in %d", waiting, inQueues, len(have))
 			}
 			time.Sleep(5 * time.Second)

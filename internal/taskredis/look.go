@@ -89,6 +89,7 @@ type TaskLook struct {
 	Crashes  int
 	Losses   int
 	Came     time.Time // into pending
+	Holds    bool      // its line, see hold.lua
 }
 
 // Orphaned reports whether the lease of an active task has ended: its server is dead or cut off.
@@ -113,6 +114,7 @@ func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, i
 				Ticket: redisreply.Int(row, 7), Lock: text(8), Parks: n(10), Crashes: n(11), Losses: n(12), Came: time.Unix(0, redisreply.Int(row, 14)),
 			}
 			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(9) != "" && unixSeconds(text(9)).Equal(t.At)
+			t.Holds = text(15) != "" && (t.Waits || t.State == "pending" || t.State == "archived" && text(15) == "stop")
 			t.Message, t.Sentence = messageOf(text(2), text(13))
 			found = append(found, t)
 		}
@@ -199,6 +201,7 @@ type Sizes struct {
 	Aggregating                                            int
 	Lines                                                  int // locks that tasks wait for
 	Waiting                                                int // tasks in lines, which are part of Retry
+	Held, Stopped                                          int // lines that wait for a task which has failed; those of them that have stopped
 	Estimated                                              bool
 }
 
@@ -219,12 +222,12 @@ func SizesOf(ctx context.Context, rdb redis.UniversalClient, queues []string) ([
 		n := func(at int) int { return int(redisreply.Int(row, at)) }
 		s := Sizes{
 			Pending: n(0), Active: n(1), Scheduled: n(2), Retry: n(3), Archived: n(4), Completed: n(5), Paused: n(6) == 1, Aggregating: n(7),
-			Lines: n(8), Waiting: n(10), Estimated: n(9) < n(8),
+			Lines: n(8), Waiting: n(10), Estimated: n(9) < n(8), Held: n(11), Stopped: n(12),
 		}
 		if s.Estimated {
 			s.Waiting = int(math.Round(float64(s.Waiting) * float64(n(8)) / float64(n(9))))
 		}
-		s.Waiting = min(s.Waiting, s.Retry)
+		s.Waiting = min(max(0, s.Waiting-s.Held), s.Retry) // the first of a held line does not wait for its lock
 		all[i] = s
 	}
 	return all, nil

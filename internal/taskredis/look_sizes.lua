@@ -5,7 +5,7 @@
 -- ARGV[2]  lines  how many of its lines are counted at most
 --
 -- Returns {pending, active, scheduled, retry, archived, completed, 1 if the queue is paused, tasks in groups, lines, how many
--- of these were counted, tasks in these}.
+-- of these were counted, tasks in these, held lines, those of them that have stopped}.
 --
 -- Guarantee: it changes nothing.
 
@@ -21,4 +21,4 @@ for _, lock in ipairs(locks) do waiting = waiting + call('ZCARD', siding(queue, 
 for _, group in ipairs(call('SMEMBERS', asynq(queue, 'groups'))) do grouped = grouped + call('ZCARD', asynq(queue, 'g:' .. group)) end
 return {call('LLEN', KEYS[1]), call('LLEN', asynq(queue, 'active')), call('ZCARD', asynq(queue, 'scheduled')), call('ZCARD', asynq(queue, 'retry')),
   call('ZCARD', asynq(queue, 'archived')), call('ZCARD', asynq(queue, 'completed')), call('EXISTS', asynq(queue, 'paused')), grouped,
-  lines, #locks, waiting}
+  lines, #locks, waiting, call('ZCARD', siding(queue, 'held')), call('ZCOUNT', siding(queue, 'held'), '+inf', '+inf')}

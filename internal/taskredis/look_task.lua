@@ -22,8 +22,8 @@
 
 local queue, id = ARGV[1], ARGV[2]
 local found = call('HMGET', KEYS[1], 'state', 'msg', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_parked', 'siding_crashes',
-  'siding_losses', 'siding_text', 'pending_since')
-for i = 1, 10 do found[i] = found[i] or '' end
+  'siding_losses', 'siding_text', 'pending_since', 'siding_held')
+for i = 1, 11 do found[i] = found[i] or '' end
 local state, rank, lease, time = found[1], 0, '0', '0'
 if state == 'pending' then
   -- The right end is the head. The index counts from the left.
@@ -34,4 +34,4 @@ elseif state == 'active' then
 elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state == 'completed' then
   time = call('ZSCORE', asynq(queue, state), id) or '0'
 end
-return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 10)}
+return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 11)}

@@ -1,0 +1,84 @@
+package taskredis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/roundtrip"
+)
+
+var (
+	lookHeldScript = script("look_held")
+	goOnScript     = script("go_on")
+)
+
+// A HeldLine is the line of a lock in a queue that waits for its first task, as that has failed.
+type HeldLine struct {
+	Queue, Lock string
+	Until       time.Time // when it goes on; zero if it has stopped, as the task is archived
+	ID          string    // of the task
+	Message     *Message  // empty if it cannot be read
+	Waiting     int       // tasks behind it
+}
+
+// MostHeld is how many held lines of a queue are listed.
+const MostHeld = 500
+
+// HeldLines lists the held lines of queues, for each at most [MostHeld], in one round trip, or one for each node of a Cluster. lock
+// is that of the only line to look at, "" for all. more is how many it has left out.
+func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, lock string) (lines []HeldLine, more int, _ error) {
+	for i, call := range roundtrip.Run(ctx, rdb, lookHeldScript, len(queues), func(i int) ([]string, []any) {
+		return []string{HeldKey(queues[i])}, []any{queues[i], lock, MostHeld}
+	}) {
+		row, err := call.Slice()
+		if err != nil {
+			return nil, 0, fmt.Errorf("taskredis: list held lines: %w", err)
+		}
+		if lock == "" {
+			more += max(0, int(redisreply.Int(row, 0))-MostHeld)
+		}
+		for at := 1; at+4 < len(row); at += 5 {
+			l := HeldLine{Queue: queues[i], Lock: redisreply.Text(row, at), ID: redisreply.Text(row, at+2), Waiting: int(redisreply.Int(row, at+4))}
+			if us, err := strconv.ParseInt(redisreply.Text(row, at+1), 10, 64); err == nil {
+				l.Until = time.UnixMicro(us)
+			}
+			l.Message, _ = messageOf(redisreply.Text(row, at+3), "")
+			lines = append(lines, l)
+		}
+	}
+	return lines, more, nil
+}
+
+// RunNow has the task that holds a line run now, before those behind it. It returns false, and changes nothing, if the task holds
+// none, or is about to run.
+func RunNow(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, error) {
+	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "retry", "", "").Bool()
+	if err != nil {
+		return false, fmt.Errorf("taskredis: retry a task: %w", err)
+	}
+	return done, nil
+}
+
+// GiveUp gives up the task that holds a line: it is archived, and the line goes on. change writes down in the task why. It returns
+// false as [RunNow] does.
+func GiveUp(ctx context.Context, rdb redis.UniversalClient, queue, id string, change func(*Message)) (bool, error) {
+	before, err := rdb.HGet(ctx, TaskKey(queue, id), "msg").Bytes()
+	if err != nil {
+		return false, fmt.Errorf("taskredis: read a task: %w", err)
+	}
+	after := before
+	if m, err := DecodeMessage(before); err == nil { // else it is kept as it is
+		change(m)
+		after = m.Encode()
+	}
+	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "skip", after, before).Bool()
+	if err != nil {
+		return false, fmt.Errorf("taskredis: skip a task: %w", err)
+	}
+	return done, nil
+}

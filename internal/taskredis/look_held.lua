@@ -1,0 +1,28 @@
+-- Lists the held lines of a queue.
+--
+-- KEYS[1]  held of the queue
+-- ARGV[1]  queue
+-- ARGV[2]  lock  whose line to look at; '' for all
+-- ARGV[3]  most  how many lines are listed at most, those first that go on first; all that have stopped come last
+--
+-- Returns {lines}, and five values for each: lock, until when it is held in us or 'stop', id and message of the task that holds
+-- it, and how many wait behind that.
+--
+-- Guarantee: it changes nothing. A line whose task is not there any more, or holds it no more, is not listed.
+
+-- include beside
+-- include common
+
+local queue, one, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local locks = {one}
+if one == '' then locks = call('ZRANGE', KEYS[1], 0, most - 1) end
+local answer = {call('ZCARD', KEYS[1])}
+for _, lock in ipairs(locks) do
+  local line = siding(queue, 'line:' .. lock)
+  local id = call('ZRANGE', line, 0, 0)[1]
+  local have = id and call('HMGET', asynq(queue, 't:' .. id), 'siding_held', 'siding_lock', 'state', 'msg')
+  if have and have[1] and have[2] == lock and (have[3] == 'retry' or have[3] == 'pending' or have[1] == 'stop' and have[3] == 'archived') then
+    for _, value in ipairs({lock, have[1], id, have[4] or '', call('ZCARD', line) - 1}) do answer[#answer + 1] = value end
+  end
+end
+return answer
