@@ -30,10 +30,9 @@ var notRun = map[string]string{
 	"bench/README.md":              "they run for minutes",
 	"docs/evidence/benchmarks.md":  "they run for minutes",
 	"docs/evidence/reliability.md": "it runs for ten minutes",
-	"docs/guides/deployment.md":    "they need Docker or a cluster; e2e/deploy checks the files",
+	"docs/guides/deployment.md":    "they need root, Docker or a cluster; e2e and e2e/deploy check the files",
 	"docs/guides/lockctl.md":       "they ask a person, or are for an interactive shell",
 	"docs/guides/metrics.md":       "they profile a worker on another machine",
-	"docs/guides/operations.md":    "they change the machine, as root; e2e checks the unit",
 }
 
 // isRun reports whether e2e runs the commands of a page.

@@ -197,7 +197,7 @@ func wantTarget(t *testing.T, file, target string) {
 // TestReadmeIsShort keeps the README to what a newcomer reads.
 func TestReadmeIsShort(t *testing.T) {
 	t.Parallel()
-	const limit = 150
+	const limit = 130
 	if n := strings.Count(read(t, "README.md"), "\n"); n > limit {
 		t.Errorf("README.md: want %d lines at most, have %d: the rest goes to docs", limit, n)
 	}
