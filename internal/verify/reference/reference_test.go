@@ -1,15 +1,12 @@
 // Package reference_test writes the pages of docs/reference that the code decides, and keeps them in
-// step with it: settings, metrics, errors and scripts. make reference writes them.
+// step with it: settings, metrics and errors. make reference writes them.
 package reference_test
 
 import (
 	"flag"
-	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,10 +26,9 @@ const head = "\n<!-- make reference writes this page from the code. -->\n\n"
 func TestReference(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]func(*testing.T) string{
-		"config":        configPage,
-		"errors":        errorsPage,
-		"metrics":       metricsPage,
-		"redis-scripts": scriptsPage,
+		"config":  configPage,
+		"errors":  errorsPage,
+		"metrics": metricsPage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,72 +119,4 @@ func read(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// scriptsPage lists the scripts by folder, each with the head of its file.
-func scriptsPage(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	b.WriteString("# Scripts in Redis\n" + head)
-	b.WriteString(filled("Each script is one file. Its head states keys, arguments, answers and guarantee. " +
-		"[Keys](redis-keys.md) explains the keys, and says what a call answers that is sent twice. " +
-		"A script whose head names no `KEYS` is a part of others: their texts are joined before they are sent."))
-	byFolder := make(map[string][]string)
-	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".lua" }) {
-		byFolder[path.Dir(name)] = append(byFolder[path.Dir(name)], name)
-	}
-	if len(byFolder) < 5 {
-		t.Errorf("want five folders of scripts or more, have %d", len(byFolder))
-	}
-	folders := named(t, func(string) bool { return false })
-	for folder := range byFolder {
-		folders = append(folders, folder)
-	}
-	slices.Sort(folders)
-	rows := [][]string{{"script", "what it does"}}
-	for _, folder := range folders {
-		for _, name := range byFolder[folder] {
-			says := headOf(t, name)
-			first, _, _ := strings.Cut(strings.TrimSpace(says), "\n\n")
-			sentence := regexp.MustCompile(`^(?s:.*?)(?:\.\s|\.?$)`).FindString(first)
-			rows = append(rows, []string{
-				fmt.Sprintf("[`%s`](#%s)", name, anchor(name)),
-				strings.TrimRight(strings.Join(strings.Fields(sentence), " "), "."),
-			})
-		}
-	}
-	b.WriteString("\n")
-	table(&b, rows...)
-	for _, folder := range folders {
-		for _, name := range byFolder[folder] {
-			fmt.Fprintf(&b, "\n## %s\n\n", name)
-			for line := range strings.Lines(headOf(t, name)) {
-				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
-			}
-		}
-	}
-	return b.String()
-}
-
-// anchor is the name by which a link finds a heading.
-func anchor(heading string) string {
-	return regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(strings.ToLower(strings.ReplaceAll(heading, " ", "-")), "")
-}
-
-// headOf returns the comment at the beginning of a script.
-func headOf(t *testing.T, name string) string {
-	t.Helper()
-	var b strings.Builder
-	for line := range strings.Lines(read(t, name)) {
-		text, ok := strings.CutPrefix(line, "--")
-		if !ok {
-			break
-		}
-		b.WriteString(strings.TrimPrefix(text, " "))
-	}
-	says := strings.TrimSpace(b.String())
-	if !regexp.MustCompile(`^[A-Z].*\.`).MatchString(strings.ReplaceAll(says, "\n", " ")) {
-		t.Errorf("%s: want a head that says what the script does", name)
-	}
-	return says
 }
