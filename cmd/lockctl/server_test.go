@@ -89,7 +89,7 @@ func (b *testbed) serve(t *testing.T) {
 		b.order = append(b.order, id)
 		b.mu.Unlock()
 		if err, fails := b.fail.Load(id); fails {
-			return err.(error)
+			return err.(error) //nolint:errcheck,forcetypeassert // nothing else is stored
 		}
 		select {
 		case <-b.finish:
