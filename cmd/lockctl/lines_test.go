@@ -43,6 +43,9 @@ func TestStoppedLine(t *testing.T) {
 	if l := lines[0]; status != cli.StatusOK || l.Resource != "order:1" || l.Task != (inspect.Task{Queue: "default", ID: "first", Kind: "test:job"}) || l.Error != "no such order" || l.Since.IsZero() {
 		t.Errorf("lines: have %+v", l)
 	}
+	if d, _ := answer[diagnosis](t, b, "doctor"); d.Queues[0].Held != 1 || d.Queues[0].Stopped != 1 || d.Queues[0].Waiting != 2 || d.Queues[0].Archived != 1 {
+		t.Errorf("doctor: want one line stopped and two tasks waiting, have %+v", d.Queues)
+	}
 	for args, want := range map[string]struct {
 		status int
 		text   string

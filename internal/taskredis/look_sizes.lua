@@ -19,6 +19,9 @@ if lines <= most then locks = call('ZRANGE', ready, 0, -1) else locks = call('ZR
 local waiting, grouped = 0, 0
 for _, lock in ipairs(locks) do waiting = waiting + call('ZCARD', siding(queue, 'line:' .. lock)) end
 for _, group in ipairs(call('SMEMBERS', asynq(queue, 'groups'))) do grouped = grouped + call('ZCARD', asynq(queue, 'g:' .. group)) end
+local held = siding(queue, 'held')
+local lines_held, first = call('ZCARD', held), call('ZRANGEBYSCORE', held, '+inf', '+inf', 'LIMIT', 0, 1)[1]
+local stopped = first and lines_held - call('ZRANK', held, first) or 0
 return {call('LLEN', KEYS[1]), call('LLEN', asynq(queue, 'active')), call('ZCARD', asynq(queue, 'scheduled')), call('ZCARD', asynq(queue, 'retry')),
   call('ZCARD', asynq(queue, 'archived')), call('ZCARD', asynq(queue, 'completed')), call('EXISTS', asynq(queue, 'paused')), grouped,
-  lines, #locks, waiting, call('ZCARD', siding(queue, 'held')), call('ZCOUNT', siding(queue, 'held'), '+inf', '+inf')}
+  lines, #locks, waiting, lines_held, stopped}
