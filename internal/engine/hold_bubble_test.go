@@ -50,6 +50,13 @@ func (i *island) watch(order *[]string) func(*Config) {
 	}
 }
 
+// seen returns what a watch has noted until now.
+func (i *island) seen(order *[]string) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(*order)
+}
+
 // state returns the state of a task.
 func (i *island) state(id string) string {
 	return i.HGet(i.t.Context(), taskredis.TaskKey("q", id), "state").Val()
@@ -77,7 +84,7 @@ func TestHeldLinesKeepTheirOrder(t *testing.T) {
 				crashes := func(cfg *Config) { cfg.Crashes = 0 } // so that each uses a retry
 				serve := func() func() { return i.serve(work, i.watch(&order), held(how, fails), crashes, slots(4)) }
 				want := make(map[string][]string)
-				for n := range 200 {
+				for n := range 80 {
 					resource := string(rune('a' + n%5))
 					id := fmt.Sprintf("%s-%d", resource, n)
 					if n%7 == 0 {
@@ -88,12 +95,12 @@ func TestHeldLinesKeepTheirOrder(t *testing.T) {
 				}
 				first := serve()
 				serve()
-				time.Sleep(20 * time.Second)
+				time.Sleep(8 * time.Second)
 				first()
 				serve()
-				time.Sleep(20 * time.Minute)
+				time.Sleep(12 * time.Minute)
 				for resource, ids := range want {
-					have := slices.DeleteFunc(slices.Clone(order), func(id string) bool { return !strings.HasPrefix(id, resource) })
+					have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return !strings.HasPrefix(id, resource) })
 					if again := slices.Compact(slices.Clone(have)); !slices.Equal(again, ids) {
 						t.Errorf("%s: want %v, have %v", resource, ids, have)
 					}
@@ -151,7 +158,7 @@ func TestHeldLineGoesOn(t *testing.T) {
 					}
 				}
 				if c.after == 0 {
-					time.Sleep(10 * time.Minute)
+					time.Sleep(4 * time.Minute)
 					if have := i.runs("second"); have > 0 {
 						t.Errorf("want the second to wait for ever")
 					}
@@ -189,7 +196,7 @@ func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 		}
 		i.add("third", "a")
 		time.Sleep(time.Minute)
-		have := slices.DeleteFunc(order, func(id string) bool { return strings.HasPrefix(id, "other") })
+		have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return strings.HasPrefix(id, "other") })
 		if want := []string{"x-first", "x-first", "second", "third"}; !slices.Equal(have, want) {
 			t.Errorf("want %v, have %v", want, have)
 		}

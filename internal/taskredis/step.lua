@@ -179,6 +179,11 @@ local function keep_unique(key, id, ends)
   if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
 end
 
+-- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; and by queue: the last
+-- ticket given, whether it has joined the lines, and what the answer says of those parked. None of them is given to anybody
+-- from then on.
+local busy = {}
+
 ---------------------------------------------------------------------------------------------------------
 -- Settle: what has ended.
 
@@ -237,7 +242,7 @@ local function ask(queue, id, task, attempt, given)
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
   local _, first = Lines().first_line(want)
   local key, value, due = Queue().serve_found(want, math.min(first, ticket), by)
-  if key and first > ticket then
+  if key and first > ticket and not busy[want] then
     local fence = take_lock(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
     call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
@@ -479,6 +484,11 @@ local function recover(queue, index)
         local ends, _, _, due = until_of(end_of(have[6], have[7])), room(again)
         Lines().wait_in_line(queue, id, again, ticket, ends, due or now)
         call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
+      else
+        -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line.
+        local place, soon = lock_of(lock), now + FOREIGN
+        busy[place] = {value = '', due = soon, text = sentence(place, nil), of = {}}
+        ours('ZADD', siding(queue, 'ready'), 'XX', digits(soon), place)
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
       -- It was to ask for its lock first, so its handler has not begun.
@@ -580,10 +590,6 @@ local function start(q, id, task, lock, ticket, have, line, over)
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, freed, freed_by)
 end
-
--- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; and by queue: the last
--- ticket given, whether it has joined the lines, and what the answer says of those parked. None is freed from here on.
-local busy = {}
 
 -- Moves those that were parked, and those that have begun, out of pending.
 local function flush(q)
