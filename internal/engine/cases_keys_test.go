@@ -72,7 +72,7 @@ func TestKeysOfAWrongType(t *testing.T) {
 
 			others := names(10)
 			f.crowd("q", 20, others...)
-			f.within(5*time.Second, func() error {
+			f.within(15*time.Second, func() error {
 				for _, r := range others {
 					if have := len(l.of(r)); have < 20 {
 						return fmt.Errorf("want 20 attempts on %s, have %d", r, have)

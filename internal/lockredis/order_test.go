@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lockredis"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -22,7 +21,6 @@ func TestOrderOfArrival(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(w *world) {
 				queues := map[rune]string{'t': "q", 'u': "other"}
-				w.stopClock()
 				w.takes("holder")
 				for i, kind := range order {
 					if kind == 'g' {
@@ -65,7 +63,6 @@ func TestOrderOfArrival(t *testing.T) {
 func TestFreedLockIsOfferedToOlderTasks(t *testing.T) {
 	t.Parallel()
 	onMemory(t, func(w *world) {
-		w.stopClock()
 		w.takes("holder")
 		w.parks("q", "task")
 		w.leaves("holder")
@@ -88,18 +85,18 @@ func TestLineThatNobodyServes(t *testing.T) {
 		w.takes("holder")
 		w.parks("q", "task")
 		w.waits("g")
-		start := time.Now()
+		start := w.now()
 		w.leaves("holder")
 		if have := w.called(); have != "g" {
 			w.Fatalf("want the goroutine told to ask again, have %q", have)
 		}
 		for r := w.ask("g"); !r.Taken; r = w.ask("g") {
-			if r.Left <= 0 || r.Left > offer || r.Position != 1 || time.Since(start) > 20*offer {
+			if r.Left <= 0 || r.Left > offer || r.Position != 1 || w.now().Sub(start) > 20*offer {
 				w.Fatalf("want it told to ask again in %v, have %+v", offer, r)
 			}
-			_ = sleep.For(w.Context(), r.Left)
+			w.passes(r.Left)
 		}
-		if took := time.Since(start); took < offer {
+		if took := w.now().Sub(start); took < offer {
 			w.Errorf("want the lock offered for %v, have it after %v", offer, took)
 		}
 		// Its own release offers the lock again: the task still is the first.
@@ -161,21 +158,16 @@ func TestGoroutinesThatDoNotCome(t *testing.T) {
 			w.waits(fmt.Sprint("dead", i))
 		}
 		w.parks("q", "task")
-		start := time.Now()
+		start := w.now()
 		w.leaves("holder")
 		w.wantReserved("dead0")
 		w.runs("q", "")
-		taken, last := false, start
 		poll.Eventually(w.T, "the task taken", func() bool {
-			w.wantReservedAtMost("dead0")           // the others are not called one after the other
-			if now := time.Now(); w.memory != nil { // its keys expire when it is told that time passes
-				w.memory.FastForward(now.Sub(last))
-				last = now
-			}
-			taken = len(w.server("q").step(1).Taken) > 0
-			return taken
+			w.wantReservedAtMost("dead0") // the others are not called one after the other
+			w.passes(time.Millisecond)
+			return len(w.server("q").step(1).Taken) > 0
 		})
-		if took := time.Since(start); took < handoff {
+		if took := w.now().Sub(start); took < handoff {
 			w.Errorf("want the task to wait for one hand-off timeout, have it wait for %v", took)
 		}
 	})
@@ -245,7 +237,6 @@ func TestTraceOfTheLastHolder(t *testing.T) {
 func TestPermitsOfBothKinds(t *testing.T) {
 	t.Parallel()
 	onMemory(t, func(w *world) {
-		w.stopClock()
 		w.rule = &store.Rule{Limit: 2}
 		w.takes("g0")
 		if a := w.comes("q", "t0"); len(a.Taken) != 1 {
@@ -329,11 +320,11 @@ func TestRatesOfBothKinds(t *testing.T) {
 			w.Fatalf("want the time of the next start, have %+v", r)
 		}
 		w.runs("q", "")
-		_ = sleep.For(w.Context(), r.Later)
+		w.passes(r.Later)
 		w.takes("g")
 		w.leaves("g")
 		w.runs("q", "")
-		_ = sleep.For(w.Context(), time.Second)
+		w.passes(time.Second)
 		w.runs("q", "t")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -31,15 +32,15 @@ func onBoth(t *testing.T, test func(*world)) {
 	})
 }
 
-// onMemory is for tests whose machine must not stand still for the time of an offer: they may stop
-// the clock.
+// onMemory is for tests whose machine must not stand still for the time of an offer: the clock of the Redis in memory stands
+// still between calls.
 func onMemory(t *testing.T, test func(*world)) {
 	t.Helper()
 	memory := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: memory.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	w := newWorld(t, rdb)
-	w.memory = memory
+	w.memory, w.still = memory, time.Now()
 	test(w)
 }
 
@@ -55,7 +56,7 @@ type world struct {
 
 	rdb    *redis.Client
 	memory *miniredis.Miniredis // nil on a server
-	still  time.Time            // what the clock of the Redis in memory is stopped at, if it is
+	still  time.Time            // the clock of the Redis in memory
 	store  store.Store
 	heard  *redis.PubSub
 	steps  map[string]*server
@@ -82,25 +83,28 @@ func (w *world) must(err error) {
 	}
 }
 
-// stopClock has time pass in the Redis in memory only as calls are made, a millisecond each: so none is
-// late on a machine that stands still. A server's clock goes on.
-func (w *world) stopClock() {
+// tick makes the next call a later one. In the Redis in memory time passes only so, and as passes says: so nothing comes late
+// on a machine that stands still. A server's clock goes on.
+func (w *world) tick() {
 	if w.memory != nil {
-		w.still = time.Now()
+		w.passes(time.Millisecond)
 	}
 }
 
-// tick makes the next call a later one.
-func (w *world) tick() {
-	if !w.still.IsZero() {
-		w.still = w.still.Add(time.Millisecond)
-		w.memory.SetTime(w.still)
+// passes waits.
+func (w *world) passes(d time.Duration) {
+	if w.memory == nil {
+		_ = sleep.For(w.Context(), d)
+		return
 	}
+	w.still = w.still.Add(d)
+	w.memory.FastForward(d) // its keys expire when it is told that time passes
+	w.memory.SetTime(w.still)
 }
 
 // now is the time by the clock that the offers go by.
 func (w *world) now() time.Time {
-	if !w.still.IsZero() {
+	if w.memory != nil {
 		return w.still
 	}
 	return time.Now()
