@@ -82,6 +82,9 @@ func TestDelayIsNotCutShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
+			continue // the machine stood still
+		}
 		if wait := info.NextProcessAt.Sub(start); info.State != asynq.TaskStateScheduled || wait < delay || wait > delay+time.Second+100*time.Millisecond {
 			t.Errorf("delay %v: want it within a second after that, have %v in state %v", delay, wait, info.State)
 		}

@@ -75,7 +75,7 @@ func TestPolicyAfterALoss(t *testing.T) {
 				b.do(t, "DEL", b.lockKey())
 				b.awaitGone(t, id, waiter, equal)
 				if runs := st.awaitRuns(4); b.isCluster() && runs[1] == 1 {
-					st.wantOrder(0, 1, 0, 0) // an attempt of the waiter had begun to ask the lock's own node meanwhile
+					st.wantOrder(0, 1, 0, 0) // the waiter had begun to ask the lock's own node before the other came back
 				} else {
 					st.wantOrder(0, 0, 1, 0)
 				}
@@ -109,7 +109,11 @@ func TestReplaceKeepsOneThatHasBegun(t *testing.T) {
 		b.awaitParked(t, j, later, 1)
 		b.do(t, "DEL", b.lockKey())
 		b.awaitGone(t, id, waiter, later)
-		st.wantOrder(0, 1, 1, 2, 3)
+		if runs := st.awaitRuns(5); b.isCluster() && runs[2] == 2 {
+			st.wantOrder(0, 1, 2, 1, 3) // the waiter had begun to ask the lock's own node before the other came back
+		} else {
+			st.wantOrder(0, 1, 1, 2, 3)
+		}
 	})
 }
 
