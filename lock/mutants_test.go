@@ -198,9 +198,21 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release hands nothing on", "../internal/lockredis/quick.lua",
-		" or call('EXISTS', slot .. 'queue', slot .. 'lines') > 0 then",
-		" then",
+		"if call('EXISTS', queue, slot .. 'lines') == 0 then",
+		"if true then",
 		[]string{"TestReservationExcludes/redis"},
+	},
+	{
+		"a release that hands on and is sent again is a loss", "../internal/lockredis/quick.lua",
+		"  call('SET', slot .. 'released:' .. by, '1', 'PX', 10000)\n",
+		"",
+		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
+	},
+	{
+		"a reservation leaves no trace", "../internal/lockredis/quick.lua",
+		"fence .. '*'",
+		"fence",
+		[]string{"TestReservationExpires/redis"},
 	},
 	{
 		"a quick release does not compare", "../internal/lockredis/quick.lua",
@@ -209,13 +221,13 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReleaseOfAnothersLock"},
 	},
 	{
-		"a reservation does not expire", "../internal/lockredis/queue.lua",
-		"':' .. waiter, 'PX', given.handoff)",
+		"a reservation does not expire", "../internal/lockredis/quick.lua",
+		"':' .. waiter, 'PX', handoff)",
 		"':' .. waiter)",
 		[]string{"TestReservationExpires/redis"},
 	},
 	{
-		"a release wakes nobody", "../internal/lockredis/queue.lua",
+		"a release wakes nobody", "../internal/lockredis/quick.lua",
 		"local listeners = try('PUBLISH', channel, waiter)",
 		"local listeners = 1",
 		[]string{"TestCommandsOfAWait"},
@@ -233,15 +245,15 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReservationExcludes/redis"},
 	},
 	{
-		"who was woken stays in the wait queue", "../internal/lockredis/queue.lua",
-		"    call('ZREM', queue_of(lock), waiter)\n    if called",
-		"    if called",
-		[]string{"TestReservedWaiterLeaves/redis"},
+		"who was woken stays in the wait queue", "../internal/lockredis/quick.lua",
+		"  call('ZREM', queue, waiter)\n",
+		"",
+		[]string{"TestWaitQueueIsFIFO/redis"},
 	},
 	{
-		"the lock is kept for one who is gone", "../internal/lockredis/queue.lua",
-		"(listeners > 0 or cluster)",
-		"true",
+		"the lock is kept for one who is gone", "../internal/lockredis/quick.lua",
+		" or listeners == 0 and not cluster then",
+		" then",
 		[]string{"TestDeadWaiterCostsNothing/redis"},
 	},
 	{

@@ -77,6 +77,18 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestGoroutineThatHasGone/memory"},
 	},
 	{
+		"a quick release does not look for tasks", "quick.lua",
+		"call('EXISTS', slot .. 'lines') == 0 and try(",
+		"try(",
+		[]string{"TestOrderOfArrival/tg/memory"},
+	},
+	{
+		"a reserved lock is anybody's", "quick.lua",
+		"if not waiter or string.match(others, '^[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n(.*)$') ~= waiter then return end",
+		"if not waiter then return end",
+		[]string{"TestOrderOfArrival/ggtt/memory"},
+	},
+	{
 		"two calls on a lock are under way", "commit.go",
 		" && !m.away[lock]",
 		"",
