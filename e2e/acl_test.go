@@ -213,7 +213,7 @@ func (g *guardedTestbed) enqueueAll(t *testing.T) {
 	t.Helper()
 	var lines strings.Builder
 	for i := range 40 {
-		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"53636%d","lines":%d},"unique":"10m","retention":"1s"}`+"\n", i%2, i+1)
+		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"53636%d","lines":%d},"unique":true,"retention":"1s"}`+"\n", i%2, i+1)
 	}
 	fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"delay":"1s"}`)
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")

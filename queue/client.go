@@ -147,11 +147,17 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 		}
 		headers[HeaderResource] = resource
 	}
+	switch {
+	case o.Unique:
+		headers[HeaderUnique] = taskredis.Unfinished
+	case o.UniqueFor != 0:
+		headers[HeaderUnique] = strconv.FormatInt(int64(o.UniqueFor/time.Second), 10)
+	}
 	if err := o.waits(t.Kind(), resource != "", headers); err != nil {
 		return nil, err
 	}
 	p.enqueue = taskredis.Enqueue{
-		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.UniqueFor, OwnID: !named,
+		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,
 		Resource: resource, Priority: o.Priority, Judged: o.Policy != nil && !o.Policy.parks(),
 	}
 	return p, nil
@@ -159,6 +165,15 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 
 // defaultTimeout is asynq's of a task with neither a timeout nor a deadline.
 const defaultTimeout = 30 * time.Minute
+
+// unique returns for how long there may be no equal task, unless the uniqueness ends with the task before; 0 if it is not unique.
+func (o Options) unique() time.Duration {
+	const longest = 365 * 24 * time.Hour // asynq keeps tasks that wait or failed, but no key without an end
+	if o.Unique {
+		return longest
+	}
+	return o.UniqueFor
+}
 
 // message returns the task as asynq's client would encode it. The options are checked.
 func (o Options) message(kind string, payload []byte, headers map[string]string) *taskredis.Message {
@@ -253,7 +268,7 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		field  string
 		value  time.Duration
 		option func(time.Duration) asynq.Option
-	}{{"unique for", o.UniqueFor, asynq.Unique}, {"timeout", o.Timeout, asynq.Timeout}, {"retention", o.Retention, asynq.Retention}} {
+	}{{"unique for", o.unique(), asynq.Unique}, {"timeout", o.Timeout, asynq.Timeout}, {"retention", o.Retention, asynq.Retention}} {
 		if d.value == 0 {
 			continue
 		}
@@ -263,6 +278,8 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		opts = append(opts, d.option(d.value))
 	}
 	switch {
+	case o.Unique && o.UniqueFor != 0:
+		return nil, fail("unique for", "want none of a task that is unique while it is unfinished", o.UniqueFor)
 	case o.Retries < NoRetries || o.Retries > math.MaxInt32: // asynq keeps 32 bits
 		return nil, fail("retries", fmt.Sprintf("want 0 to %d, or -1 for none", math.MaxInt32), o.Retries)
 	case o.Retries != 0:

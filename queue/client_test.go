@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -128,6 +129,7 @@ func TestInvalidTasks(t *testing.T) {
 		opts queue.Options
 		want string
 	}{
+		{"unique in two ways", ok, queue.Options{Unique: true, UniqueFor: time.Hour}, `test:job: unique for: want none of a task that is unique while it is unfinished, have "1h0m0s"`},
 		{"unique for half a second", ok, queue.Options{UniqueFor: half}, `test:job: unique for: want whole seconds, 1 or more, have "500ms"`},
 		{"timeout of half a second", ok, queue.Options{Timeout: half}, `test:job: timeout: want whole seconds, 1 or more, have "500ms"`},
 		{"retention of half a second", ok, queue.Options{Retention: half}, `test:job: retention: want whole seconds, 1 or more, have "500ms"`},
@@ -207,15 +209,22 @@ func TestTaskIDConflict(t *testing.T) {
 	}
 }
 
-// A task that waits for its resource stays unique: its key is extended to beyond the time at which
-// it is looked at next, and freed when it has succeeded.
+// A task that asynq's client has made unique for a time stays so while it waits for its resource: its key is extended to
+// beyond the time at which it is looked at next, and freed when it has succeeded.
 func TestUniqueWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	holder := b.holdElsewhere(t, st, lock.Config{})
 	b.serve(t, queue.ServerConfig{}, st.run)
-	opts := &queue.Options{Queue: b.queue, UniqueFor: 2 * time.Second}
-	first, err := b.client.Enqueue(t.Context(), b.job(1), opts)
+	client := asynq.NewClientFromRedisClient(b.rdb)
+	enqueue := func() (*asynq.TaskInfo, error) {
+		task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.EnqueueContext(t.Context(), task, asynq.Unique(2*time.Second))
+	}
+	first, err := enqueue()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,12 +233,140 @@ func TestUniqueWhileParked(t *testing.T) {
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
 		t.Errorf("uniqueness: want it longer than the task waits for now, %v, have %v", time.Until(info.NextProcessAt), ttl)
 	}
-	if _, err := b.client.Enqueue(t.Context(), b.job(1), opts); !errors.Is(err, queue.ErrDuplicate) {
-		t.Errorf("want ErrDuplicate, have %v", err)
+	if _, err := enqueue(); !errors.Is(err, asynq.ErrDuplicateTask) {
+		t.Errorf("want ErrDuplicateTask, have %v", err)
 	}
 	holder.open()
 	b.awaitGone(t, first.ID)
-	b.awaitGone(t, b.enqueue(t, b.job(1), *opts))
+	if _, err := enqueue(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A task is unique while it is unfinished, and no longer, however it ends.
+func TestUnique(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		opts  queue.Options
+		wait  time.Duration // until its deadline
+		fails bool
+		ends  func(b *bundle, id string) error // an operator
+		state asynq.TaskState                  // 0 for deleted
+	}{
+		"success":            {},
+		"a failure":          {fails: true, opts: queue.Options{Retries: queue.NoRetries}, state: asynq.TaskStateArchived},
+		"its deadline":       {wait: 3 * time.Second, state: asynq.TaskStateArchived},
+		"its MaxWait":        {opts: queue.Options{Policy: &queue.Policy{MaxWait: time.Second}}, state: asynq.TaskStateArchived},
+		"an operator's end":  {ends: func(b *bundle, id string) error { return b.inspector.ArchiveTask(b.queue, id) }, state: asynq.TaskStateArchived},
+		"an operator's sack": {ends: func(b *bundle, id string) error { return b.inspector.DeleteTask(b.queue, id) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			everywhere(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st := newStage(t)
+				b.serve(t, queue.ServerConfig{}, st.run)
+				holder := b.occupy(t, st)
+				if tt.fails {
+					st.act(1, func() error { return errors.New("out of stock") })
+				}
+				o := tt.opts
+				o.Queue, o.Unique = b.queue, true
+				if tt.wait > 0 {
+					o.Deadline = time.Now().Add(tt.wait)
+				}
+				id := b.enqueue(t, b.job(1), o)
+				b.awaitState(t, id, asynq.TaskStateRetry)
+				key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
+				if _, err := b.client.Enqueue(t.Context(), b.job(1), &o); !errors.Is(err, queue.ErrDuplicate) {
+					t.Errorf("want ErrDuplicate, have %v", err)
+				}
+				switch {
+				case tt.ends != nil:
+					if err := tt.ends(b, id); err != nil {
+						t.Fatal(err)
+					}
+				case o.Deadline.IsZero() && o.Policy == nil:
+					holder.open()
+				}
+				if tt.state == 0 {
+					b.awaitGone(t, id)
+				} else {
+					b.awaitState(t, id, tt.state)
+				}
+				if n := b.rdb.Exists(t.Context(), key).Val(); n > 0 && tt.ends == nil {
+					t.Error("want no key of uniqueness, which asynq's clients respect, have one")
+				}
+				if _, err := b.client.Enqueue(t.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true}); err != nil {
+					t.Errorf("want an equal one accepted, have %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A task is unique for a time, whatever becomes of it: so two schedulers that enqueue the same have it run once. No wait
+// prolongs that.
+func TestUniqueFor(t *testing.T) {
+	t.Parallel()
+	const unique = time.Minute
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		holder := b.occupy(t, st)
+		opts := &queue.Options{Queue: b.queue, UniqueFor: unique}
+		scheduler := asynq.NewClientFromRedisClient(b.rdb)
+		for i, enqueue := range []func(n int) (id string, _ error){
+			func(n int) (string, error) {
+				r, err := b.client.Enqueue(t.Context(), b.job(n), opts)
+				return r.ID, err
+			},
+			func(n int) (string, error) {
+				task, err := b.client.NewTask(b.job(n), opts)
+				if err != nil {
+					return "", err
+				}
+				info, err := scheduler.EnqueueContext(t.Context(), task)
+				if err != nil {
+					return "", err
+				}
+				return info.ID, nil
+			},
+		} {
+			waits, err := enqueue(2*i + 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.awaitState(t, waits, asynq.TaskStateRetry)
+			holder.open()
+			b.awaitGone(t, waits)
+			st.act(2*i+2, func() error { return queue.Permanent(errors.New("out of stock")) })
+			fails, err := enqueue(2*i + 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.awaitState(t, fails, asynq.TaskStateArchived)
+			for n := 2*i + 1; n <= 2*i+2; n++ {
+				if id, err := enqueue(n); !errors.Is(err, queue.ErrDuplicate) && !errors.Is(err, asynq.ErrDuplicateTask) {
+					t.Errorf("want a duplicate, have %s and %v", id, err)
+				}
+				task, err := b.client.NewTask(b.job(n), opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ttl := b.rdb.PTTL(t.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val(); ttl <= 0 || ttl > unique {
+					t.Errorf("want it unique for %v at most, have %v", unique, ttl)
+				}
+			}
+			if err := b.inspector.DeleteTask(b.queue, fails); err != nil {
+				t.Error(err)
+			}
+			if i == 0 {
+				holder = b.occupy(t, st)
+			}
+		}
+	})
 }
 
 // A uniqueness that another task has taken meanwhile is not extended for it.
@@ -237,7 +374,7 @@ func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	holder := b.holdElsewhere(t, st, lock.Config{})
-	id := b.enqueue(t, b.job(1), queue.Options{UniqueFor: time.Minute})
+	id := b.enqueue(t, b.job(1), queue.Options{Unique: true})
 	key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
 	if err := b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err(); err != nil {
 		t.Fatal(err)

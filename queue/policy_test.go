@@ -273,7 +273,7 @@ func TestReplace(t *testing.T) {
 		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
 		one := b.enqueueWaiter(t, 1, 1, queue.Options{})
 		unique := replace
-		unique.UniqueFor = time.Hour
+		unique.Unique = true
 		two := b.enqueueWaiter(t, 2, 2, unique)
 		three := b.enqueueWaiter(t, 3, 3, queue.Options{})
 		four := b.enqueueWaiter(t, 4, 3, replace)

@@ -109,12 +109,12 @@ func (s sharding) shardOf(queue, key string) string {
 
 // shardKey returns the key that chooses the shard of a task. Tasks of one resource share a shard.
 // An unguarded task shares a shard with its duplicate. The key is the kind and payload of a task
-// that has UniqueFor, and the id if the caller chose one. Any other task goes to a random shard.
+// that is unique, and the id if the caller chose one. Any other task goes to a random shard.
 func shardKey(resource, kind string, payload []byte, o Options) string {
 	switch {
 	case resource != "":
 		return resource
-	case o.UniqueFor != 0:
+	case o.Unique || o.UniqueFor != 0:
 		return kind + "\n" + string(payload)
 	case o.TaskID != "":
 		return o.TaskID

@@ -64,9 +64,14 @@ type Options struct {
 	// in the past means now.
 	Delay time.Duration
 	At    time.Time
-	// UniqueFor refuses a second task of the same kind, payload and queue, with [ErrDuplicate].
-	// That lasts while the first is unfinished, and for at least so long. Waiting for a resource
-	// prolongs the time. Whole seconds.
+	// Unique refuses a second task of the same kind, payload and queue, with [ErrDuplicate], while
+	// this one is unfinished: scheduled, pending, waiting, running or to be retried. It ends when the
+	// task has succeeded, is archived or deleted. A task that is unfinished for a year is not unique
+	// any more.
+	Unique bool
+	// UniqueFor refuses a second task of the same kind, payload and queue, with [ErrDuplicate], for
+	// so long after this one was enqueued, or was to run by Delay or At, whatever becomes of it. At
+	// most one of Unique and UniqueFor is set. Whole seconds.
 	UniqueFor time.Duration
 	// Retries is how often the task is tried again after its own failures. 0 means the default
 	// of 25, [NoRetries] means none.
@@ -102,8 +107,8 @@ type Receipt struct {
 
 // Errors of a task that a client does not accept, for errors.Is.
 var (
-	// ErrDuplicate refuses a task while an equal one is unfinished, see [Options.UniqueFor]. There is
-	// nothing to do: the other one runs.
+	// ErrDuplicate refuses a task of which there is an equal one, see [Options.Unique]. There is
+	// nothing to do: the other one runs, or has run.
 	ErrDuplicate = errors.New("queue: a task of this kind and payload exists already")
 	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID]. After a call whose
 	// answer was lost, it says that the task is there.

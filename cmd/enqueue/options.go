@@ -20,7 +20,8 @@ type taskOptions struct {
 	ID        string `json:"id"`
 	Delay     string `json:"delay"`
 	At        string `json:"at"`
-	Unique    string `json:"unique"`
+	Unique    bool   `json:"unique"`
+	UniqueFor string `json:"unique_for"`
 	Retries   *int   `json:"retries"` // nil when not given
 	Timeout   string `json:"timeout"`
 	Deadline  string `json:"deadline"`
@@ -46,7 +47,8 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ID, "id", "", "id of the task; refused if the queue has a task of this id (default random)")
 	f.StringVar(&o.Delay, "delay", "", "run it after this `duration`, such as 90s")
 	f.StringVar(&o.At, "at", "", "run it at this `time`, such as 2030-01-31T18:00:00Z")
-	f.StringVar(&o.Unique, "unique", "", "refuse it while an equal task is unfinished, for this `duration` at least")
+	f.BoolVar(&o.Unique, "unique", false, "refuse it while an equal task is unfinished")
+	f.StringVar(&o.UniqueFor, "unique-for", "", "refuse equal tasks for this `duration`, whatever becomes of it")
 	f.StringVar(&o.Timeout, "timeout", "", "`duration` after which an attempt ends (default 30m, unless there is a deadline)")
 	f.StringVar(&o.Deadline, "deadline", "", "`time` after which it does not run, also if it waits")
 	f.StringVar(&o.Retention, "retention", "", "keep it for this `duration` after its success (default 0)")
@@ -60,10 +62,10 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 
 // options reads the texts. Errors name the field of a line of a stream; [queue.Check] checks the rest.
 func (o taskOptions) options() (*queue.Options, error) {
-	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority}
+	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority, Unique: o.Unique}
 	var errs [7]error
 	opts.Delay, errs[0] = duration("delay", o.Delay)
-	opts.UniqueFor, errs[1] = duration("unique", o.Unique)
+	opts.UniqueFor, errs[1] = duration("unique_for", o.UniqueFor)
 	opts.Timeout, errs[2] = duration("timeout", o.Timeout)
 	opts.Retention, errs[3] = duration("retention", o.Retention)
 	opts.At, errs[4] = moment("at", o.At)

@@ -86,7 +86,7 @@ func TestStreamLines(t *testing.T) {
 
 func TestStreamOptions(t *testing.T) {
 	t.Parallel()
-	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s","priority":3,"on_busy":"coalesce","max_wait":"1m","max_waiting":4,"use_retries":true,"on_failure":"hold"}
+	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique_for":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s","priority":3,"on_busy":"coalesce","max_wait":"1m","max_waiting":4,"use_retries":true,"on_failure":"hold"}
 {"kind":"order:audit","payload":{"order":"1"},"at":"2998-01-01T00:00:00+01:00","retries":0}`
 	want := []queue.Options{
 		{

@@ -76,7 +76,7 @@ func TestTaskEnqueued(t *testing.T) {
 		"from file":  {[]string{"--payload", "@" + file}, "", asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
 		"from stdin": {[]string{"--payload", "-"}, ` {"order": "536365"} `, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
 		"all options": {
-			[]string{"--payload", `{"order":"536365"}`, "--at", at.Format(time.RFC3339), "--retries", "3", "--timeout", "90s", "--deadline", at.Add(time.Hour).Format(time.RFC3339), "--retention", "1h", "--unique", "10s"},
+			[]string{"--payload", `{"order":"536365"}`, "--at", at.Format(time.RFC3339), "--retries", "3", "--timeout", "90s", "--deadline", at.Add(time.Hour).Format(time.RFC3339), "--retention", "1h", "--unique-for", "10s"},
 			"",
 			asynq.TaskInfo{State: asynq.TaskStateScheduled, MaxRetry: 3, Timeout: 90 * time.Second, Deadline: at.Add(time.Hour), NextProcessAt: at, Retention: time.Hour},
 		},
@@ -139,7 +139,7 @@ func TestTaskThereAlready(t *testing.T) {
 	server := redistest.Shared(t)
 	const q = "task-there"
 	args := []string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--payload", `{"order":"1"}`}
-	byID, byLike := append(args, "--id", "x"), append(args, "--unique", "1h")
+	byID, byLike := append(args, "--id", "x"), append(args, "--unique")
 	for want, args := range map[string][]string{queue.ErrTaskIDConflict.Error() + `: "x" in the queue "` + q + `"`: byID, queue.ErrDuplicate.Error(): byLike} {
 		if have := enqueue(t, "", args...); have.status != cli.StatusOK {
 			t.Errorf("first: want status 0, have %+v", have)

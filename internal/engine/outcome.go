@@ -98,7 +98,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 }
 
 func (l *loop) succeeded(a *attempt) taskredis.Outcome {
-	o := taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: a.message.UniqueKey}
+	o := taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: a.message.Frees(taskredis.Done)}
 	if a.message.Retention > 0 {
 		now := time.Now().Unix()
 		m := *a.message
@@ -116,11 +116,11 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 		tell(ctx, l.logger, "ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
 	if errors.Is(err, asynq.RevokeTask) {
-		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.UniqueKey}
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.Frees(taskredis.Done)}
 	}
 	m.ErrorMsg, m.LastFailedAt = err.Error(), time.Now().Unix()
 	if m.Retried >= m.Retry || errors.Is(err, asynq.SkipRetry) {
-		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode()}
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode(), Unique: m.Frees(taskredis.Archive)}
 	}
 	failure := l.cfg.isFailure(ctx, err)
 	delay := l.cfg.retryDelay(ctx, &m, err)

@@ -113,6 +113,7 @@ const parkedKind taskredis.Kind = "parked"
 func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	l.send(report{a, taskredis.Outcome{
 		Name: a.Name, Kind: taskredis.Ask, Want: l.lockOf(a, need.Resource), Priority: need.Priority, Policy: need.Policy, Until: a.message.Deadline, Once: a.message.Retry == 0,
+		Always: a.message.AlwaysUnique(),
 	}})
 	l.atWork.Add(-1)
 	defer l.atWork.Add(1)

@@ -260,7 +260,7 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 				m.Retried++
 			}
 		}
-		o.Hold = u.cfg.holds(m, o.Kind)
+		o.Hold, o.Unique = u.cfg.holds(m, o.Kind), m.Frees(o.Kind)
 		m.ErrorMsg, m.LastFailedAt = asynq.ErrLeaseExpired.Error(), now.Unix()
 		encoded = m.Encode()
 	}

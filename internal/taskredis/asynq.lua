@@ -3,8 +3,15 @@
 -- Comes after common.lua, and after these: today, asynq's day for its statistics; and stats_until, when they expire, Unix
 -- seconds.
 
--- Puts a task into the archive. asynq keeps it for 90 days, and fewer than 10,000 tasks; some of the others go each time.
-local function archive(queue, id)
+-- Puts a task into the archive. asynq keeps it for 90 days, and fewer than 10,000 tasks; some of the others go each time. unique
+-- is the key of uniqueness that is free from then on, or ''. One that asynq's client has set lasts for its time; but if the task
+-- has waited that was prolonged, and is over now.
+local function archive(queue, id, unique)
+  if unique == '' then
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_parked', 'unique_key')
+    unique = have[1] and have[2] or ''
+  end
+  if unique ~= '' and call('GET', unique) == id then call('DEL', unique) end
   local key = asynq(queue, 'archived')
   call('ZADD', key, now_s, id)
   local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)

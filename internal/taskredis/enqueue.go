@@ -36,9 +36,11 @@ type Enqueue struct {
 	Message *Message  // with an ID and a Queue; Enqueue sets its UniqueKey
 	At      time.Time // when it becomes pending; asynq keeps whole seconds, and cuts off the rest
 
-	// Unique is for how long no equal task can be stored, counted from At, unless this one ends before. Equal are tasks
-	// of the same queue, type and payload. Zero is for a task that may have equals. Redis keeps whole seconds, rounded up.
+	// Unique is for how long no equal task can be stored, counted from At, unless this one ends before; with Always, also if
+	// it does. Equal are tasks of the same queue, type and payload. Zero is for a task that may have equals. Redis keeps whole
+	// seconds, rounded up.
 	Unique time.Duration
+	Always bool
 
 	// OwnID says that the caller has just made up the id, so nobody else can have chosen it. Then a task of that id is this
 	// one, stored by an earlier send of the same call, and nothing has to be kept to know it.
@@ -202,7 +204,7 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	}
 	encoded := m.Encode()
 	c.bytes = len(encoded)
-	c.argv = append(make([]any, 0, 18), m.ID, state, at, m.GroupKey, seconds, name, "msg", encoded)
+	c.argv = append(make([]any, 0, 19), m.ID, state, at, m.GroupKey, seconds, flag(e.Always), name, "msg", encoded)
 	if m.UniqueKey != "" && state != "aggregating" { // asynq leaves it out for a group
 		c.argv = append(c.argv, "unique_key", m.UniqueKey)
 	}

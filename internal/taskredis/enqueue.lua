@@ -10,12 +10,14 @@
 -- ARGV[3]     when it comes, Unix seconds; '' unless it is scheduled
 -- ARGV[4]     group, or ''
 -- ARGV[5]     seconds for which it is unique, or ''
--- ARGV[6]     name of the call; '' if nobody else can have chosen the id
--- ARGV[7...]  fields of the task's hash, names and values
+-- ARGV[6]     1 if it is so whatever becomes of it, 0 if it is so while it is unfinished
+-- ARGV[7]     name of the call; '' if nobody else can have chosen the id
+-- ARGV[8...]  fields of the task's hash, names and values
 --
 -- Returns 1 when the task is stored, 0 when there is another task of its id, -1 when another one has its key of
 -- uniqueness. As asynq does it, the key of uniqueness is looked at first, and set: it stays if there is then a task of
--- the same id.
+-- the same id. A key that holds '/' before an id is unique whatever becomes of the task: nobody deletes it, as it holds no id.
+-- One that holds the id of a task that has ended, or is nowhere, is free: asynq's tools leave it where they archive.
 --
 -- Guarantee: the task is stored as asynq's scripts store it, or it is nowhere. The same call made twice, as its answer
 -- was lost, returns 1 twice, as long as the task is there.
@@ -24,7 +26,7 @@
 
 local task, place, beside, unique = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, state, at = ARGV[1], ARGV[2], ARGV[3]
-local group, unique_for, call = ARGV[4], ARGV[5], ARGV[6]
+local group, unique_for, always, call = ARGV[4], ARGV[5], ARGV[6] == '1', ARGV[7]
 
 -- Whether the task that is there was stored by this very call.
 local function stored()
@@ -32,8 +34,17 @@ local function stored()
   return redis.call('HGET', task, 'siding_call') == call
 end
 
-if unique and not redis.call('SET', unique, id, 'NX', 'EX', unique_for) then
-  return stored() and 1 or -1
+-- Whether the task with this id in the same queue is unfinished.
+local function unfinished(other)
+  local state = redis.call('HGET', string.sub(task, 1, -#id - 1) .. other, 'state')
+  return state and state ~= 'archived' and state ~= 'completed'
+end
+
+if unique then
+  local holder = redis.call('GET', unique)
+  if holder and stored() then return 1 end
+  if holder and (always or string.sub(holder, 1, 1) == '/' or unfinished(holder)) then return -1 end
+  redis.call('SET', unique, always and '/' .. id or id, 'EX', unique_for)
 end
 if redis.call('EXISTS', task) == 1 then
   return stored() and 1 or 0
@@ -44,14 +55,14 @@ local now = redis.call('TIME') -- seconds and microseconds
 if state == 'pending' then
   local pending = redis.call('LPUSH', place, id)
   local nanoseconds = now[1] .. string.format('%06d', tonumber(now[2])) .. '000' -- more digits than a number has
-  redis.call('HSET', task, 'state', state, 'pending_since', nanoseconds, unpack(ARGV, 7))
+  redis.call('HSET', task, 'state', state, 'pending_since', nanoseconds, unpack(ARGV, 8))
   notify(beside, pending)
 elseif state == 'scheduled' then
   redis.call('ZADD', place, at, id)
-  redis.call('HSET', task, 'state', state, unpack(ARGV, 7))
+  redis.call('HSET', task, 'state', state, unpack(ARGV, 8))
 else
   redis.call('SADD', beside, group)
   redis.call('ZADD', place, now[1], id)
-  redis.call('HSET', task, 'state', state, 'group', group, unpack(ARGV, 7))
+  redis.call('HSET', task, 'state', state, 'group', group, unpack(ARGV, 8))
 end
 return 1

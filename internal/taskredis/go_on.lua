@@ -6,6 +6,7 @@
 -- ARGV[3]  what     'retry' to have the task run now, before those behind it; 'skip' to give it up: it is archived, or stays so
 -- ARGV[4]  message  skip: the task to keep, if its message is still ARGV[5]
 -- ARGV[5]  before
+-- ARGV[6]  unique   its key of uniqueness, '' for none
 --
 -- Returns 1; 0 if the task holds no line, is about to run, or has another message by now: then nothing has changed.
 --
@@ -30,7 +31,7 @@ if what == 'retry' then
   if state == 'archived' then call('ZREM', asynq(queue, 'archived'), id) end
 else
   if have[5] ~= before then return 0 end
-  if state == 'retry' then archive(queue, id) end
+  if state == 'retry' then archive(queue, id, ARGV[6]) end
   call('HSET', task, 'state', 'archived', 'msg', message)
   call('HDEL', task, 'siding_held', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_text') -- whoever looks at the line drops it
   call('ZREM', siding(queue, 'held'), lock)

@@ -57,7 +57,7 @@ func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, 
 // RunNow has the task that holds a line run now, before those behind it. It returns false, and changes nothing, if the task holds
 // none, or is about to run.
 func RunNow(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, error) {
-	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "retry", "", "").Bool()
+	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "retry", "", "", "").Bool()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: retry a task: %w", err)
 	}
@@ -71,12 +71,12 @@ func GiveUp(ctx context.Context, rdb redis.UniversalClient, queue, id string, ch
 	if err != nil {
 		return false, fmt.Errorf("taskredis: read a task: %w", err)
 	}
-	after := before
+	after, unique := before, ""
 	if m, err := DecodeMessage(before); err == nil { // else it is kept as it is
 		change(m)
-		after = m.Encode()
+		after, unique = m.Encode(), m.Frees(Archive)
 	}
-	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "skip", after, before).Bool()
+	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "skip", after, before, unique).Bool()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: skip a task: %w", err)
 	}

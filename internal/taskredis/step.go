@@ -42,7 +42,7 @@ type Outcome struct {
 
 	Kind    Kind
 	Message []byte        // Complete, Retry, Again, Archive: the task to keep
-	Unique  string        // Done, Complete: the task's key of uniqueness, which is deleted if it is still the task's
+	Unique  string        // Done, Complete, Archive: the task's key of uniqueness, which is deleted if it is still the task's
 	After   time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
 	Counts  bool          // Retry: it counts as a failure in asynq's statistics
 	Late    bool          // Retry, Again: the task has waited for too long, and its wait stays over
@@ -60,6 +60,7 @@ type Outcome struct {
 	Policy   Policy // of a task that has not waited for this lock before
 	Until    int64  // the task's deadline in Unix seconds, 0 for none
 	Once     bool   // the task has no retries
+	Always   bool   // the task is unique whatever becomes of it
 }
 
 // HeadStart is by how much earlier than it came one level of priority lets a task come.
@@ -222,11 +223,11 @@ func (o *Outcome) append(argv []any) []any {
 	case Again:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.Late), o.Losses, flag(o.Waits), o.order())
 	case Archive:
-		return append(argv, o.Message, o.order())
+		return append(argv, o.Unique, o.Message, o.order())
 	case Ask:
 		p := o.Policy
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
-			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once))
+			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once), flag(o.Always))
 	case Requeue:
 	}
 	return argv

@@ -24,11 +24,11 @@
 --     again                         message, in how many us it comes again, whether the task has waited for too long,
 --                                   losses, whether it counts as a wait, 'hold' as above, 'first' if it is tried again when its
 --                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
---     archive                       message, 'hold' if its line stops until an operator sets it going, or ''
+--     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
 --     requeue
 --     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace',
 --                                   what equal tasks have in common, how many may wait or 0, for how many s this one may
---                                   wait or 0; whether the task has no retries
+--                                   wait or 0; whether the task has no retries; whether it is unique whatever becomes of it
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many kinds follow; each is the queues to try, a byte each, 1 for the first; and how many slots
 --
@@ -240,6 +240,10 @@ local function ask(queue, id, task, attempt, given)
   local own = have[2] and lock_of(have[2]) == want
   if not own then ticket = ticket - given.head_start end
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
+  if given.always == '1' then
+    call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
+    have[5] = nil
+  end
   local _, first = Lines().first_line(want)
   local key, value, due = Queue().serve_found(want, math.min(first, ticket), by)
   if key and first > ticket and not busy[want] then
@@ -365,7 +369,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HDEL', task, 'siding_until', 'siding_text')
     if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') end
   elseif kind == 'archive' then
-    archive(queue, id)
+    archive(queue, id, given.unique)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
     call('HDEL', task, 'siding_until', 'siding_text', 'siding_wait_ends')
     if given.order == 'hold' and place then
@@ -418,11 +422,12 @@ for i = 1, tonumber(arg()) do
   elseif kind == 'again' then
     given.message, given.after, given.late, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
     given.at = second_in(given.after)
-  elseif kind == 'archive' then given.message, given.order = arg(), arg()
+  elseif kind == 'archive' then given.unique, given.message, given.order = arg(), arg(), arg()
   elseif kind == 'ask' then
     given.number = i
     given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
     given.on_busy, given.equal, given.most, given.max_wait, given.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
+    given.always = arg()
   end
   if kind == 'ask' then
     asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, given}

@@ -169,7 +169,7 @@ func (u *Upkeep) End(ctx context.Context, c Crash, o *Outcome) (bool, error) {
 	}
 	failure, now := flag(o.Counts || o.Kind == Archive), time.Now().UTC()
 	ended, err := endScript.Run(ctx, u.Redis, []string{TaskKey(c.Queue, c.ID)}, c.Queue, c.ID, c.state, c.attempt, c.lease,
-		set, o.Message, o.After.Microseconds(), failure, now.Format(time.DateOnly), now.Add(statsTTL).Unix(), flag(o.Hold)).Bool()
+		set, o.Message, o.After.Microseconds(), failure, now.Format(time.DateOnly), now.Add(statsTTL).Unix(), flag(o.Hold), o.Unique).Bool()
 	return ended, upkeepError("end a task", err)
 }
 

@@ -13,6 +13,7 @@
 -- ARGV[10] today        asynq's day for them
 -- ARGV[11] stats_until  when they expire, Unix seconds
 -- ARGV[12] hold         1 if it keeps its place, and those behind it wait; see hold.lua
+-- ARGV[13] unique       its key of uniqueness, '' for none
 --
 -- Returns 1 if it has ended it, else 0.
 --
@@ -40,7 +41,7 @@ call('HDEL', task, 'siding_attempt', 'siding_until', 'siding_text')
 if not held then call('HDEL', task, 'siding_lock', 'siding_ticket') end
 if kind == 'archived' then
   if held then Hold().hold_line(queue, id, task, held, nil) end
-  archive(queue, id)
+  archive(queue, id, ARGV[13])
 elseif held then
   local ends = until_of(end_of(have[4], nil))
   Hold().hold_line(queue, id, task, held, now + after)
