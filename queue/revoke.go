@@ -64,9 +64,9 @@ type Revoked struct {
 // next waiter when the holder has returned, or when the TTL is over. So there are never two
 // holders. The next fencing token is higher.
 //
-// A task whose lock was revoked runs again after a second or more, behind those who wait. That uses no
-// retry, but counts as one of [Recovery.Losses]. The log of the task's server and the task's last error
-// say who revoked the lock, and why.
+// A task whose lock was revoked runs again after a second or more, behind those who wait, or before them if its
+// [Policy.OnFailure] says so. That uses no retry, but counts as one of [Recovery.Losses]. The log of the task's
+// server and the task's last error say who revoked the lock, and why.
 //
 // A program on the plain protocol does not learn that it has lost its lock. Its lock goes to the next
 // waiter at once. The caller has to know that the program does not work on the resource any more.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -153,5 +154,30 @@ func TestRevokeOnTheEmbeddedRedis(t *testing.T) {
 	}
 	if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
 		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
+	}
+}
+
+// A task that holds its line keeps its place when its lock is revoked, whether it notices that or returns before.
+func TestRevokedTaskHoldsItsLine(t *testing.T) {
+	t.Parallel()
+	for name, notices := range map[string]bool{"at the end of its context": true, "before it notices": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			b.serve(t, queue.ServerConfig{Lock: shortTimes, Policies: map[string]queue.Policy{b.job(0).Kind(): {OnFailure: queue.OnFailureHold}}}, st.run)
+			held := st.hold(1)
+			b.enqueue(t, b.job(1))
+			within(t, patience, "the holder", held.entered)
+			b.park(t, 2, 3)
+			if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+				t.Fatal(err)
+			}
+			if notices {
+				within(t, patience, "the loss", held.ended)
+			}
+			held.open()
+			poll.Eventually(t, "all have run", func() bool { return len(st.order()) >= 4 })
+			st.wantOrder(1, 1, 2, 3)
+		})
 	}
 }

@@ -321,7 +321,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   if lock ~= '' and (not holds or revoked) then
     -- The server lives, and is about to say what becomes of the task: it has not crashed.
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    let_go(holds, queue, trace)
+    if kind == 'ask' or kind == 'requeue' then let_go(holds, queue, trace) end -- else the task may keep its place first
     return 'lost'
   end
 

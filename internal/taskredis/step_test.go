@@ -730,7 +730,7 @@ func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 }
 
 // An operator has revoked the lock of an attempt, see package lockredis. The attempt cannot renew it, and loses it when it
-// ends; only then the next may have it.
+// ends; only then, and once it is known whether the task keeps its place, the next may have it.
 func TestStepOfARevokedLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -751,19 +751,17 @@ func TestStepOfARevokedLock(t *testing.T) {
 			}
 			s.takes("", nil, 1, queue)
 			out := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, After: time.Hour, Losses: 1}
-			want := Lost
 			if lost {
-				out.Lock, want = "", Settled
-			}
-			_, a := s.make([]Outcome{out}, 1, queue)
-			if a.Results[0] != want || idsOf(a.Taken) != "2 " {
-				t.Errorf("want it %s, and the next task, have %s and %q", want, a.Results[0], idsOf(a.Taken))
-			}
-			if want == Lost {
 				out.Lock = ""
-				if _, a := s.make([]Outcome{out}, 0, queue); a.Results[0] != Settled {
-					t.Errorf("want the attempt ended, have %s", a.Results[0])
+			}
+			if !lost {
+				if _, a := s.make([]Outcome{out}, 1, queue); a.Results[0] != Lost || idsOf(a.Taken) != "" {
+					t.Errorf("want it lost, and no task yet, have %s and %q", a.Results[0], idsOf(a.Taken))
 				}
+				out.Lock = ""
+			}
+			if _, a := s.make([]Outcome{out}, 1, queue); a.Results[0] != Settled || idsOf(a.Taken) != "2 " {
+				t.Errorf("want it settled, and the next task, have %s and %q", a.Results[0], idsOf(a.Taken))
 			}
 		}
 	})
