@@ -17,7 +17,7 @@ import (
 )
 
 // A yard has a client and a server of the examples below. The task with the id "first" holds its
-// resource until leave is called.
+// resource until leave is called. The one with the id "shaky" fails once.
 type yard struct {
 	rdb    redis.UniversalClient
 	client *queue.Client
@@ -50,10 +50,14 @@ func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error
 	}
 	first, leave := context.WithCancel(context.Background())
 	queue.Handle(server, func(ctx context.Context, _ AuditOrder) error {
-		id := queue.InfoFrom(ctx).ID
+		info := queue.InfoFrom(ctx)
+		id := info.ID
 		fmt.Println(id, "runs")
 		if id == "first" {
 			<-first.Done()
+		}
+		if id == "shaky" && info.Retried == 0 {
+			return errors.New("the warehouse does not answer")
 		}
 		return nil
 	})
@@ -159,6 +163,25 @@ func ExamplePolicy_maxWaiting() {
 	// first runs
 	// rejected: 1 wait for order:536365 already
 	// second runs
+}
+
+// A task that has failed keeps its place: those behind it wait until it has succeeded, or is archived.
+func ExamplePolicy_onFailure() {
+	y := newYard(queue.ServerConfig{
+		Policies: map[string]queue.Policy{"order:audit": {OnFailure: queue.OnFailureHold}},
+		Asynq:    asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 200 * time.Millisecond }},
+	})
+	defer y.close()
+	y.enqueue("first", queue.Options{}, queue.EventAcquired)
+	y.enqueue("shaky", queue.Options{}, queue.EventParked)
+	y.enqueue("third", queue.Options{}, queue.EventParked)
+	y.leave()
+	y.await("third", queue.EventReleased)
+	// Output:
+	// first runs
+	// shaky runs
+	// shaky runs
+	// third runs
 }
 
 // A task of a higher priority comes before those that wait already.
