@@ -32,6 +32,7 @@ func TestJSON(t *testing.T) {
 			State: inspect.Held, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
 		}, {State: inspect.Reserved, Holder: "siding-goroutine:5f2c:1"}},
 		Limit: &inspect.Limit{Pattern: "order:*", Holders: 3, Rates: []inspect.Rate{{Starts: 100, Period: inspect.Duration(time.Minute)}}, By: "ann", Reason: "stock count", At: at(1)},
+		Lines: []inspect.HeldLine{{Resource: "order:536365", Task: other, GoesOn: at(9), Since: at(1), Error: "boom", Waiting: 2}},
 		Rated: true, Ready: at(2), Unserved: inspect.Duration(5 * time.Second),
 	}
 	for name, value := range map[string]any{

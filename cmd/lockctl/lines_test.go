@@ -54,7 +54,7 @@ func TestStoppedLine(t *testing.T) {
 		"why first":    {exitTrouble, "Yes: the task is archived: no such order. It has stopped the line of order:1, in which 2 others wait."},
 		"why third":    {exitTrouble, "Yes: the line of order:1 is stopped by the task first, which is archived: no such order."},
 		"doctor":       {exitTrouble, "the line of order:1 waits for test:job first in default, which has failed: no such order"},
-		"show order:1": {cli.StatusOK, "waiting"},
+		"show order:1": {cli.StatusOK, "line stopped by test:job first in default, which failed "},
 	} {
 		have := b.run(t, "", strings.Fields(args)...)
 		if have.status != want.status || !strings.Contains(strings.Join(strings.Fields(have.out), " "), strings.Join(strings.Fields(want.text), " ")) {

@@ -105,10 +105,22 @@ func (a *app) lockText(l inspect.Lock) string {
 		f.add("limit", a.limitOf(*l.Limit))
 	}
 	f.add("waiting", waitingText(l))
+	for _, line := range l.Lines {
+		f.add("line", a.lineText(line))
+	}
 	if l.Unserved > 0 {
 		f.add("not served", a.unserved(l))
 	}
 	return f.text()
+}
+
+// lineText says by which task a line is held, or stopped, and until when.
+func (a *app) lineText(l inspect.HeldLine) string {
+	how, next := "held", "it goes on "+a.goesOn(l)
+	if l.Stopped {
+		how, next = "stopped", fmt.Sprintf("`lockctl retry %s` or `lockctl skip %[1]s` sets it going", shellArg(l.Task.ID))
+	}
+	return fmt.Sprintf("%s by %s in %s, which failed %s: %s; %s", how, taskText(&l.Task), l.Task.Queue, a.clock(l.Since), l.Error, next)
 }
 
 // unserved says for how long a lock has been free for those who wait.

@@ -89,6 +89,9 @@ func TestNamesOfAllKinds(t *testing.T) {
 				{State: inspect.Held, Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1}},
 				{State: inspect.Reserved, Holder: name},
 			},
+			Lines: []inspect.HeldLine{
+				{Task: inspect.Task{Queue: name, ID: name}, Error: name, Stopped: true}, {Task: inspect.Task{Queue: name, ID: name}, Error: name, GoesOn: time.Now()},
+			},
 			Limit: &inspect.Limit{Pattern: name, By: name, Reason: name},
 		})
 		s.tasks[name] = inspect.Explanation{
