@@ -132,8 +132,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"an attempt does not free its revoked lock", "../taskredis/step.lua",
-		"in_seconds(PLAIN_LEASE), id)\n    let_go(holds, queue, trace)\n",
-		"in_seconds(PLAIN_LEASE), id)\n",
+		"  leaves(queue, id)\n  let_go(holds, queue, trace)\n",
+		"  leaves(queue, id)\n",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{

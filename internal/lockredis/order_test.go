@@ -360,6 +360,10 @@ func TestRevoke(t *testing.T) {
 			if r := w.ends("q", "task", ""); r != taskredis.Lost {
 				w.Errorf("want it lost, have %s", r)
 			}
+			w.waits("g") // until it is known what becomes of the task
+			again := taskredis.Outcome{Name: task.Name, Kind: taskredis.Again, Message: task.Encoded, After: time.Hour, Losses: 1}
+			again.Lock = ""
+			w.server("q").step(0, again)
 			w.wantReserved("g")
 			by, reason, err := lockredis.RevokedBy(w.Context(), w.rdb, key, task.Fence)
 			if err != nil || by != "alice" || reason != "stuck" {
