@@ -318,10 +318,10 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
-  if lock ~= '' and (not holds or revoked) then
+  if lock ~= '' and (not holds or revoked) and kind ~= 'requeue' then -- one that is given back keeps its place without the lock, too
     -- The server lives, and is about to say what becomes of the task: it has not crashed.
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    if kind == 'ask' or kind == 'requeue' then let_go(holds, queue, trace) end -- else the task may keep its place first
+    if kind == 'ask' then let_go(holds, queue, trace) end -- else the task may keep its place first
     return 'lost'
   end
 
@@ -801,7 +801,9 @@ local function take(q, id)
       return false
     end
   end
-  local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket or digits(now + so.begun + 1)
+  local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket
+  -- Also one that has not waited may come back to its place. Where it is to ask for its lock its priority is added then.
+  if not ticket then ticket = digits(now + so.begun + 1 - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id

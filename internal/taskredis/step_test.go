@@ -767,6 +767,47 @@ func TestStepOfARevokedLock(t *testing.T) {
 	})
 }
 
+// An attempt that is given back has lost its lock: its task keeps its place all the same.
+func TestStepGivesBackARevokedLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("server")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		first := s.takes("1 ", nil, 1, "q")[0]
+		s.takes("", nil, 1, "q")
+		b.must(b.rdb.Set(t.Context(), "lock:a", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
+		s.takes("1 ", []Outcome{{Name: first.Name, Kind: Requeue}}, 1, "q")
+	})
+}
+
+// Of tasks with one priority the first that came is the first in the line, also if it has not waited: after a crash, or
+// if it holds the line.
+func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for name, kind := range map[string]Kind{"crash": "", "hold": Retry, "given back": Requeue} {
+			s := b.server("server of " + name)
+			for _, id := range []string{"1", "2"} {
+				b.pending(name, id, name)
+				b.must(b.rdb.HSet(t.Context(), TaskKey(name, id), "siding_priority", 3).Err())
+			}
+			first := s.takes("1 ", nil, 1, name)[0]
+			s.takes("", nil, 1, name)
+			var outcomes []Outcome
+			if kind == "" {
+				b.must(b.rdb.Del(t.Context(), "lock:"+name).Err())
+				b.must(b.rdb.ZAdd(t.Context(), LeaseKey(name), redis.Z{Score: 1, Member: "1"}).Err())
+			} else {
+				outcomes = []Outcome{{Name: first.Name, Kind: kind, Message: first.Encoded, Hold: kind == Retry}}
+			}
+			s.takes("1 ", outcomes, 1, name)
+		}
+	})
+}
+
 // While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
 func TestStepsWithoutMemory(t *testing.T) {
 	t.Parallel()
