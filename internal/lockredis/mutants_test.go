@@ -138,8 +138,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
-		"if lock ~= '' and (not holds or revoked) then",
-		"if lock ~= '' and not holds then",
+		"if lock ~= '' and (not holds or revoked) and kind",
+		"if lock ~= '' and not holds and kind",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
