@@ -205,7 +205,7 @@ func TestWaitersOfAnotherQueueDelayNobody(t *testing.T) {
 				f.rdb.Del(ctx, "lock:a")
 				f.rdb.ZAddLT(ctx, taskredis.ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"})
 				f.rdb.LPush(ctx, taskredis.NotifyKey("q"), 1)
-				f.within(3*time.Second, func() error {
+				f.within(15*time.Second, func() error {
 					if have := len(l.of("a")); have != 20 {
 						return fmt.Errorf("want 20 attempts on a, have %d", have)
 					}
