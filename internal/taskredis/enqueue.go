@@ -73,7 +73,7 @@ var enqueueScript = script("enqueue")
 // lost is sent again by go-redis, and succeeds if it finds its own task. If that has run and is gone by then, it is stored
 // once more; or it is refused, if meanwhile somebody has stored an equal one.
 //
-// As with asynq, a unique task that is refused for its id leaves its key of uniqueness behind.
+// asynq leaves the key of uniqueness of a task that is refused for its id; this does not.
 func (q *Enqueuer) Enqueue(ctx context.Context, e *Enqueue) error {
 	if err := q.list(ctx, e.Message.Queue); err != nil {
 		return err

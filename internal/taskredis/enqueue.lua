@@ -15,9 +15,9 @@
 -- ARGV[8...]  fields of the task's hash, names and values
 --
 -- Returns 1 when the task is stored, 0 when there is another task of its id, -1 when another one has its key of
--- uniqueness. As asynq does it, the key of uniqueness is looked at first, and set: it stays if there is then a task of
--- the same id. A key that holds '/' before an id is unique whatever becomes of the task: nobody deletes it, as it holds no id.
--- One that holds the id of a task that has ended, or is nowhere, is free: asynq's tools leave it where they archive.
+-- uniqueness, which is looked at first, as asynq does it. A key that holds '/' before an id is of a task that is unique whatever
+-- becomes of it: nobody deletes that key, as it holds no id. One that holds the id of a task that has ended, or is nowhere, is
+-- free: asynq's tools leave it where they archive.
 --
 -- Guarantee: the task is stored as asynq's scripts store it, or it is nowhere. The same call made twice, as its answer
 -- was lost, returns 1 twice, as long as the task is there.
@@ -40,11 +40,9 @@ local function unfinished(other)
   return state and state ~= 'archived' and state ~= 'completed'
 end
 
-if unique then
-  local holder = redis.call('GET', unique)
-  if holder and stored() then return 1 end
-  if holder and (always or string.sub(holder, 1, 1) == '/' or unfinished(holder)) then return -1 end
-  redis.call('SET', unique, always and '/' .. id or id, 'EX', unique_for)
+local holder = unique and redis.call('GET', unique)
+if holder and (always or string.sub(holder, 1, 1) == '/' or unfinished(holder)) then
+  return stored() and 1 or -1
 end
 if redis.call('EXISTS', task) == 1 then
   return stored() and 1 or 0
@@ -65,4 +63,5 @@ else
   redis.call('ZADD', place, now[1], id)
   redis.call('HSET', task, 'state', state, 'group', group, unpack(ARGV, 8))
 end
+if unique then redis.call('SET', unique, always and '/' .. id or id, 'EX', unique_for) end
 return 1

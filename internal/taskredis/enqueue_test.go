@@ -152,6 +152,9 @@ func TestEnqueueIsAsynqs(t *testing.T) {
 				}
 				ours := contentsOf(t, rdb, queue)
 				have, want := ours.asynqs(t, queue), theirs.asynqs(t, queue)
+				if errors.Is(c.want, ErrIDConflict) {
+					delete(want, UniqueKey(queue, "kind", c.payload)) // it is of no task, and we leave none
+				}
 				for key, e := range have { // asynq's client rounds down what it has
 					if d := e.ttl - want[key].ttl; e.ttl > 0 && d < 5*time.Second && d > -20*time.Second {
 						e.ttl = want[key].ttl
