@@ -71,7 +71,9 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 // NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
 // PeriodicTaskManager or Client. opts must have no Delay, At and Deadline, as asynq may enqueue the
 // task at any time, and more than once. Without a TaskID asynq chooses one each time. An idle server
-// finds such a task within some 50 ms, as asynq's clients wake nobody.
+// finds such a task within some 50 ms, as asynq's clients wake nobody. They do not see that an operator
+// has archived a task with Unique, and refuse equal ones for as long as it is archived: give a task that
+// comes again and again UniqueFor.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
@@ -151,7 +153,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	case o.Unique:
 		headers[HeaderUnique] = taskredis.Unfinished
 	case o.UniqueFor != 0:
-		headers[HeaderUnique] = strconv.FormatInt(int64(o.UniqueFor/time.Second), 10)
+		headers[HeaderUnique] = taskredis.Always
 	}
 	if err := o.waits(t.Kind(), resource != "", headers); err != nil {
 		return nil, err
@@ -168,7 +170,7 @@ const defaultTimeout = 30 * time.Minute
 
 // unique returns for how long there may be no equal task, unless the uniqueness ends with the task before; 0 if it is not unique.
 func (o Options) unique() time.Duration {
-	const longest = 365 * 24 * time.Hour // asynq keeps tasks that wait or failed, but no key without an end
+	const longest = 365 * 24 * time.Hour // so that a key whose task somebody has deleted goes away
 	if o.Unique {
 		return longest
 	}

@@ -130,7 +130,7 @@ func (e *RejectedError) Unwrap() error {
 // MaxPriority is the highest [Options.Priority].
 const MaxPriority = 9
 
-// Headers of a task that say how it waits, and for how long it is unique. A [Client] sets them by its [Options]; so can every other
+// Headers of a task that say how it waits. A [Client] sets them by its [Options]; so can every other
 // client of asynq's queues. A task whose headers cannot be read is archived with an error that says so.
 const (
 	// HeaderPriority is [Options.Priority] as a digit.
@@ -138,10 +138,11 @@ const (
 	// HeaderPolicy is [Options.Policy] as JSON, such as {"on_busy":"reject"} or
 	// {"max_wait":"1m","max_waiting":100,"use_retries":true}.
 	HeaderPolicy = headerPrefix + "policy"
-	// HeaderUnique is [Options.UniqueFor] in seconds, or "unfinished" for [Options.Unique]. Beside it the task needs
-	// asynq.Unique, with the same time or a very long one.
-	HeaderUnique = taskredis.HeaderUnique
 )
+
+// HeaderUnique is "unfinished" for [Options.Unique], and "always" for [Options.UniqueFor]. With another value the task is unique
+// as with asynq. Another client gives it beside asynq.Unique, with the time of UniqueFor, or a very long one.
+const HeaderUnique = taskredis.HeaderUnique
 
 // check returns the field that cannot work and what is wanted; "" for a policy that works. The words are good for
 // programs, files and command lines.

@@ -34,8 +34,8 @@ func (a *app) streamCommand() *cobra.Command {
 kind and payload are needed, and so is resource with a kind of your own; queue, id,
 delay, at, unique, unique_for, retries, timeout, deadline, retention, priority,
 on_busy, max_wait, max_waiting, use_retries and on_failure mean what the flags of
-"enqueue task" mean. Blank lines are skipped. A bad line is refused by its number and does not
-stop the rest.
+"enqueue task" mean. Blank lines are skipped. A bad line is refused by its number
+and does not stop the rest.
 
 ` + resumeHelp + `
 

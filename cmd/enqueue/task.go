@@ -34,8 +34,8 @@ The payload of a known kind is checked, and says what its resource is. Any other
 kind is one of your own: it needs a --resource, and its payload may be any JSON.
 
 A task that is not valid is refused with exit status 3. So is one whose id, or
-whose equal (--unique, --unique-for), is there already. After a fault of Redis the task may be
-stored all the same: with an --id you can try again safely.`,
+whose equal (--unique, --unique-for), is there already. After a fault of Redis the
+task may be stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s
   enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001`,

@@ -31,22 +31,20 @@ type Message struct {
 	unknown []byte // fields of a later asynq, kept as they are
 }
 
-// HeaderUnique says for how long a task is unique: "unfinished", or so many seconds, whatever becomes of it. A task without it may
-// be unique as asynq has it: for a time, but no longer than until it has succeeded.
+// HeaderUnique says how a task is unique: while it is unfinished, or always, which is for a time, whatever becomes of it. A task
+// without it may be unique as asynq has it: for a time, but no longer than until it has succeeded.
 const (
 	HeaderUnique = "siding-unique"
 	Unfinished   = "unfinished"
+	Always       = "always"
 )
 
 // AlwaysUnique reports whether the task is unique for a time, whatever becomes of it.
-func (m *Message) AlwaysUnique() bool {
-	text := m.Headers[HeaderUnique]
-	return text != "" && text != Unfinished
-}
+func (m *Message) AlwaysUnique() bool { return m.Headers[HeaderUnique] == Always }
 
 // Frees returns the key of uniqueness that is deleted when the task ends so, "" for none.
 func (m *Message) Frees(end Kind) string {
-	if m.AlwaysUnique() || end == Archive && m.Headers[HeaderUnique] == "" {
+	if m.AlwaysUnique() || end == Archive && m.Headers[HeaderUnique] != Unfinished {
 		return ""
 	}
 	return m.UniqueKey

@@ -318,10 +318,11 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
-  if lock ~= '' and (not holds or revoked) and kind ~= 'requeue' then -- one that is given back keeps its place without the lock, too
-    -- The server lives, and is about to say what becomes of the task: it has not crashed.
+  -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
+  -- task: it has not crashed. It may say that the task keeps its place, so nobody has a revoked lock before.
+  if lock ~= '' and (not holds or revoked) and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    if kind == 'ask' then let_go(holds, queue, trace) end -- else the task may keep its place first
+    if kind == 'ask' then let_go(holds, queue, trace) end -- it is not at work yet
     return 'lost'
   end
 
