@@ -66,7 +66,7 @@ func Unmarshal(text []byte, v any) error {
 
 // wrongType says in the words of JSON what the decoder says in those of Go.
 func wrongType(e *json.UnmarshalTypeError) error {
-	want, ok := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "an array", reflect.Struct: "an object"}[e.Type.Kind()]
+	want, ok := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "an array", reflect.Struct: "an object", reflect.Bool: "true or false"}[e.Type.Kind()]
 	if !ok {
 		want = "a whole number"
 	}

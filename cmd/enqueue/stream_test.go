@@ -57,6 +57,7 @@ func TestStreamLines(t *testing.T) {
 		"two objects":       {good + good, "1: want one JSON object, have more after it"},
 		"unknown field":     {`{"kind":"order:audit","payload":{"order":"1"},"delya":"5s"}`, `1: unknown field "delya"`},
 		"wrong type":        {`{"kind":"order:audit","payload":{"order":"1"},"delay":5}`, `1: delay: want a string, have number`},
+		"no truth":          {`{"kind":"order:audit","payload":{"order":"1"},"unique":"10m"}`, `1: unique: want true or false, have string`},
 		"wrong number":      {`{"kind":"order:audit","payload":{"order":"1"},"retries":"5"}`, `1: retries: want a whole number, have string`},
 		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + ", or one of your own, have nothing"},
 		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, `1: resource: want one with the kind "x", which is none of ` + strings.Join(tasks.Kinds(), ", ") + ", have nothing"},

@@ -46,7 +46,8 @@ task may be stored all the same: with an --id you can try again safely.`,
 			}
 			opts, err := options.options()
 			if err != nil {
-				return errors.New("--" + strings.Replace(err.Error(), "max_wait:", "max-wait:", 1))
+				field, problem, _ := strings.Cut(err.Error(), ":")
+				return fmt.Errorf("--%s:%s", strings.ReplaceAll(field, "_", "-"), problem)
 			}
 			task.Kind = args[0]
 			if task.Payload, err = a.payload(payload); err != nil {
