@@ -553,7 +553,7 @@ clear()
 
 -- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
 -- around them when one has failed.
-local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, large = false}
+local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
 local late = math.abs(now - sent) > LATE
 local BUT_THE_MESSAGE = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_deadline',
   'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held'}
@@ -573,6 +573,12 @@ local function read(task)
   end
   have.err = reply.err
   return have
+end
+
+-- When a task that has no place yet came, us: for each that this step looks at a bit later, as they keep their order.
+local function comes()
+  so.came = so.came + 1
+  return now + so.came
 end
 
 -- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
@@ -714,15 +720,15 @@ local function park(q, id, task, lock, have, ends)
   local priority = tonumber(have.siding_priority or '0') or 0
   local own = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
   local ticket = own
-  if not ticket and priority > 0 then ticket = now - priority * HEAD_START end
+  if not ticket and priority > 0 then ticket = comes() - priority * HEAD_START end
   if not ticket then
     -- Behind all who came before, also if the clock has stepped back.
     if not mine.last then
       local last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
       local fence = try('GET', beside(lock, 'fence'))
-      mine.last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
+      mine.last = math.max(last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
-    ticket = mine.last + 1
+    ticket = math.max(comes(), mine.last + 1)
     mine.last = ticket
   end
   ticket = digits(ticket)
@@ -804,7 +810,7 @@ local function take(q, id)
   end
   local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket
   -- Also one that has not waited may come back to its place. Where it is to ask for its lock its priority is added then.
-  if not ticket then ticket = digits(now + so.begun + 1 - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
+  if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id

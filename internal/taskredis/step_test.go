@@ -808,6 +808,42 @@ func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 	})
 }
 
+// A task that has begun comes back before those that this step has parked behind it, also if many without a lock began before.
+func TestStepGivesTicketsInOrder(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("server")
+		for i := range 9 {
+			b.pending("q", fmt.Sprint("other ", i), "")
+		}
+		for _, id := range []string{"c", "b", "a"} {
+			b.pending("q", id, "a")
+		}
+		_, a := s.make(nil, 12, "q")
+		first := a.Taken[9]
+		again := s.takes("c ", []Outcome{{Name: first.Name, Kind: Requeue}}, 1, "q")
+		s.takes("a ", done(s.takes("b ", done(again...), 1, "q")...), 1, "q")
+	})
+}
+
+// Tasks of one priority that a step parks keep the order in which they came.
+func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("server")
+		for _, id := range []string{"d", "c", "b", "a"} {
+			b.pending("q", id, "a")
+			b.must(b.rdb.HSet(t.Context(), TaskKey("q", id), "siding_priority", 3).Err())
+		}
+		first := s.takes("d ", nil, 4, "q")
+		for _, next := range []string{"c ", "b ", "a "} {
+			first = s.takes(next, done(first...), 1, "q")
+		}
+	})
+}
+
 // While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
 func TestStepsWithoutMemory(t *testing.T) {
 	t.Parallel()
