@@ -253,12 +253,12 @@ func TestUnique(t *testing.T) {
 		ends  func(b *bundle, id string) error // an operator
 		state asynq.TaskState                  // 0 for deleted
 	}{
-		"success":            {},
-		"a failure":          {fails: true, opts: queue.Options{Retries: queue.NoRetries}, state: asynq.TaskStateArchived},
-		"its deadline":       {wait: 3 * time.Second, state: asynq.TaskStateArchived},
-		"its MaxWait":        {opts: queue.Options{Policy: &queue.Policy{MaxWait: time.Second}}, state: asynq.TaskStateArchived},
-		"an operator's end":  {ends: func(b *bundle, id string) error { return b.inspector.ArchiveTask(b.queue, id) }, state: asynq.TaskStateArchived},
-		"an operator's sack": {ends: func(b *bundle, id string) error { return b.inspector.DeleteTask(b.queue, id) }},
+		"success":          {},
+		"a failure":        {fails: true, opts: queue.Options{Retries: queue.NoRetries}, state: asynq.TaskStateArchived},
+		"its deadline":     {wait: 3 * time.Second, state: asynq.TaskStateArchived},
+		"its MaxWait":      {opts: queue.Options{Policy: &queue.Policy{MaxWait: time.Second}}, state: asynq.TaskStateArchived},
+		"archived by hand": {ends: func(b *bundle, id string) error { return b.inspector.ArchiveTask(b.queue, id) }, state: asynq.TaskStateArchived},
+		"deleted by hand":  {ends: func(b *bundle, id string) error { return b.inspector.DeleteTask(b.queue, id) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
