@@ -490,8 +490,9 @@ local function recover(queue, index)
         local ends, _, _, due = until_of(end_of(have[6], have[7])), room(again)
         Lines().wait_in_line(queue, id, again, ticket, ends, due or now)
         call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
-      else
-        -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line.
+      elseif crashed >= free_crashes then
+        -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line. One that
+        -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.
         local place, soon = lock_of(lock), now + FOREIGN
         busy[place] = {value = '', due = soon, text = sentence(place, nil), of = {}}
         ours('ZADD', siding(queue, 'ready'), 'XX', digits(soon), place)

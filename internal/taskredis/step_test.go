@@ -844,6 +844,28 @@ func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
 	})
 }
 
+// A crashed task that upkeep ends only after half a minute, as it has no retries and its handler had begun, holds up nobody. One
+// that upkeep ends at once does.
+func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for crashes, next := range map[int]string{0: "2 ", 3: ""} {
+			queue := fmt.Sprint("q-", crashes)
+			s := b.server("server of " + queue)
+			b.pending(queue, "1", queue)
+			b.pending(queue, "2", queue)
+			first := s.takes("1 ", nil, 1, queue)[0]
+			s.takes("", nil, 1, queue)
+			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
+			b.must(b.rdb.Del(t.Context(), "lock:"+queue).Err())
+			b.must(b.rdb.ZAdd(t.Context(), LeaseKey(queue), redis.Z{Score: 1, Member: "1"}).Err())
+			b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: "lock:" + queue}).Err())
+			s.takes(next, nil, 1, queue)
+		}
+	})
+}
+
 // While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
 func TestStepsWithoutMemory(t *testing.T) {
 	t.Parallel()
