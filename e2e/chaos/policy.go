@@ -152,16 +152,32 @@ func (c *checker) endedByPolicy(t *Task) bool {
 }
 
 // unwritten reports whether a fault may have kept the journal from saying that a task was replaced. The
-// worker that deletes the task says so once it has the answer. A task that came later has run then.
+// worker that deletes the task says so once it has the answer. The task that replaced it has run then, or it came
+// later and has ended in another way, perhaps as this one has.
 func (c *checker) unwritten(t *Task) bool {
 	if _, archived := c.Archived[t.ID]; archived || t.Policy.OnBusy != queue.OnBusyReplace || len(c.ends[t.ID]) > 0 {
 		return false
 	}
 	return slices.ContainsFunc(c.Faults, func(f Fault) bool {
 		cuts := f.Kind.away() || f.Kind == KillWorker || f.Kind == StopWorker || f.Kind == RollingStart
-		return cuts && f.End+noise >= t.Sent && slices.ContainsFunc(c.byResource[t.Resource], func(r Run) bool {
-			other := c.Tasks[r.Task]
-			return r.Begin >= max(f.Start, t.Sent) && other != nil && other != t && other.Policy.OnBusy == queue.OnBusyReplace
-		})
+		return cuts && f.End+noise >= t.Sent && c.replacedSince(t, max(f.Start, t.Sent))
 	})
+}
+
+// replacedSince reports whether a task that replaces others is known to have waited for the resource of t since then.
+func (c *checker) replacedSince(t *Task, since time.Duration) bool {
+	for _, o := range c.Tasks {
+		if o == t || o.Resource != t.Resource || o.Policy.OnBusy != queue.OnBusyReplace {
+			continue
+		}
+		if slices.ContainsFunc(c.byTask[o.ID], func(r Run) bool { return r.Begin >= since }) {
+			return true
+		}
+		later := o.Sent > t.Sent
+		ended := slices.ContainsFunc(c.ends[o.ID], func(e End) bool { return e.At >= since })
+		if later && (ended || o.Deleted || c.unwritten(o)) {
+			return true
+		}
+	}
+	return false
 }

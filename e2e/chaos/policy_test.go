@@ -234,6 +234,13 @@ func TestCheckPolicies(t *testing.T) {
 			withPolicy(h, "d", replaces, done(8*s))
 			h.Faults = []chaos.Fault{{Kind: chaos.KillWorker, Process: "w1", Start: 7 * s, End: 7100 * ms}}
 		}},
+		{name: "replaced, which a killed worker did not write down, by one that was replaced", change: func(h *chaos.History) {
+			withPolicy(h, "c", replaces).Sent = 5 * s
+			withPolicy(h, "d", replaces)
+			end(h, queue.EventReplaced, "d", "e")
+			withPolicy(h, "e", replaces).Deleted = true
+			h.Faults = []chaos.Fault{{Kind: chaos.KillWorker, Process: "w1", Start: 6 * s, End: 7100 * ms}}
+		}},
 		{name: "replaced, as nobody wrote down", want: "task c (ok, on \"thing\") is lost", change: func(h *chaos.History) {
 			withPolicy(h, "c", replaces)
 			withPolicy(h, "d", replaces, done(8*s))
