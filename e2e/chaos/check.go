@@ -41,6 +41,8 @@ type Verdict struct {
 	// Waits are the median times from the enqueue to the first run of tasks without a policy, of priority
 	// 0 and of the highest. Both are 0 if there are too few tasks to compare.
 	Waits [2]time.Duration
+	// Held is how often a task of a line failed, and the next one waited for it.
+	Held int
 	// Overridden is how many overrides of limits all servers heard of.
 	Overridden int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
@@ -64,6 +66,7 @@ func Check(h *History) *Verdict {
 	c.checkEnds()
 	c.checkPriorities()
 	c.checkOverdue()
+	c.checkOrder()
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()

@@ -32,6 +32,7 @@ type History struct {
 // A Task is one that was enqueued.
 type Task struct {
 	ID       string
+	Queue    string
 	Resource string // empty when unguarded
 	Fate     Fate
 	Policy   queue.Policy // zero for none
@@ -56,6 +57,7 @@ const (
 	FateOK        Fate = "ok"
 	FateOnce      Fate = "ok, once"
 	FateFlaky     Fate = "fails, then succeeds"
+	FateTwice     Fate = "fails twice, soon after each other, then succeeds"
 	FateHopeless  Fate = "fails, once"
 	FatePermanent Fate = "fails for good"
 )

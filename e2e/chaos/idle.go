@@ -80,7 +80,7 @@ func (c *checker) checkIdle() {
 	}
 	busy, taken := c.busy(), c.taken()
 	for _, resource := range slices.Sorted(maps.Keys(waiting)) {
-		blocked := slices.Concat(busy, c.held(resource))
+		blocked := slices.Concat(busy, c.held(resource), c.resting(resource))
 		for _, open := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, busy) {
 			c.Watched += open.to - open.from
 		}

@@ -43,6 +43,8 @@ func drawWait(r *rand.Rand, t *Task, o *queue.Options) {
 	switch {
 	case IsMerged(t.Resource):
 		t.Policy = merging[r.IntN(len(merging))]
+	case IsLine(t.Resource):
+		t.Policy = inOrder
 	case r.IntN(25) == 0:
 		t.Policy = slices.Concat(others, merging)[r.IntN(len(others)+len(merging))]
 	default:

@@ -138,6 +138,9 @@ func (r *run) wantPolicies(t *testing.T, h *chaos.History, verdict *chaos.Verdic
 	if verdict.Waits[0] == 0 {
 		t.Error("want a hundred tasks each of priority 0 and of the highest")
 	}
+	if verdict.Held == 0 {
+		t.Error("want tasks that failed and held their line")
+	}
 	if r.scenario == chaos.Standalone && verdict.Overridden == 0 { // failovers leave few
 		t.Error("want overrides of limits that all servers heard of")
 	}

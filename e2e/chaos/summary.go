@@ -56,6 +56,9 @@ func (v *Verdict) Summary(h *History) string {
 	if v.Waits[0] > 0 {
 		fmt.Fprintf(b, "tasks of priority 0 began after %.1f s, those of priority %d after %.1f s (medians)\n", v.Waits[0].Seconds(), queue.MaxPriority, v.Waits[1].Seconds())
 	}
+	if v.Held > 0 {
+		fmt.Fprintf(b, "%d tasks failed and held their line\n", v.Held)
+	}
 	fmt.Fprintf(b, "tasks waited while a worker had room for %.0f s in all\n", v.Watched.Seconds())
 	return b.String()
 }

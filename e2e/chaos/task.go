@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ var Queues = []string{"chaos-a", "chaos-b"}
 func Resources() []string { return append(Things(), pools()...) }
 
 // Things are those that one task may hold at a time.
-func Things() []string { return append(numbered("thing:", 10), merged()...) }
+func Things() []string { return slices.Concat(numbered("thing:", 10), merged(), lines()) }
 
 // pools are those that several tasks may hold at a time.
 func pools() []string { return numbered(poolPrefix, 2) }
@@ -84,7 +85,10 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	_, _ = hash.Write([]byte(id))
 	r := rand.New(rand.NewPCG(seed, hash.Sum64()))
 	queueName := Queues[r.IntN(len(Queues))]
-	t := &Task{ID: id, Resource: resource, Fate: fate(r)}
+	t := &Task{ID: id, Queue: queueName, Resource: resource, Fate: fate(r)}
+	if IsLine(resource) && (t.Fate == FateFlaky || r.IntN(10) == 0) {
+		t.Fate = FateTwice
+	}
 	// Long enough for each resource to have a holder most of the time.
 	work := Work{Fate: t.Fate, Takes: 5 + r.IntN(20), Stubborn: r.IntN(4) == 0}
 	if IsMerged(resource) {

@@ -49,6 +49,9 @@ var errOwn = errors.New("own failure")
 // ErrOwn is its text, a task's last error in the archive.
 var ErrOwn = errOwn.Error()
 
+// errBrief is that of those that come again soon.
+var errBrief = fmt.Errorf("%w, for a moment", errOwn)
+
 type worker struct {
 	ledger  *Ledger
 	journal *Journal
@@ -103,6 +106,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 			Concurrency:              s.Concurrency,
 			DelayedTaskCheckInterval: 100 * time.Millisecond,
 			ShutdownTimeout:          2 * time.Second,
+			RetryDelayFunc:           retryDelay,
 		},
 		Recovery: recovery,
 		Limits:   limits(),
@@ -165,6 +169,8 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 		return queue.Permanent(errOwn)
 	case work.Fate == FateHopeless, work.Fate == FateFlaky && info.Retried == 0:
 		return errOwn
+	case work.Fate == FateTwice && info.Retried < 2:
+		return errBrief
 	}
 	resource := info.Resource
 	if IsPool(resource) {
@@ -174,6 +180,13 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil
+}
+
+func retryDelay(n int, err error, t *asynq.Task) time.Duration {
+	if errors.Is(err, errBrief) {
+		return rest
+	}
+	return asynq.DefaultRetryDelayFunc(n, err, t)
 }
 
 func outcome(err error) Outcome {
