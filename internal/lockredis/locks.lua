@@ -85,6 +85,9 @@ local function find_key(key, value, fits)
   if value == LIMITED then return Permits().find_permit(key, fits) end
 end
 
+-- What a lock holds instead of a token once an operator has revoked it.
+local function revoked_token(token) return 'siding:revoked-' .. string.sub(token, 8) end
+
 -- Returns the key by which a token holds a lock: the one that its holder knows, whose value this is; or a permit, if the holder
 -- does not know which it was given. Nothing if it holds none. The second is true if an operator has revoked it: then the token
 -- holds the lock until its holder returns, but may not renew it.
@@ -93,7 +96,7 @@ local function held_by(key, token, value)
   if value == nil then value = value_of(key) end
   if value == token then return key, false end
   if not value then return nil end
-  local revoked = 'siding:revoked-' .. string.sub(token, 8)
+  local revoked = revoked_token(token)
   key, value = find_key(key, value, function(value) return value == token or value == revoked end)
   return key, value == revoked
 end
@@ -114,4 +117,4 @@ local function renew_lock(key)
   return key == lock or Permits().renewed(lock, given.ttl)
 end
 
-return fenced, rules, marked, rule_of, room, take_lock, give_up, held_by, reserved_for, renew_lock
+return fenced, rules, marked, rule_of, room, take_lock, give_up, revoked_token, held_by, reserved_for, renew_lock

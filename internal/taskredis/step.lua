@@ -72,6 +72,7 @@ local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED, MOST_ENDED = 100, 200, 1000000, 100, 20, 500
 local HEAD_START = 60000000    -- us: of one level of priority
+local ANSWERS = 2000           -- ms: within this time a server that has been told of a loss says what becomes of the task
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
 local LONG = 255               -- bytes: of a text in the record that tells its size by itself
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
@@ -319,10 +320,15 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     return 'stale'
   end
   -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
-  -- task: it has not crashed. It may say that the task keeps its place, so nobody has a revoked lock before.
+  -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
+  -- nor one that has run out, which is taken for revoked until then.
   if lock ~= '' and (not holds or revoked) and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    if kind == 'ask' then let_go(holds, queue, trace) end -- it is not at work yet
+    if kind == 'ask' then -- it is not at work yet
+      let_go(holds, queue, trace)
+    elseif not holds and lock_of(lock) == lock then
+      call('SET', lock, revoked_token(attempt), 'PX', ANSWERS, 'NX')
+    end
     return 'lost'
   end
 

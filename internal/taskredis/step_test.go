@@ -767,6 +767,41 @@ func TestStepOfARevokedLock(t *testing.T) {
 	})
 }
 
+// The lock of an attempt has run out, and its server hears of it with what has ended. Nobody has the lock until the server says
+// whether the task keeps its place; and not much longer if it never does.
+func TestStepOfALockThatRanOut(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for answers, next := range map[bool]string{true: "1 ", false: "2 "} {
+			s := b.server(fmt.Sprint("server-", answers))
+			queue := fmt.Sprint("q-", answers)
+			b.pending(queue, "1", queue)
+			b.pending(queue, "2", queue)
+			first := s.takes("1 ", nil, 1, queue)[0]
+			s.takes("", nil, 1, queue)
+			key := "lock:" + queue
+			b.must(b.rdb.Del(t.Context(), key).Err())
+			b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: key}).Err())
+			out := Outcome{Name: first.Name, Kind: Retry, Message: first.Encoded, Hold: true}
+			if _, a := s.make([]Outcome{out}, 1, queue); a.Results[0] != Lost || idsOf(a.Taken) != "" {
+				t.Errorf("want it lost, and no task yet, have %s and %q", a.Results[0], idsOf(a.Taken))
+			}
+			var outcomes []Outcome
+			if answers {
+				out.Lock = ""
+				outcomes = append(outcomes, out)
+			} else if left := b.rdb.PTTL(t.Context(), key).Val(); left <= 0 || left > 2*time.Second {
+				t.Errorf("the lock lasts for %v, want up to 2s", left)
+			} else {
+				b.must(b.rdb.Del(t.Context(), key).Err())
+				b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: key}).Err())
+			}
+			s.takes(next, outcomes, 1, queue)
+		}
+	})
+}
+
 // An attempt that is given back has lost its lock: its task keeps its place all the same.
 func TestStepGivesBackARevokedLock(t *testing.T) {
 	t.Parallel()
