@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -209,17 +207,8 @@ func TestMetricsOfAWorker(t *testing.T) {
 			t.Errorf("promtool check metrics: %v: %s", err, out)
 		}
 	}
-	waits, err := profile.ParseData([]byte(fetch(t, s.base+"/debug/siding/contention")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have := waits.String(); !strings.Contains(have, "class order") {
-		t.Errorf("want waits for orders, have %s", have)
-	}
-	for _, text := range []string{scrape, waits.String()} {
-		if strings.Contains(text, "secret") {
-			t.Errorf("want no name of a resource, have %s", lines(text, "secret"))
-		}
+	if strings.Contains(scrape, "secret") {
+		t.Errorf("want no name of a resource, have %s", lines(scrape, "secret"))
 	}
 }
 
@@ -378,39 +367,4 @@ func startPrometheus(t *testing.T, target string) (address string) {
 	})
 	proc.ForTest(t, server, err)
 	return address
-}
-
-// go tool pprof reads the profile of a worker, also behind a login.
-func TestContentionProfileOfAWorker(t *testing.T) {
-	t.Parallel()
-	s := newTestbed(t)
-	s.env = append(s.env, "SIDING_HTTP_PASSWORD=sesame", "SIDING_HTTP_READ_ONLY=true")
-	w := &metricsTestbed{testbed: s}
-	worker := s.startWorker(t, "--work", "20ms")
-	base := worker.base(t)
-	held, err := newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.enqueueAudits(t, 5)
-	poll.Eventually(t, "one task waiting", func() bool { return s.queueInfo(t).Retry == 1 })
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.awaitEmpty(t, 20*time.Second)
-	if _, err := page(t.Context(), base+"/debug/siding/contention"); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("want a login asked for, have %v", err)
-	}
-	fetch(t, base+"/metrics") // asks for none
-	var out, errs bytes.Buffer
-	pprof := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-cum", strings.Replace(base, "://", "://siding:sesame@", 1)+"/debug/siding/contention")
-	pprof.Stdout, pprof.Stderr, pprof.Env = &out, &errs, append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
-	if err := pprof.Run(); err != nil {
-		t.Fatalf("%v: %s", err, errs.String())
-	}
-	for _, want := range []string{"Type: delay", "class order", "order:audit waits"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("want %q, have\n%s", want, out.String())
-		}
-	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/infokey"
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lockredis"
 )
 
@@ -148,7 +148,7 @@ func InfoFrom(ctx context.Context) Info {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		return a.info()
 	}
-	info, _ := ctx.Value(infokey.Key{}).(Info)
+	info, _ := ctx.Value(engine.InfoKey{}).(Info)
 	return info
 }
 

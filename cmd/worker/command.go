@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/internal/member"
 	"github.com/sidingq/siding/queue"
@@ -31,11 +29,10 @@ type app struct {
 
 // flags are those of this program alone.
 type flags struct {
-	work    time.Duration
-	demo    bool
-	once    bool
-	compare bool
-	json    bool
+	work time.Duration
+	demo bool
+	once bool
+	json bool
 }
 
 func (a *app) program(environ []string) member.Program {
@@ -53,13 +50,11 @@ func (a *app) program(environ []string) member.Program {
 func (a *app) command(cmd *cobra.Command) {
 	cmd.Example = `  worker --demo                     watch tasks compete for orders, with nothing set up
   worker --demo --once --json       the same as a check
-  worker --demo --compare           the same tasks with asynq and a plain lock, and with Siding
   worker --redis redis-1:6379 --queue critical=6 --queue default=3`
 	cmd.PreRunE = a.check
 	f := cmd.Flags()
 	f.BoolVar(&a.flags.demo, "demo", false, "Run on an embedded Redis and a temporary ledger, with about 1,000 invented tasks.")
 	f.BoolVar(&a.flags.once, "once", false, "End the demo when its tasks are done; status 0 only if all have succeeded and the ledger is right.")
-	f.BoolVar(&a.flags.compare, "compare", false, "Run the demo's tasks four ways, one after the other, and print a table: workers that sleep until the lock is free, retries after a second, short retries, Siding. Status 0 only if Siding's tasks have all succeeded and its ledger is right.")
 	f.BoolVar(&a.flags.json, "json", false, "Print the summary at the end as one line of JSON on standard output; see --log-format for the log.")
 	f.DurationVar(&a.flags.work, "work", 0, "Let each task pretend to work for this long, at most 1h; 60ms in the demo unless given.")
 }
@@ -70,8 +65,6 @@ func (a *app) check(cmd *cobra.Command, _ []string) error {
 	switch {
 	case a.flags.once && !a.flags.demo:
 		return errors.New("--once: want --demo with it")
-	case a.flags.compare && !a.flags.demo:
-		return errors.New("--compare: want --demo with it")
 	case given("embedded-port") && !given("embedded") && !a.flags.demo:
 		return errors.New("--embedded-port: want --embedded or --demo with it")
 	case a.flags.work < 0 || a.flags.work > time.Hour:
@@ -87,36 +80,14 @@ func (a *app) check(cmd *cobra.Command, _ []string) error {
 			return fmt.Errorf("--%s: want none with --demo, which has its own", name)
 		}
 	}
-	if err := a.checkCompare(cmd); err != nil {
-		return err
-	}
 	if !given("log-level") { // the progress says enough
 		_ = cmd.Flags().Set("log-level", "warn") // the table of settings checks the value
 	}
 	return cmd.Flags().Set("embedded", "true")
 }
 
-// checkCompare refuses flags that have no meaning in a comparison.
-func (a *app) checkCompare(cmd *cobra.Command) (err error) {
-	if !a.flags.compare {
-		return nil
-	}
-	if a.flags.once {
-		return errors.New("--once: want none with --compare, which ends by itself, have true")
-	}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if err == nil && (f.Name == "http" || strings.HasPrefix(f.Name, "http-")) {
-			err = fmt.Errorf("--%s: want none with --compare, which serves no pages", f.Name)
-		}
-	})
-	return err
-}
-
-// serve runs a worker on the ledger of the settings, the demo, or a comparison.
+// serve runs a worker on the ledger of the settings, or the demo.
 func (a *app) serve(ctx context.Context, m *member.Member) error {
-	if a.flags.compare {
-		return a.compare(ctx, m)
-	}
 	if a.flags.demo {
 		return a.demo(ctx, m)
 	}

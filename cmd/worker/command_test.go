@@ -63,12 +63,6 @@ func TestUsage(t *testing.T) {
 		{"bad embedded port", []string{"--embedded", "--embedded-port", "70000"}, nil, "worker: --embedded-port: want 0 to 65535, have 70000\n"},
 		{"two servers", []string{"--embedded", "--redis", "a:1"}, nil, "worker: --redis: want another Redis or an embedded one, have both\n"},
 		{"demo with a ledger", []string{"--demo", "--ledger", "x"}, nil, "worker: --ledger: want none with --demo, which has its own\n"},
-		{"compare without demo", []string{"--compare"}, nil, "worker: --compare: want --demo with it\n"},
-		{"compare once", []string{"--demo", "--compare", "--once"}, nil, "worker: --once: want none with --compare, which ends by itself, have true\n"},
-		{"compare with a dashboard", []string{"--demo", "--compare", "--http", "127.0.0.1:0"}, nil, "worker: --http: want none with --compare, which serves no pages\n"},
-		{"compare with a read-only dashboard", []string{"--demo", "--compare", "--http-read-only"}, nil, "worker: --http-read-only: want none with --compare, which serves no pages\n"},
-		{"compare with a ledger", []string{"--demo", "--compare", "--ledger", "x"}, nil, "worker: --ledger: want none with --demo, which has its own\n"},
-		{"no bool", []string{"--demo", "--compare=2x"}, nil, "worker: --compare: want true or false, have \"2x\"\nworker: worker --help lists the flags\n"},
 		{"work without end", []string{"--work", "2h"}, nil, "worker: --work: want 0 to 1h, have 2h0m0s\n"},
 	}
 	for _, test := range tests {

@@ -61,7 +61,7 @@ func TestServeWithoutMetrics(t *testing.T) {
 	t.Parallel()
 	w := startWith(t, []string{"SIDING_HTTP_METRICS=false"}, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)))...)
 	base := "http://" + address(t, &w.stderr)
-	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK, "/debug/siding/contention": http.StatusOK} {
+	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK} {
 		if have, body := fetch(t, base+path); have != want {
 			t.Errorf("%s: want %d, have %d %.200s", path, want, have, body)
 		}
@@ -85,7 +85,6 @@ func TestServeWithLogin(t *testing.T) {
 		base + "/healthz":                             http.StatusOK,
 		base + "/readyz":                              http.StatusOK,
 		base + "/metrics":                             http.StatusOK,
-		base + "/debug/siding/contention":             http.StatusUnauthorized,
 		base + "/dashboard/":                          http.StatusUnauthorized,
 		base + "/dashboard/api/queues":                http.StatusUnauthorized,
 		as("ops", "sesame") + "/dashboard/":           http.StatusUnauthorized,

@@ -6,12 +6,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/sidingq/siding/internal/runstats"
+	"github.com/sidingq/siding/internal/member"
 )
 
 // report prints the figures of a worker that has ended, with --json. The figures are of this
 // worker alone, and other workers may have run the same tasks.
-func (a *app) report(s runstats.Summary) error {
+func (a *app) report(s member.Summary) error {
 	if !a.flags.json {
 		return nil
 	}

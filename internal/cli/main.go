@@ -6,14 +6,12 @@ import (
 	"os"
 
 	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/sidingq/siding/internal/stop"
 )
 
 // Main runs a program and ends the process with its exit status. A signal ends the context; a second one
 // ends the process at once.
 func Main(name string, run func(ctx context.Context, args []string) int) {
-	ctx := stop.Context(func(again os.Signal) {
+	ctx := Context(func(again os.Signal) {
 		_, _ = fmt.Fprintf(os.Stderr, "%s: received %v again: ending at once\n", name, again)
 		os.Exit(StatusFault)
 	})

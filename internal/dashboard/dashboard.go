@@ -47,9 +47,6 @@ type Config struct {
 	Ready func(context.Context) error
 	// Metrics answers GET /metrics, which needs no login. Nil serves no metrics.
 	Metrics http.Handler
-	// Contention answers GET /debug/siding/contention, which needs the login. It is served with the
-	// dashboard only. May be nil.
-	Contention http.Handler
 }
 
 // A Handler answers the requests. The caller must Close it once no request is
@@ -101,9 +98,6 @@ func New(cfg Config) (*Handler, error) {
 		files.font.Path(): files.font, files.own.Path(): files.own,
 	} {
 		mux.Handle(path, cfg.guard(pages))
-	}
-	if cfg.Contention != nil {
-		mux.Handle("GET /debug/siding/contention", cfg.guard(cfg.Contention))
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil

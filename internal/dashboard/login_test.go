@@ -19,9 +19,9 @@ func basic(user, password string) func(*http.Request) {
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	const queues, deletion = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one"
-	const metrics, profile = "/metrics", "/debug/siding/contention"
+	const metrics = "/metrics"
 	good := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good, Contention: good}
+	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good}
 	readOnly := cfg
 	readOnly.ReadOnly = true
 	tests := []struct {
@@ -50,11 +50,7 @@ func TestLogin(t *testing.T) {
 		{"deletion from another site by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		{"deletion from another origin by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Origin", "https://other.example")}, http.StatusForbidden},
 		{"metrics", cfg, http.MethodGet, metrics, nil, http.StatusOK},
-		{"profile without", cfg, http.MethodGet, profile, nil, http.StatusUnauthorized},
-		{"profile", cfg, http.MethodGet, profile, []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
-		{"profile from another site by a browser that is let in", cfg, http.MethodPost, profile, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		{"no metrics", dashboard.Config{AnyHost: true}, http.MethodGet, metrics, nil, http.StatusNotFound},
-		{"no profile", dashboard.Config{AnyHost: true}, http.MethodGet, profile, nil, http.StatusNotFound},
 		{"locks without", cfg, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
 		{"resource without", cfg, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
 		{"release without", cfg, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},

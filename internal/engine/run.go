@@ -17,6 +17,10 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
+// InfoKey is the key under which a handler's context has what queue.InfoFrom returns. It is here for those who run handlers
+// otherwise, as queuetest does.
+type InfoKey struct{}
+
 // runAttempts runs one attempt after the other in the same goroutine, as long as the loop lasts: the stack of a new one would have
 // to grow first, for a fifth of what a task costs this process.
 func (l *loop) runAttempts(a *attempt) {

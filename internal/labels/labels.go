@@ -1,4 +1,4 @@
-// Package labels makes the words by which metrics and the profile sort tasks: classes of resources, kinds
+// Package labels makes the words by which metrics sort tasks: classes of resources, kinds
 // of tasks, and outcomes. They are few, and none is the name of a resource.
 package labels
 

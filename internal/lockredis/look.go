@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redisreply"
-	"github.com/sidingq/siding/internal/roundtrip"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -110,7 +109,7 @@ func Permits(ctx context.Context, rdb redis.Scripter, key string) ([]Permit, err
 
 // Look looks at locks in one round trip, or one for each node of a Cluster. It changes nothing.
 func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Looked, error) {
-	calls := roundtrip.Run(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) { return locks[i].args() })
+	calls := RunAll(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) { return locks[i].args() })
 	looked := make([]Looked, len(locks))
 	for i, call := range calls {
 		var err error

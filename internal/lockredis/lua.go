@@ -1,9 +1,11 @@
 package lockredis
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -51,4 +53,27 @@ func luaFile(files fs.FS, name string) string {
 		panic(fmt.Sprintf("lockredis: %v", err)) // a mistake in the scripts, seen by each of their tests
 	}
 	return string(text)
+}
+
+// RunAll runs a script for each of n parts, and returns the calls in order, each with its own error. It
+// takes one round trip, or one to each node of a Cluster at the same time. A Redis that does not know
+// the script costs a second round trip, once. part is called for each i, once or twice.
+func RunAll(ctx context.Context, rdb redis.UniversalClient, script *redis.Script, n int, part func(i int) (keys []string, argv []any)) []*redis.Cmd {
+	calls, ask := make([]*redis.Cmd, n), make([]int, n)
+	for i := range ask {
+		ask[i] = i
+	}
+	for _, eval := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{script.EvalSha, script.Eval} {
+		if len(ask) == 0 {
+			break
+		}
+		pipe := rdb.Pipeline()
+		for _, i := range ask {
+			keys, argv := part(i)
+			calls[i] = eval(ctx, pipe, keys, argv...)
+		}
+		_, _ = pipe.Exec(ctx) // the errors are those of the calls
+		ask = slices.DeleteFunc(ask, func(i int) bool { return !redis.HasErrorPrefix(calls[i].Err(), "NOSCRIPT") })
+	}
+	return calls
 }

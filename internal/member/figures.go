@@ -5,17 +5,14 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/contention"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/queue"
 )
 
-// figures are what a member serves about its work: metrics, and the contention profile. The zero value
-// has neither.
+// figures are the metrics that a member serves about its work. The zero value has none.
 type figures struct {
 	metrics *metrics.Metrics
-	profile *contention.Profile
 	redis   redis.UniversalClient // that reads the gauges of the fleet, once watch was called
 }
 
@@ -24,18 +21,12 @@ func newFigures(cfg config.HTTP) (f figures) {
 	if cfg.Address != "" && cfg.Metrics {
 		f.metrics = metrics.New()
 	}
-	if cfg.Address != "" && cfg.Dashboard {
-		f.profile = contention.New()
-	}
 	return f
 }
 
 func (f *figures) observe(e queue.Event) {
 	if f.metrics != nil {
 		f.metrics.Observe(e)
-	}
-	if f.profile != nil {
-		f.profile.Observe(e)
 	}
 }
 
@@ -58,9 +49,6 @@ func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, cfg queue.
 func (f *figures) serve(pages *dashboard.Config) {
 	if f.metrics != nil {
 		pages.Metrics = f.metrics.Handler()
-	}
-	if f.profile != nil {
-		pages.Contention = f.profile
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
-	"github.com/sidingq/siding/internal/stop"
+	"github.com/sidingq/siding/internal/cli"
 )
 
 // The exit statuses.
@@ -43,7 +43,7 @@ type Program struct {
 
 // Main runs the program as this process, until SIGTERM or SIGINT, and never returns.
 func (p Program) Main() {
-	ctx := stop.Context(func(again os.Signal) {
+	ctx := cli.Context(func(again os.Signal) {
 		p.end(os.Stderr, fmt.Sprintf("received %v while draining: ending at once", again))
 	})
 	logging.Disable() // the errors say what the Redis client would write to standard error

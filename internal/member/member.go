@@ -12,7 +12,6 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/lockpage"
-	"github.com/sidingq/siding/internal/runstats"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -30,7 +29,7 @@ type Member struct {
 	embedded bool
 	end      func(why string) // ends the process
 
-	stats     runstats.Collector
+	stats     Collector
 	figures   figures
 	history   lockpage.History
 	server    *queue.Server
@@ -64,7 +63,7 @@ func (m *Member) observe(e queue.Event) {
 }
 
 // Stats sums up the tasks that have run.
-func (m *Member) Stats() runstats.Summary { return m.stats.Summary() }
+func (m *Member) Stats() Summary { return m.stats.Summary() }
 
 // Check returns what would keep the member from running: its HTTP address is taken, or Redis does
 // not answer. A program that makes files calls Check first. Check returns nil once ctx has ended.

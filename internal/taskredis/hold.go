@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/redisreply"
-	"github.com/sidingq/siding/internal/roundtrip"
 )
 
 var (
@@ -32,7 +32,7 @@ const MostHeld = 500
 // HeldLines lists the held lines of queues, for each at most [MostHeld], in one round trip, or one for each node of a Cluster. lock
 // is that of the only line to look at, "" for all. more is how many it has left out.
 func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, lock string) (lines []HeldLine, more int, _ error) {
-	for i, call := range roundtrip.Run(ctx, rdb, lookHeldScript, len(queues), func(i int) ([]string, []any) {
+	for i, call := range lockredis.RunAll(ctx, rdb, lookHeldScript, len(queues), func(i int) ([]string, []any) {
 		return []string{HeldKey(queues[i])}, []any{queues[i], lock, MostHeld}
 	}) {
 		row, err := call.Slice()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/redisreply"
-	"github.com/sidingq/siding/internal/roundtrip"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -99,7 +98,7 @@ func (t *TaskLook) Orphaned() bool { return t.State == "active" && !t.Lease.Afte
 // queues that has such a task.
 func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, id string) ([]TaskLook, error) {
 	var found []TaskLook
-	for i, call := range roundtrip.Run(ctx, rdb, lookTaskScript, len(queues), func(i int) ([]string, []any) {
+	for i, call := range lockredis.RunAll(ctx, rdb, lookTaskScript, len(queues), func(i int) ([]string, []any) {
 		return []string{TaskKey(queues[i], id)}, []any{queues[i], id, LookDepth}
 	}) {
 		row, err := call.Slice()
@@ -166,7 +165,7 @@ func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) 
 	seen := make(map[[2]string]bool)
 	for from := 0; len(queues) > 0; from += activeBatch {
 		var more []string
-		for i, call := range roundtrip.Run(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
+		for i, call := range lockredis.RunAll(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
 			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activeBatch}
 		}) {
 			row, err := call.Slice()
@@ -212,7 +211,7 @@ const mostLines = 500
 // from 500 lines if a queue has more.
 func SizesOf(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Sizes, error) {
 	all := make([]Sizes, len(queues))
-	for i, call := range roundtrip.Run(ctx, rdb, lookSizesScript, len(queues), func(i int) ([]string, []any) {
+	for i, call := range lockredis.RunAll(ctx, rdb, lookSizesScript, len(queues), func(i int) ([]string, []any) {
 		return []string{PendingKey(queues[i])}, []any{queues[i], mostLines}
 	}) {
 		row, err := call.Slice()
@@ -302,7 +301,7 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]
 // so many of each queue. It returns only lines in which one of these waits, with Due 0.
 func SampleWaiting(ctx context.Context, rdb redis.UniversalClient, queues []string, of int) (map[Ready]time.Duration, error) {
 	sums := make(map[Ready]time.Duration)
-	for i, call := range roundtrip.Run(ctx, rdb, lookSampleScript, len(queues), func(i int) ([]string, []any) {
+	for i, call := range lockredis.RunAll(ctx, rdb, lookSampleScript, len(queues), func(i int) ([]string, []any) {
 		return []string{RetryKey(queues[i])}, []any{queues[i], of}
 	}) {
 		row, err := call.Slice()

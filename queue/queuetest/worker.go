@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sidingq/siding/internal/infokey"
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -72,7 +72,7 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 
 // WithInfo returns a context that carries info, as those of handlers do, for [queue.InfoFrom].
 func WithInfo(ctx context.Context, info queue.Info) context.Context {
-	return context.WithValue(ctx, infokey.Key{}, info)
+	return context.WithValue(ctx, engine.InfoKey{}, info)
 }
 
 // Lose ends the lease of the task that is running on the resource. The task's context is cancelled

@@ -13,7 +13,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/internal/contention"
 	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -29,7 +28,7 @@ func sidingContenders() []contender {
 		of("siding", "queue.Server with defaults: lock TTL 15 s", defaults),
 		of("siding-even", "the same as siding; a key with a rate has a second one, which spaces its starts evenly", evenly),
 		of("siding-shards", "the same as siding; the queue is spread over 128 shards", func(c *queue.ServerConfig) { c.Shards = map[string]int{"default": 128} }),
-		of("siding-metrics", "the same as siding, with the metrics and the contention profile of a worker", withMetrics),
+		of("siding-metrics", "the same as siding, with the metrics of a worker", withMetrics),
 		{
 			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
 			run: inProcess(openSiding(defaults, unguarded), 1),
@@ -49,11 +48,10 @@ func evenly(c *queue.ServerConfig) {
 
 // withMetrics adds what a worker observes.
 func withMetrics(c *queue.ServerConfig) {
-	m, profile, observe := metrics.New(), contention.New(), c.Observe
+	m, observe := metrics.New(), c.Observe
 	c.Observe = func(e queue.Event) {
 		observe(e)
 		m.Observe(e)
-		profile.Observe(e)
 	}
 }
 

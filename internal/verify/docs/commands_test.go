@@ -32,7 +32,6 @@ var notRun = map[string]string{
 	"docs/evidence/reliability.md": "it runs for ten minutes",
 	"docs/guides/deployment.md":    "they need root, Docker or a cluster; e2e and e2e/deploy check the files",
 	"docs/guides/lockctl.md":       "they ask a person, or are for an interactive shell",
-	"docs/guides/metrics.md":       "they profile a worker on another machine",
 }
 
 // isRun reports whether e2e runs the commands of a page.

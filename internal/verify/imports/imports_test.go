@@ -1,11 +1,12 @@
-// Package imports_test keeps the linter's table of imports complete. Each package has a rule, and
-// each rule says no more than its package needs.
+// Package imports_test keeps the direction in which Siding's packages import each other, and other libraries out of
+// those that users import.
 package imports_test
 
 import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,108 +14,112 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const module = "github.com/sidingq/siding/"
 
-// A rule is one of depguard in .golangci.yml.
-type rule struct {
-	ListMode string   `yaml:"list-mode"`
-	Files    []string `yaml:"files"`
-	Allow    []string `yaml:"allow"`
+// A layer is packages that import only those of the layers before theirs, and the libraries of these and their own.
+type layer struct {
+	packages, libraries string
 }
 
-// TestEachRoomHasARule wants a strict rule for each package of the product and its programs.
-func TestEachRoomHasARule(t *testing.T) {
+var layers = []layer{
+	{packages: "internal/sleep internal/store"},
+	{"internal/redisreply internal/limits", "github.com/redis/go-redis"},
+	{"internal/lockredis internal/lease", "github.com/google/uuid"},
+	{packages: "lock"},
+	{packages: "lock/locktest lock/redlock lock/sqlfence lock/redisfence"},
+	{"internal/taskredis", "google.golang.org/protobuf"},
+	{"internal/engine", "github.com/hibiken/asynq"},
+	{packages: "queue/asynqhandler"},
+	{packages: "queue"},
+	{packages: "queue/queuetest inspect"},
+}
+
+// Packages that no line names are programs, and what programs alone use: they may import all libraries. These are libraries
+// in modules of their own.
+var ownModules = map[string]string{"lock/etcdlock": "go.etcd.io/etcd google.golang.org/grpc", "queue/queueotel": "go.opentelemetry.io/otel"}
+
+func TestDirectionOfImports(t *testing.T) {
 	t.Parallel()
-	all := rules(t)
-	delete(all, "testing") // the one rule that is no room's
-	for dir, imports := range rooms(t) {
-		r, ok := all[dir]
-		delete(all, dir)
-		files := []string{"${config-path}/" + dir + "/*.go", "!$test"}
-		if !ok || r.ListMode != "strict" || !slices.Equal(r.Files, files) {
-			t.Errorf("%s: want a strict rule of its own in .golangci.yml, for the files %q", dir, files)
-		}
-		for _, allowed := range r.Allow {
-			pkg, exact := strings.CutSuffix(allowed, "$")
-			if own := strings.HasPrefix(pkg, module); own != exact {
-				t.Errorf("%s: %s: want $ after packages of Siding, and only there", dir, allowed)
+	all := imports(t)
+	var below, libraries []string
+	for _, l := range layers {
+		libraries = append(libraries, strings.Fields(l.libraries)...)
+		packages := strings.Fields(l.packages)
+		for _, p := range packages {
+			if len(all[p]) == 0 {
+				t.Errorf("want a package %s, have none", p)
 			}
-			used := func(name string) bool { return name == pkg || !exact && strings.HasPrefix(name, pkg+"/") }
-			if allowed != "$gostd" && !slices.ContainsFunc(imports, used) {
-				t.Errorf("%s: the rule allows %s, which is not imported", dir, pkg)
+			for _, name := range all[p] {
+				own, isOwn := strings.CutPrefix(name, module)
+				if isOwn && !slices.Contains(below, own) && !strings.HasPrefix(own, "internal/testenv/") {
+					t.Errorf("%s imports %s, want only packages of the layers below", p, own)
+				}
 			}
+			wantLibraries(t, p, all[p], libraries)
 		}
+		below = append(below, packages...)
 	}
-	for dir := range all {
-		t.Errorf(".golangci.yml has a rule for %s, which is no package", dir)
+	for p, own := range ownModules {
+		wantLibraries(t, p, all[p], append(strings.Fields(own), libraries...))
 	}
 }
 
-// rules returns the rules by their names.
-func rules(t *testing.T) map[string]rule {
+// wantLibraries checks that a package imports nothing but Siding, the standard library, and these.
+func wantLibraries(t *testing.T, p string, imports, libraries []string) {
 	t.Helper()
-	var file struct {
-		Linters struct {
-			Settings struct {
-				Depguard struct {
-					Rules map[string]rule `yaml:"rules"`
-				} `yaml:"depguard"`
-			} `yaml:"settings"`
-		} `yaml:"linters"`
+	for _, name := range imports {
+		first, _, _ := strings.Cut(name, "/")
+		isIn := func(library string) bool { return name == library || strings.HasPrefix(name, library+"/") }
+		if strings.Contains(first, ".") && !strings.HasPrefix(name, module) && !slices.ContainsFunc(libraries, isIn) {
+			t.Errorf("%s imports %s, want of other libraries only %s", p, name, libraries)
+		}
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", ".golangci.yml"))
-	if err == nil {
-		err = yaml.Unmarshal(text, &file)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file.Linters.Settings.Depguard.Rules
 }
 
-// rooms returns what each package imports, without its tests. Programs that only test or
-// measure are no rooms, nor are examples within a package.
-func rooms(t *testing.T) map[string][]string {
+// Programs as users write them import nothing that users cannot.
+func TestExamplesImportNothingInternal(t *testing.T) {
+	t.Parallel()
+	for p, names := range imports(t) {
+		for _, name := range names {
+			if strings.HasPrefix(p, "examples/") && strings.HasPrefix(name, module+"internal/") {
+				t.Errorf("%s imports %s", p, name)
+			}
+		}
+	}
+}
+
+// imports returns what each package imports, without its tests.
+func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", "..", ".."))
 	all := make(map[string][]string)
-	for _, top := range []string{"cmd", "examples", "worker", "tasks", "inspect", "queue", "lock", "internal"} {
-		err := fs.WalkDir(root, top, func(name string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case name == "internal/testenv", name == "internal/verify", entry.Name() == "example":
-				return fs.SkipDir
-			case path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
-				return nil
-			}
-			text, err := fs.ReadFile(root, name)
-			if err != nil {
-				return err
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
-			if err != nil {
-				return err
-			}
-			dir := path.Dir(name)
-			imports := all[dir]
-			for _, spec := range file.Imports {
-				pkg, err := strconv.Unquote(spec.Path.Value)
-				if err != nil {
-					return err
-				}
-				imports = append(imports, pkg)
-			}
-			all[dir] = imports // also if there are none
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
 		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		names := make(map[string]bool)
+		for _, spec := range file.Imports {
+			pkg, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			names[pkg] = true
+		}
+		all[path.Dir(name)] = slices.AppendSeq(all[path.Dir(name)], maps.Keys(names))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }

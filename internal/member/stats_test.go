@@ -1,4 +1,4 @@
-package runstats_test
+package member_test
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/runstats"
+	"github.com/sidingq/siding/internal/member"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	var c runstats.Collector
-	if diff := cmp.Diff(runstats.Summary{}, c.Summary()); diff != "" {
+	var c member.Collector
+	if diff := cmp.Diff(member.Summary{}, c.Summary()); diff != "" {
 		t.Errorf("without events (-want +have):\n%s", diff)
 	}
 	for _, e := range []queue.Event{
@@ -41,7 +41,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("want hand-offs of 20 and 30 µs, have %v and %v", have.HandOffP50, have.HandOffP99)
 	}
 	have.HandOffP50, have.HandOffP99 = 0, 0
-	want := runstats.Summary{Tasks: 3, Succeeded: 1, Contended: 2, Parked: 3, Lost: 1}
+	want := member.Summary{Tasks: 3, Succeeded: 1, Contended: 2, Parked: 3, Lost: 1}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("(-want +have):\n%s", diff)
 	}
@@ -57,7 +57,7 @@ func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(verify.Seed(t), 0))
 	for _, most := range []time.Duration{31 * time.Microsecond, time.Millisecond, 10 * time.Second, 250 * time.Hour} {
-		var c runstats.Collector
+		var c member.Collector
 		values := make([]time.Duration, 10_000)
 		for i := range values {
 			values[i] = time.Microsecond + time.Duration(rng.Int64N(int64(most)))
@@ -78,7 +78,7 @@ func TestQuantiles(t *testing.T) {
 
 func TestDurationsOutOfRange(t *testing.T) {
 	t.Parallel()
-	var c runstats.Collector
+	var c member.Collector
 	c.Observe(queue.Event{Kind: queue.EventAcquired, HandOff: math.MaxInt64})
 	if have := c.Summary().HandOffP99; have < 250*time.Hour {
 		t.Errorf("want the longest class, have %v", have)
@@ -87,7 +87,7 @@ func TestDurationsOutOfRange(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	var c runstats.Collector
+	var c member.Collector
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

@@ -1,5 +1,4 @@
-// Package stop ends a program when it is asked to, and at once when it is asked again.
-package stop
+package cli
 
 import (
 	"context"

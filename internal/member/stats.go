@@ -1,6 +1,4 @@
-// Package runstats sums up a worker's guarded tasks: how many had to wait, how often, and
-// how long hand-offs of locks took.
-package runstats
+package member
 
 import (
 	"math"
