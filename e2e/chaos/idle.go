@@ -103,8 +103,19 @@ func (c *checker) checkDue(i idleTime, who string) {
 	if i.to <= i.Due {
 		return
 	}
-	c.wrong("%s was free from %v to %v while %d of its tasks waited%s, %v longer than it may be; before it: %s; the last to explain it: %s; some that waited: %s",
-		i.Resource, i.from, i.to, i.most, who, i.to-i.Due, c.latest(i.from), i.After, c.waitedAt(i))
+	c.wrong("%s was free from %v to %v while %d of its tasks waited%s, %v longer than it may be; before it: %s; the last to explain it: %s; some that waited: %s; the runs around it: %s",
+		i.Resource, i.from, i.to, i.most, who, i.to-i.Due, c.latest(i.from), i.After, c.waitedAt(i), c.around(i))
+}
+
+// around names the last runs of the resource that began before an idle time, and the first ones after it.
+func (c *checker) around(i idleTime) string {
+	runs := c.byResource[i.Resource]
+	n, _ := slices.BinarySearchFunc(runs, i.to, func(r Run, to time.Duration) int { return cmp.Compare(r.Begin, to) })
+	var found []string
+	for _, r := range runs[max(0, n-3):min(len(runs), n+2)] {
+		found = append(found, fmt.Sprintf("%s (%s) on %s from %v to %v (%s)", r.Task, c.Tasks[r.Task].Fate, r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed")))
+	}
+	return strings.Join(found, "; ")
 }
 
 // waitedAt names some of the tasks that waited at the end of an idle time, with their runs before it.

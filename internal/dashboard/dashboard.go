@@ -53,6 +53,9 @@ type Config struct {
 // running any more.
 type Handler struct {
 	http.Handler
+	// EndWatching ends the requests of browsers that watch a page; for [http.Server.RegisterOnShutdown].
+	EndWatching func()
+
 	close func() error
 }
 
@@ -66,7 +69,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Metrics != nil {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
-	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
+	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), EndWatching: func() {}, close: func() error { return nil }}
 	if cfg.Redis == nil {
 		return h, nil
 	}
@@ -89,6 +92,7 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
+	h.EndWatching = locks.EndWatching
 	h.close = func() error {
 		locks.Close()
 		return errors.Join(mon.Close(), rdb.Close())

@@ -87,8 +87,8 @@ func TestFleetIsSampledWhileSomebodyLooks(t *testing.T) {
 		}
 		get(t, h, "/locks")
 		wait(t, time.Second)
-		if have := s.count("queues"); have != last+1 {
-			t.Errorf("at the next look: want a question at once, have %d", have-last)
+		if have := s.count("queues"); have != last+2 {
+			t.Errorf("at the next look: want a question of the page, and a sample at once, have %d", have-last)
 		}
 	})
 }

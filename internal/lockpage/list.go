@@ -55,6 +55,10 @@ type listPage struct {
 	Waiting, Gone           int
 	OldestWait              inspect.Duration
 
+	Lines  []inspect.HeldLine // the first of those that are held or stopped
+	Stood  int                // how many there are
+	Paused []inspect.Queue    // queues that an operator has paused
+
 	Charts *charts
 }
 
@@ -80,6 +84,8 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
 		return cmp.Or(p.Order.compare(a, b), strings.Compare(a.Resource, b.Resource))
 	})
 	p.Locks = p.Locks[:min(len(p.Locks), shown)]
+	p.Stood, p.Paused = len(list.lines), list.paused
+	p.Lines = list.lines[:min(len(list.lines), shown)]
 	if p.Query == "" {
 		p.Charts = h.charts(time.Now())
 	}

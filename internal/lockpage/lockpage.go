@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +36,7 @@ type Source interface {
 	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
 	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
 	Queues(ctx context.Context) ([]inspect.Queue, error)
+	HeldLines(ctx context.Context) (lines []inspect.HeldLine, leftOut int, _ error)
 }
 
 // A RevokeFunc takes the lock of a resource from the holder of the lease with this fence, or from
@@ -68,15 +70,21 @@ var files embed.FS
 
 // A Handler serves the pages. The caller must Close it.
 type Handler struct {
-	cfg   Config
-	mux   *http.ServeMux
-	pages map[string]*template.Template
-	fleet *fleet
+	// EndWatching ends the requests of browsers that watch a page, which would go on until they leave. A server calls it when it
+	// begins to shut down.
+	EndWatching context.CancelFunc
+
+	cfg     Config
+	mux     *http.ServeMux
+	pages   map[string]*template.Template
+	fleet   *fleet
+	ending  context.Context //nolint:containedctx // ends with EndWatching
+	watched atomic.Int32    // how many pages are
 
 	styleURL, scriptURL string
 
 	mu     sync.Mutex // held while Redis is asked, so that one request asks for all
-	list   inspect.List
+	list   state
 	listed time.Time
 }
 
@@ -114,21 +122,25 @@ func New(cfg Config) (*Handler, error) {
 		h.pages[name] = page
 	}
 	h.mux.Handle(own.Path(), own)
-	h.mux.HandleFunc("GET "+RootPath, h.showList)
-	h.mux.HandleFunc("GET "+RootPath+"/top", h.showTop)
-	h.mux.HandleFunc("GET "+RootPath+"/resource", h.showResource)
+	h.mux.HandleFunc("GET "+RootPath, h.live(h.showList))
+	h.mux.HandleFunc("GET "+RootPath+"/top", h.live(h.showTop))
+	h.mux.HandleFunc("GET "+RootPath+"/resource", h.live(h.showResource))
 	h.mux.HandleFunc("POST "+RootPath+"/resource", h.revoke)
-	h.mux.HandleFunc("GET "+RootPath+"/task", h.showTask)
+	h.mux.HandleFunc("GET "+RootPath+"/task", h.live(h.showTask))
 	h.mux.Handle("GET "+RootPath+"/{$}", http.RedirectHandler(RootPath, http.StatusFound))
 	h.mux.HandleFunc(RootPath+"/", func(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
 	})
+	h.ending, h.EndWatching = context.WithCancel(context.Background())
 	h.fleet = newFleet(cfg.Source)
 	return h, nil
 }
 
-// Close stops the goroutine that samples the fleet, and waits for its end.
-func (h *Handler) Close() { h.fleet.close() }
+// Close stops the goroutine that samples the fleet, and waits for its end. No request may be running any more.
+func (h *Handler) Close() {
+	h.EndWatching()
+	h.fleet.close()
+}
 
 // policy lets a page load the worker's own files, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
@@ -190,16 +202,38 @@ func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) 
 	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again every two seconds. The error is: "+err.Error())
 }
 
-// held returns a list of the locks that is at most a second old.
-func (h *Handler) held(ctx context.Context) (inspect.List, error) {
+// A state is what the list of locks shows.
+type state struct {
+	inspect.List
+
+	lines  []inspect.HeldLine
+	paused []inspect.Queue
+}
+
+// held returns a list that is at most a second old.
+func (h *Handler) held(ctx context.Context) (state, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.listed) < shared {
 		return h.list, nil
 	}
-	list, err := h.cfg.Source.Held(ctx)
-	if err == nil {
-		h.list, h.listed = list, time.Now()
+	var list state
+	var err error
+	if list.List, err = h.cfg.Source.Held(ctx); err != nil {
+		return list, err
 	}
-	return list, err
+	if list.lines, _, err = h.cfg.Source.HeldLines(ctx); err != nil {
+		return list, err
+	}
+	queues, err := h.cfg.Source.Queues(ctx)
+	if err != nil {
+		return list, err
+	}
+	for _, q := range queues {
+		if q.Paused {
+			list.paused = append(list.paused, q)
+		}
+	}
+	h.list, h.listed = list, time.Now()
+	return list, nil
 }

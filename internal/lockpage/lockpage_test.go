@@ -25,6 +25,9 @@ type source struct {
 	locks map[string]inspect.Lock
 	tasks map[string]inspect.Explanation
 	asked map[string]int
+
+	lines  []inspect.HeldLine
+	paused bool // the one queue
 }
 
 func newSource(locks ...inspect.Lock) *source {
@@ -148,7 +151,13 @@ func (s *source) Queues(context.Context) ([]inspect.Queue, error) {
 	for _, l := range s.locks {
 		waiting += l.Waiting
 	}
-	return []inspect.Queue{{Name: "default", Waiting: waiting}}, nil
+	return []inspect.Queue{{Name: "default", Waiting: waiting, Paused: s.paused}}, nil
+}
+
+func (s *source) HeldLines(context.Context) (lines []inspect.HeldLine, leftOut int, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines, 0, s.err
 }
 
 var (

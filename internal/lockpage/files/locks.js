@@ -1,13 +1,13 @@
-// Renews the page every two seconds, and adds keys. The page works without this script, too.
+// Watches the page, which the worker sends again when it has changed, and adds keys. The page works without this script, too.
 (function () {
   "use strict";
-  var every = 2000, patience = 10000;
+  var every = 2000, patience = 15000; // ms: until another try, and without news until the worker is taken for gone
   var notice = document.getElementById("notice"), form = document.getElementById("form");
   var status = document.getElementById("status"), search = document.getElementById("q"), order = document.getElementById("sort");
   var help = document.getElementById("help"), keys = document.getElementById("keys");
-  var timer = 0, asking = null, typing = 0, failed = false;
+  var timer = 0, source = null, typing = 0, failed = false;
 
-  // address returns that of this page without a login, which fetch would refuse.
+  // address returns that of this page without a login, which an EventSource would refuse.
   function address() { return location.origin + location.pathname + location.search; }
 
   function show(text, look) {
@@ -49,50 +49,53 @@
     show("trying again", "bad");
   }
 
-  function renew() {
-    clearTimeout(timer);
-    if (document.visibilityState !== "visible") return; // visibilitychange calls renew again
-    if (asking) asking.abort();
-    var mine = asking = new AbortController();
-    var limit = setTimeout(function () { mine.abort(); }, patience);
-    fetch(address(), { signal: mine.signal, headers: { Accept: "text/html" } }).then(function (reply) {
-      return reply.text().then(function (text) {
-        if (mine !== asking) return;
-        var page = new DOMParser().parseFromString(text, "text/html");
-        var fresh = page.getElementById("live"), news = page.getElementById("notice"), kind = document.body.dataset.page;
-        var other = page.body.dataset.page !== kind;
-        if (other && fresh && kind === "error") {
-          location.reload(); // the worker has the page by now
-          return;
-        }
-        if (!fresh || other) {
-          trouble(news ? news.childNodes : [document.createTextNode("The worker answers with status " + reply.status + ".")]);
-          return;
-        }
-        if (failed || reply.status !== 200) {
-          put(notice, news.childNodes);
-          failed = false;
-        }
-        document.body.classList.remove("stale");
-        if (!selecting()) replace(page);
-        if (reply.status === 503) show("trying again", "bad"); // Redis is still away
-        else show("live", "good");
-      });
-    }).catch(function () {
-      if (mine !== asking) return;
-      var text = document.createElement("div");
-      text.className = "notice bad";
-      text.textContent = "The worker does not answer. This page tries again every two seconds.";
-      trouble([text]);
-    }).finally(function () {
-      clearTimeout(limit);
-      if (mine !== asking) return;
-      asking = null;
-      timer = setTimeout(renew, every);
-    });
+  function update(text) {
+    var page = new DOMParser().parseFromString(text, "text/html");
+    var fresh = page.getElementById("live"), news = page.getElementById("notice"), kind = document.body.dataset.page;
+    var error = page.body.dataset.page === "error", other = page.body.dataset.page !== kind;
+    if (other && fresh && kind === "error") {
+      location.reload(); // the worker has the page by now
+      return;
+    }
+    if (!fresh || other) {
+      trouble(news ? news.childNodes : [document.createTextNode("The worker answers with another page.")]);
+      return;
+    }
+    if (failed || error) {
+      put(notice, news.childNodes);
+      failed = false;
+    }
+    document.body.classList.remove("stale");
+    if (!selecting()) replace(page);
+    if (error) show("trying again", "bad"); // Redis is still away
+    else show("live", "good");
   }
 
-  document.addEventListener("visibilitychange", renew);
+  function lost() {
+    var text = document.createElement("div");
+    text.className = "notice bad";
+    text.textContent = "The worker does not answer. This page tries again every two seconds.";
+    trouble([text]);
+    again(every);
+  }
+
+  // again watches anew after a time without news.
+  function again(after) {
+    clearTimeout(timer);
+    timer = setTimeout(after === patience ? lost : watch, after);
+  }
+
+  function watch() {
+    clearTimeout(timer);
+    if (source) source.close();
+    if (document.visibilityState !== "visible") return; // visibilitychange calls watch again
+    source = new EventSource(address());
+    source.onmessage = function (e) { again(patience); update(e.data); };
+    source.onerror = function () { source.close(); lost(); };
+    again(patience);
+  }
+
+  document.addEventListener("visibilitychange", watch);
 
   // The filter works while a person types. The address then names the filter, and can be shared.
   function filter() {
@@ -101,7 +104,7 @@
     if (order && order.selectedIndex > 0) v.set("sort", order.value);
     var text = v.toString();
     history.replaceState(null, "", location.pathname + (text ? "?" + text : ""));
-    renew();
+    watch();
   }
   if (search) {
     search.addEventListener("input", function () { clearTimeout(typing); typing = setTimeout(filter, 200); });
@@ -141,5 +144,5 @@
 
   keys.hidden = false;
   keys.addEventListener("click", function () { help.showModal(); });
-  timer = setTimeout(renew, every);
+  watch();
 })();

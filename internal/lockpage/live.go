@@ -1,0 +1,80 @@
+package lockpage
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// pulse is how often a page that somebody watches is made anew.
+	pulse = time.Second
+	// mostWatched bounds how many pages are watched at a time.
+	mostWatched = 100
+	// sluggish is how long a browser may take to read a page.
+	sluggish = 10 * time.Second
+)
+
+// live serves a page, and to browsers that ask for events the same page again whenever it has changed, until they go. Then each
+// event is a whole page, so that there is one way to make one, and the script puts its parts in the place of the old ones.
+func (h *Handler) live(show http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "text/event-stream" {
+			h.watch(w, r, show)
+		} else {
+			show(w, r)
+		}
+	}
+}
+
+// lines makes the lines of a page those of an event.
+var lines = strings.NewReplacer("\r", "", "\n", "\ndata: ")
+
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, show http.HandlerFunc) {
+	if h.watched.Add(1) > mostWatched {
+		h.watched.Add(-1)
+		http.Error(w, "too many pages are watched", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.watched.Add(-1)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // the other end of a watch: that of the server
+	control := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect what is to arrive now
+	ticker := time.NewTicker(pulse)
+	defer ticker.Stop()
+	for last := ""; ; {
+		page := snapshot{header: make(http.Header)}
+		show(&page, r.WithContext(ctx))
+		if text := page.String(); text != last && ctx.Err() == nil {
+			_ = control.SetWriteDeadline(time.Now().Add(sluggish))
+			_, err := w.Write([]byte("data: " + lines.Replace(text) + "\n\n"))
+			if err != nil || control.Flush() != nil {
+				return
+			}
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// A snapshot is a page that is not sent yet.
+type snapshot struct {
+	bytes.Buffer
+
+	header http.Header
+}
+
+func (s *snapshot) Header() http.Header { return s.header }
+
+// WriteHeader drops the status: the page tells it, too.
+func (s *snapshot) WriteHeader(int) {}

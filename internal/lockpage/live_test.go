@@ -1,0 +1,118 @@
+package lockpage_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/testenv/poll"
+)
+
+// A watch is a browser that watches a page.
+type watch struct {
+	reply  *http.Response
+	reader *bufio.Scanner
+}
+
+func watchPage(ctx context.Context, t *testing.T, address string) watch {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reply.Body.Close() })
+	return watch{reply, bufio.NewScanner(reply.Body)}
+}
+
+// event returns the next page, "" once there is none any more.
+func (w watch) event() string {
+	var page strings.Builder
+	for w.reader.Scan() && w.reader.Text() != "" {
+		page.WriteString(strings.TrimPrefix(w.reader.Text(), "data: ") + "\n")
+	}
+	return page.String()
+}
+
+// A page that somebody watches is sent again for longer than the server gives other requests, until the server shuts down.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	s := newSource(inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "two\r\nlines"})
+	h := open(t, lockpage.Config{Source: s})
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Second, time.Second
+	server.Start()
+	t.Cleanup(server.Close)
+	server.Config.RegisterOnShutdown(h.EndWatching)
+	w := watchPage(t.Context(), t, server.URL+"/locks?sort=resource")
+	if have := w.event(); !strings.Contains(have, "order:1") || !strings.HasSuffix(strings.TrimSpace(have), "</html>") {
+		t.Fatalf("want the whole page with order:1, have %s", have)
+	}
+	begin := time.Now()
+	for i := 0; time.Since(begin) < 2500*time.Millisecond; i++ {
+		name := "stock:" + strings.Repeat("x", i+1)
+		s.put(inspect.Lock{Resource: name, State: inspect.Held})
+		for page := ""; !strings.Contains(page, name); {
+			if page = w.event(); page == "" {
+				t.Fatalf("want %s, have the end after %v", name, time.Since(begin))
+			}
+		}
+	}
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for w.event() != "" { // what was on its way
+	}
+}
+
+// More than a hundred browsers would cost the worker too much. Who leaves makes room.
+func TestWatchIsBounded(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(open(t, lockpage.Config{Source: newSource()}))
+	t.Cleanup(server.Close)
+	ctx, leave := context.WithCancel(t.Context())
+	for range 100 {
+		if w := watchPage(ctx, t, server.URL+"/locks"); w.reply.StatusCode != http.StatusOK {
+			t.Fatalf("want status 200, have %d", w.reply.StatusCode)
+		}
+	}
+	if w := watchPage(t.Context(), t, server.URL+"/locks"); w.reply.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one more: want status 503, have %d", w.reply.StatusCode)
+	}
+	leave()
+	poll.Eventually(t, "room", func() bool { return watchPage(t.Context(), t, server.URL+"/locks").reply.StatusCode == http.StatusOK })
+}
+
+func TestListOfWhatStands(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: newSource()})
+	if page := get(t, h, "/locks").Body.String(); strings.Contains(page, "Lines that stand") || strings.Contains(page, "is paused") {
+		t.Errorf("want no lines and no queues, have %s", page)
+	}
+	s := newSource()
+	s.paused = true
+	s.lines = []inspect.HeldLine{
+		{Resource: "order:1", Task: inspect.Task{Queue: "default", ID: "a1", Kind: "order:audit"}, Stopped: true, Waiting: 1234, Error: "no <such> order"},
+		{Resource: "order:2", Task: inspect.Task{Queue: "default", ID: "a2"}, GoesOn: time.Now().Add(time.Minute), Error: "away"},
+	}
+	h = open(t, lockpage.Config{Source: s})
+	page := get(t, h, "/locks").Body.String()
+	for _, want := range []string{
+		"The queue default is paused.", "2 resources whose first task has failed", "stopped</span> since", "1\u202f234", "no &lt;such&gt; order",
+		`href="/locks/task?id=a1&amp;queue=default"`, `href="/locks/resource?name=order%3A2"`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("want %q, have %s", want, page)
+		}
+	}
+}
