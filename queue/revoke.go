@@ -29,6 +29,9 @@ var (
 	// ErrSeveralHolders says that several hold the lock, and [Revocation.Fence] does not say which is meant.
 	// The error lists them with their fences.
 	ErrSeveralHolders = errors.New("queue: several hold the lock, and a fence has to say which is meant")
+	// ErrRevoked says that the lock was revoked before, and its holder has not returned yet. The record of who did
+	// it and why stays that of the first call. The error says who.
+	ErrRevoked = errors.New("queue: the lock was revoked before")
 	// ErrExternalStore says that the lock is in another store than the Redis of the tasks. Stop the
 	// holder instead: its lease expires.
 	ErrExternalStore = errors.New("queue: the lock is in an external store")
@@ -86,7 +89,7 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 	call := lockredis.Revocation{
 		Key: locks.Key(r.Resource), Fence: r.Fence, By: r.By, Reason: r.Reason, Handoff: locks.Handoff(uuid.NewString()),
 	}
-	outcome, holder, left, err := lockredis.Revoke(ctx, rdb, call)
+	outcome, holder, left, by, err := lockredis.Revoke(ctx, rdb, call)
 	if err == nil && outcome == lockredis.Free { // or its holders have permits
 		key, fence, refused := r.permit(ctx, rdb, call.Key)
 		if refused != nil {
@@ -94,7 +97,7 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 		}
 		if key != "" {
 			call.Key, call.Fence = key, fence
-			outcome, holder, left, err = lockredis.Revoke(ctx, rdb, call)
+			outcome, holder, left, by, err = lockredis.Revoke(ctx, rdb, call)
 		}
 	}
 	if err != nil {
@@ -103,6 +106,11 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 	switch outcome {
 	case lockredis.Revoked:
 		return Revoked{holder, left}, nil
+	case lockredis.Before:
+		if by == "" {
+			by = "somebody whose record Redis has not kept"
+		}
+		return Revoked{}, fmt.Errorf("%w: %s was taken from %s by %s, and is free in %v at the latest", ErrRevoked, r.Resource, holder, by, left)
 	case lockredis.Other:
 		return Revoked{}, fmt.Errorf("%w: %s is held by %s", ErrOtherHolder, r.Resource, holder)
 	case lockredis.Free:

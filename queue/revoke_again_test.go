@@ -51,7 +51,8 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 				byOther := func() {
 					r := b.revocation()
 					r.By = "bob"
-					if have, err := queue.Revoke(t.Context(), b.rdb, r); err != nil || have.Holder != "first" {
+					have, err := queue.Revoke(t.Context(), b.rdb, r)
+					if otherFirst && (err != nil || have.Holder != "first") || !otherFirst && !errors.Is(err, queue.ErrRevoked) {
 						t.Errorf("the other operator: have %+v, %v", have, err)
 					}
 				}
@@ -69,8 +70,9 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 					}
 					next = b.acquire(t, &lock.Options{Holder: "next"})
 				}, answers: &answers})
-				if have, err := queue.Revoke(t.Context(), client, b.revocation()); err != nil || have.FreeWithin != 0 || len(answers) != 2 {
-					t.Errorf("want it revoked by the first call, have %+v, %v after %v", have, err, answers)
+				have, err := queue.Revoke(t.Context(), client, b.revocation())
+				if otherFirst && (!errors.Is(err, queue.ErrRevoked) || !strings.Contains(err.Error(), "was taken from first by bob")) || !otherFirst && (err != nil || have.FreeWithin != 0) || len(answers) != 2 {
+					t.Errorf("want the answer of the first call, have %+v, %v after %v", have, err, answers)
 				}
 				if err := next.Renew(t.Context()); err != nil {
 					t.Errorf("the next holder: %v", err)
@@ -178,6 +180,37 @@ func TestRevokedTaskHoldsItsLine(t *testing.T) {
 			held.open()
 			poll.Eventually(t, "all have run", func() bool { return len(st.order()) >= 4 })
 			st.wantOrder(1, 1, 2, 3)
+		})
+	}
+}
+
+// Who has revoked a lock, and why, stays known when others try it after that. A permit is as a lock.
+func TestRevokedLockKeepsTheFirst(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]int{"a lock": 1, "a permit": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}, Limits: map[string]queue.Limit{b.resource: {Holders: limit}}}, st.run)
+			stuck := st.hold(1)
+			id := b.enqueue(t, b.job(1))
+			within(t, patience, "the holder", stuck.entered)
+			if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+				t.Fatal(err)
+			}
+			r := b.revocation()
+			r.By, r.Reason = "bob", "another reason"
+			_, err := queue.Revoke(t.Context(), b.rdb, r)
+			if !errors.Is(err, queue.ErrRevoked) || !strings.Contains(err.Error(), " by alice, and is free in ") {
+				t.Errorf("want ErrRevoked by alice, have %v", err)
+			}
+			within(t, patience, "the end of the holder's context", stuck.ended)
+			stuck.open()
+			if info := b.awaitState(t, id, asynq.TaskStateRetry); !strings.Contains(info.LastErr, "alice released it: it is stuck") {
+				t.Errorf("want the first reason, have %q", info.LastErr)
+			}
+			b.again(t, id)
+			b.awaitGone(t, id)
 		})
 	}
 }

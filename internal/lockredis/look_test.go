@@ -77,7 +77,7 @@ func TestLookAtStates(t *testing.T) {
 		if l := w.look(lockredis.LookAt{}); len(l.Waits) != 1 || l.Waits[0] != wait {
 			w.Errorf("want the note %+v, have %+v", wait, l.Waits)
 		}
-		_, _, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("x")})
+		_, _, _, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("x")})
 		w.must(err)
 		if l := w.look(lockredis.LookAt{}); l.State != lockredis.LookHeld || !l.Revoking || l.Revoked == nil || l.Revoked.By != "alice" || l.Revoked.Holder != "holder of holder" {
 			w.Errorf("want it revoked, have %+v", l)

@@ -335,7 +335,7 @@ func TestRevoke(t *testing.T) {
 	revoke := func(w *world, fence int64, want lockredis.RevokeResult) {
 		w.Helper()
 		for range 2 { // the answer may be lost
-			outcome, _, left, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, Fence: fence, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
+			outcome, _, left, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, Fence: fence, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
 			w.must(err)
 			if outcome != want || want == lockredis.Revoked && left <= 0 {
 				w.Fatalf("want it %s, have %s and %v", want, outcome, left)
@@ -394,7 +394,7 @@ func TestRevoke(t *testing.T) {
 			w.ends("q", "task", "")
 			w.takes("g")
 			// The first call once more, late: it is over.
-			outcome, _, left, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
+			outcome, _, left, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
 			if err != nil || outcome != lockredis.Revoked || left != 0 {
 				w.Errorf("want the answer of the first call, have %s, %v and %v", outcome, left, err)
 			}
@@ -406,7 +406,7 @@ func TestRevoke(t *testing.T) {
 		onBoth(t, func(w *world) {
 			w.rdb.Set(w.Context(), key, "8f3a60", time.Minute)
 			w.parks("q", "task")
-			outcome, holder, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Handoff: hand("revoke")})
+			outcome, holder, _, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Handoff: hand("revoke")})
 			w.must(err)
 			if outcome != lockredis.Revoked || holder != store.ForeignHolder {
 				w.Fatalf("want it revoked, have %s of %q", outcome, holder)

@@ -31,18 +31,19 @@ type RevokeResult string
 // The outcomes of [Revoke].
 const (
 	Revoked RevokeResult = "revoked"
-	Free    RevokeResult = "free"  // nobody holds the lock
-	Other   RevokeResult = "other" // another lease or program holds it
+	Free    RevokeResult = "free"   // nobody holds the lock
+	Other   RevokeResult = "other"  // another lease or program holds it
+	Before  RevokeResult = "before" // an earlier call has revoked it, and its holder has not returned
 )
 
 // Revoke takes a lock from its holder; see revoke.lua. It returns the holder's name, and after how long the lock is free at
-// the latest. The holder learns of it when it renews its lease, or when it returns.
-func Revoke(ctx context.Context, rdb redis.Scripter, r Revocation) (outcome RevokeResult, holder string, left time.Duration, err error) {
+// the latest, and with [Before] who has revoked it. The holder learns of it when it renews its lease, or when it returns.
+func Revoke(ctx context.Context, rdb redis.Scripter, r Revocation) (outcome RevokeResult, holder string, left time.Duration, by string, err error) {
 	h := r.Handoff
 	reply := redisreply.NewReader(revokeScript.Run(ctx, rdb, []string{r.Key}, h.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
 		ms(h.Timeout), ms(h.QueueTTL), flag(IsCluster(rdb)), store.ForeignHolder).Result())
-	outcome, holder, left = RevokeResult(reply.Text()), reply.Text(), msOf(reply)
-	return outcome, holder, left, reply.Err()
+	outcome, holder, left, by = RevokeResult(reply.Text()), reply.Text(), msOf(reply), reply.Text()
+	return outcome, holder, left, by, reply.Err()
 }
 
 // RevokedBy returns who has revoked the lease of the lock of key with a fence, and why; "" if nobody has.

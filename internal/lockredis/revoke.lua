@@ -11,11 +11,13 @@
 -- ARGV[8]  cluster    1 in a Cluster
 -- ARGV[9]  foreign    how another program is called
 --
--- Returns {outcome, the holder's name, ms until the lock is free at the latest}. The outcome is 'revoked'; 'free' when nobody
--- holds the lock, or its holders have permits; 'other' when another lease or program holds the lock, which stays as it is.
+-- Returns {outcome, the holder's name, ms until the lock is free at the latest, who}. The outcome is 'revoked'; 'free' when nobody
+-- holds the lock, or its holders have permits; 'other' when another lease or program holds the lock, which stays as it is;
+-- 'before' when another call has revoked it, and its holder has not returned yet: then who did it comes last, '' if that is
+-- not known. The record stays that of the first.
 --
 -- The hash {<lock>}:revoked is the record of the last revocation: calls (the names of the last ten calls, the latest
--- first), at (us), by, reason, holder, fence of the lease; 0 for another program's lock.
+-- first, each followed by a blank, or a plus if it came after another), at (us), by, reason, holder, fence of the lease; 0 for another program's lock.
 --
 -- Guarantees: no other holder is granted the lock while the revoked one may trust its lease. The token of the lock changes,
 -- so the holder cannot renew it. The lock goes to the next when the holder releases it, or when its TTL is over. A lock of
@@ -41,22 +43,30 @@ local value, left = call('GET', key), call('PTTL', key)
 local rest = string.match(value or '', '^siding:(.*)$')
 local revoked = rest and begins(rest, 'revoked-')
 local calls = call('HGET', record, 'calls') or ''
-if string.find(calls, by, 1, true) then
-  return {'revoked', call('HGET', record, 'holder'), revoked and math.max(0, left) or 0}
+local who = ''
+if revoked or calls ~= '' then who = call('HGET', record, 'by') or '' end
+local _, seen = string.find(calls, by, 1, true)
+if seen then
+  local outcome = string.sub(calls, seen + 1, seen + 1) == '+' and 'before' or 'revoked'
+  return {outcome, call('HGET', record, 'holder'), revoked and math.max(0, left) or 0, who}
 end
-if not value or reserved(value) or value == LIMITED then return {'free', '', 0} end
+local function note(mark) return string.sub(by .. mark .. calls, 1, 10 * (#by + 1)) end
+if not value or reserved(value) or value == LIMITED then return {'free', '', 0, ''} end
 local holder = rest and string.match(rest, '^[^:]*:(.*)$') or ARGV[9]
 local last = key ~= lock and call('HGET', Permits().permits_of(lock), Permits().number_of(key)) or digits(last_fence(lock))
-if fence ~= '0' and (not rest or fence ~= last) then return {'other', holder, 0} end
+if fence ~= '0' and (not rest or fence ~= last) then return {'other', holder, 0, ''} end
 
 if not rest or left < 0 then
   free(key, by)
   left = 0
-elseif not revoked then
+elseif revoked then
+  if call('HGET', record, 'fence') ~= last then who = '' end -- it is of another permit, or lost
+  call('HSET', record, 'calls', note('+'))
+  return {'before', holder, left, who}
+else
   call('SET', key, 'siding:revoked-' .. rest, 'KEEPTTL')
 end
 for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
-calls = string.sub(by .. ' ' .. calls, 1, 10 * (#by + 1))
-call('HSET', record, 'calls', calls, 'at', digits(now), 'by', ARGV[3], 'reason', ARGV[4], 'holder', holder, 'fence', rest and last or '0')
+call('HSET', record, 'calls', note(' '), 'at', digits(now), 'by', ARGV[3], 'reason', ARGV[4], 'holder', holder, 'fence', rest and last or '0')
 call('PEXPIRE', record, ARGV[5])
-return {'revoked', holder, left}
+return {'revoked', holder, left, ''}
