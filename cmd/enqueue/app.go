@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -51,11 +50,9 @@ tasks, or the tasks that an order file asks for.
 Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached, or
 an interrupt; 2 the command line or a setting is wrong; 3 a task or some lines
 were refused (the others are enqueued).`,
-		Args:              cobra.NoArgs,
+		Args:              cli.Subcommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkEmpty(cmd.Flags()) },
-		RunE: func(*cobra.Command, []string) error {
-			return errors.New("want a command: task, stream or orders")
-		},
+		RunE:              cli.Subcommand,
 	}
 	f := root.PersistentFlags()
 	config.AddFileFlag(f, &a.flags.config, "configuration `file`; the program uses redis and shards from it (default $SIDING_CONFIG, else config.yaml if it is there)")

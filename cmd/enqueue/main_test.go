@@ -99,8 +99,8 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":        {nil, "enqueue: want a command: task, stream or orders\n" + hint},
-		"unknown command":   {[]string{"oders"}, "enqueue: unknown command \"oders\" for \"enqueue\"\n" + hint},
+		"no command":        {nil, "enqueue: want a command: orders, stream or task\n" + hint},
+		"unknown command":   {[]string{"oders"}, "enqueue: unknown command \"oders\" for \"enqueue\"; did you mean orders?\n" + hint},
 		"unknown flag":      {[]string{"--no"}, "enqueue: unknown flag: --no\n" + hint},
 		"misspelt flag":     {[]string{"task", "--paylod", "{}"}, "enqueue: unknown flag: --paylod; did you mean --payload?\nRun 'enqueue task --help' for usage.\n"},
 		"no number":         {[]string{"task", "order:audit", "--retries", "x"}, "enqueue: --retries: want a whole number, have \"x\"\nRun 'enqueue task --help' for usage.\n"},

@@ -125,17 +125,8 @@ Only release, limit, retry and skip change anything in Redis.
 		Example: `  lockctl list --sort oldest
   lockctl why 77ab09
   lockctl doctor --config /etc/siding/config.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var names []string
-			for _, c := range cmd.Commands() {
-				if c.GroupID != "" {
-					names = append(names, c.Name())
-				}
-			}
-			last := len(names) - 1
-			return fmt.Errorf("want a command: %s or %s", strings.Join(names[:last], ", "), names[last])
-		},
+		Args: cli.Subcommand,
+		RunE: cli.Subcommand,
 	}
 	f := root.PersistentFlags()
 	f.SortFlags = false

@@ -37,8 +37,8 @@ servers keep to it within a second. 0 holders pause a resource.
 		Example: `  lockctl limit list
   lockctl limit set account:42 0 --reason 'the bank is down'
   lockctl limit unset account:42`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("want a command: list, set or unset") },
+		Args: cli.Subcommand,
+		RunE: cli.Subcommand,
 	}
 	cmd.AddCommand(a.limitListCommand(), a.limitSetCommand(), a.limitUnsetCommand())
 	return cmd
@@ -206,7 +206,7 @@ of the workers holds again within a second. So a resource that was paused is res
 		Args:              cli.One,
 		ValidArgsFunction: a.completeLimits,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := limits.CheckPattern(args[0]); err != nil {
+			if err := limits.CheckForm(args[0]); err != nil {
 				return fmt.Errorf("pattern: %w", err)
 			}
 			return a.unsetLimit(cmd.Context(), args[0])

@@ -179,7 +179,7 @@ func (a *app) settle(ctx context.Context, s settling, outcome string, do func(co
 	e, err := c.Why(ctx, s.queue, s.id)
 	switch {
 	case errors.Is(err, inspect.ErrUnknownTask):
-		return cli.Fault(a.unknownTask(s.queue, s.id))
+		return cli.Fault(a.unknownTask(ctx, c, s.queue, s.id))
 	case err != nil:
 		return c.failed(ctx, err)
 	case len(e.AlsoIn) > 0 && s.queue == "":

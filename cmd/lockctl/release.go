@@ -133,10 +133,16 @@ func (a *app) release(ctx context.Context, r releasing) error {
 	case lock.Elsewhere:
 		return cli.Fault(fmt.Errorf("%s: the lock is in an external store: release it there", r.resource))
 	case lock.State == inspect.Free || lock.State == inspect.Reserved:
+		if hint := a.meant(ctx, c, lock); hint != "" {
+			return cli.Fault(fmt.Errorf("%s: nobody holds the lock; %s", r.resource, hint))
+		}
 		return cli.Fault(fmt.Errorf("%s: nobody holds the lock", r.resource))
 	}
 	if lock, err = r.of(lock); err != nil {
 		return cli.Fault(err)
+	}
+	if lock.State == inspect.Revoked {
+		return cli.Fault(a.releasedBefore(lock))
 	}
 	if !r.yes {
 		text := a.lockText(lock)
@@ -156,6 +162,15 @@ func (a *app) release(ctx context.Context, r releasing) error {
 		return err
 	}
 	return a.print(done, done.text)
+}
+
+// releasedBefore says who has taken a lock from its holder, who has not returned yet.
+func (a *app) releasedBefore(l inspect.Lock) error {
+	before := "the lock was released before"
+	if r := l.Revoked; r != nil && r.Holder == l.Holder {
+		before = fmt.Sprintf("%s has released the lock before, %s: %s", plain(r.By), a.clock(r.At), plain(r.Reason))
+	}
+	return fmt.Errorf("nothing has changed: %s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, span(time.Duration(l.Left)))
 }
 
 // checkForeign returns an error if another program held the lock that was shown, and holds it no more.
@@ -212,7 +227,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	outcome, err := queue.Revoke(context.WithoutCancel(ctx), c.rdb, queue.Revocation{
 		Resource: r.resource, Prefix: c.settings.Queue.Lock.Prefix, Fence: fence, By: r.by, Reason: r.reason,
 	})
-	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore} {
+	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore, queue.ErrRevoked} {
 		if errors.Is(err, refused) {
 			return released{}, cli.Fault(fmt.Errorf("nothing has changed: %w", err))
 		}

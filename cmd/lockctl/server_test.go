@@ -287,6 +287,46 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 	}
 }
 
+// A lock whose holder has not returned yet was taken before: nobody is asked, and the first reason stays.
+func TestReleaseAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{RenewEvery: time.Hour, TTL: 4 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Acquire(t.Context(), "order:1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if have := b.run(t, "", "release", "order:1", "--reason", "drill", "--by", "alice", "--yes"); have.status != cli.StatusOK {
+		t.Fatalf("want it released, have %+v", have)
+	}
+	have := b.run(t, "", "release", "order:1", "--reason", "again", "--by", "bob")
+	if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "lockctl: nothing has changed: order:1: alice has released the lock before, ") || !strings.Contains(have.err, ": drill; it is free once its holder returns") {
+		t.Errorf("want to know that alice has released it, have %+v", have)
+	}
+	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Revoked == nil || one.Lock.Revoked.By != "alice" {
+		t.Errorf("want the record of alice, have %+v", one.Lock.Revoked)
+	}
+}
+
+// A name of another kind of thing gets the command that was meant.
+func TestMeant(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	for want, args := range map[string][]string{
+		"order:* is taken as a name, not as a pattern: `lockctl list --filter 'order:*'` lists the locks that fit\n": {"show", "order:*"},
+		"second is a task: `lockctl why second` says what it does\n":                                                 {"show", "second"},
+		"or was deleted; but a resource has this name: `lockctl show order:1` shows its lock\n":                      {"why", "order:1"},
+		"or was deleted; if it is a resource: `lockctl show order:7`\n":                                              {"why", "order:7"},
+		"order:*: nobody holds the lock; order:* is taken as a name":                                                 {"release", "order:*", "--reason", "drill"},
+	} {
+		if have := b.run(t, "", args...); !strings.Contains(have.err, want) {
+			t.Errorf("%q: want %q, have %+v", args, want, have)
+		}
+	}
+}
+
 func TestReleaseOfNothing(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)

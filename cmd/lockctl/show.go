@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,24 @@ func (a *app) show(ctx context.Context, resource string, from, number int) error
 	if waiters == nil {
 		waiters = []inspect.Waiter{}
 	}
+	if hint := a.meant(ctx, c, lock); hint != "" {
+		a.say("lockctl: %s\n", hint)
+	}
 	return a.print(shown{lock, waiters}, func() string { return a.lockText(lock) + a.permitText(lock) + a.waiterText(lock, waiters, from) })
+}
+
+// meant says what else may have been meant by the name of a lock that nobody has or waits for; "" if nothing comes to mind.
+func (a *app) meant(ctx context.Context, c *connection, l inspect.Lock) string {
+	if l.State != inspect.Free || l.Waiting > 0 || l.Revoked != nil {
+		return ""
+	}
+	if strings.Contains(l.Resource, "*") {
+		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), shellArg(l.Resource))
+	}
+	if e, err := c.Why(ctx, "", l.Resource); err == nil && e.Task.ID == l.Resource {
+		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", plain(l.Resource), shellArg(l.Resource))
+	}
+	return ""
 }
 
 // lockText describes a lock.

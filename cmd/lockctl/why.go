@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/store"
 )
 
 func (a *app) whyCommand() *cobra.Command {
@@ -48,7 +49,7 @@ func (a *app) why(ctx context.Context, queue, id string) error {
 	defer c.Close()
 	e, err := c.Why(ctx, queue, id)
 	if errors.Is(err, inspect.ErrUnknownTask) {
-		return cli.Fault(a.unknownTask(queue, id))
+		return cli.Fault(a.unknownTask(ctx, c, queue, id))
 	}
 	if err != nil {
 		return c.failed(ctx, err)
@@ -62,13 +63,24 @@ func (a *app) why(ctx context.Context, queue, id string) error {
 	return nil
 }
 
-func (a *app) unknownTask(queue, id string) error {
-	where := "no queue has"
+// unknownTask is the error of a task that is not there. It says if a resource has that name.
+func (a *app) unknownTask(ctx context.Context, c *connection, queue, id string) error {
+	where := "no queue has a"
+	also := ""
 	if queue != "" {
-		where = fmt.Sprintf("the queue %q has no", queue)
-		return fmt.Errorf("%s task %q: it is in another queue, was never enqueued, has succeeded and is not kept, or was deleted", where, id)
+		where, also = fmt.Sprintf("the queue %q has no", queue), "is in another queue, "
 	}
-	return fmt.Errorf("%s a task %q: it was never enqueued, has succeeded and is not kept, or was deleted", where, id)
+	text := fmt.Sprintf("%s task %q: it %swas never enqueued, has succeeded and is not kept, or was deleted", where, id, also)
+	if store.CheckResource(id) != nil {
+		return errors.New(text)
+	}
+	if l, _, err := c.Show(ctx, id, 1, 0); err == nil && (l.State != inspect.Free || l.Waiting > 0 || l.Revoked != nil || l.Limit != nil) {
+		return fmt.Errorf("%s; but a resource has this name: `lockctl show %s` shows its lock", text, shellArg(id))
+	}
+	if strings.ContainsAny(id, ":*") {
+		text += fmt.Sprintf("; if it is a resource: `lockctl show %s`", shellArg(id))
+	}
+	return errors.New(text)
 }
 
 // taskStates says what the states of a task mean.

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/internal/config"
 )
 
 // The exit statuses of all programs. A program may have more.
@@ -63,6 +66,22 @@ func None(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("want no arguments, have %q", args)
 	}
 	return nil
+}
+
+// Subcommand returns an error that says which of its commands a command wants. An argument is a misspelt one. It is for
+// [cobra.Command].Args of a command that does nothing by itself.
+func Subcommand(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && c.Name() != "help" && c.Name() != "completion" {
+			names = append(names, c.Name())
+		}
+	}
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), config.Suggest(args[0], names))
+	}
+	last := len(names) - 1
+	return fmt.Errorf("want a command: %s or %s", strings.Join(names[:last], ", "), names[last])
 }
 
 // One returns an error unless a command has one argument. It is for [cobra.Command].Args.

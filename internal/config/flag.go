@@ -15,7 +15,10 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
 		var names []string
 		known.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return fmt.Errorf("%w%s", err, suggest("--"+e.GetSpecifiedName(), names))
+		return fmt.Errorf("%w%s", err, Suggest("--"+e.GetSpecifiedName(), names))
+	}
+	if number := Negative(err); number != "" {
+		return fmt.Errorf("want a flag, or -- before arguments that begin with a minus, have %q", number)
 	}
 	e, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -7,12 +7,12 @@ import (
 
 // unknown returns the end of an error about a name that is no setting.
 func unknown(name string, known []string) string {
-	return cmp.Or(suggest(name, known), ";") + " worker --help lists all"
+	return cmp.Or(Suggest(name, known), ";") + " worker --help lists all"
 }
 
-// suggest returns the end of an error, with the known name that a misspelt one is close to; ""
+// Suggest returns the end of an error, with the known name that a misspelt one is close to; ""
 // without such a name.
-func suggest(name string, known []string) string {
+func Suggest(name string, known []string) string {
 	best, least := "", 0
 	for _, candidate := range known {
 		if d, ok := likeness(name, candidate); ok && (best == "" || d < least) {

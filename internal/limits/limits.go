@@ -19,8 +19,16 @@ type Table struct {
 
 // CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42",
 // or a class. A class is text that ends in a colon, and then "*", such as "account:*". "*" alone is the
-// class of all resources.
+// class of all resources. Names that begin with "siding-" have no rule, see [Table.Rule].
 func CheckPattern(pattern string) error {
+	if strings.HasPrefix(pattern, ownPrefix) {
+		return fmt.Errorf("want a name that does not begin with %q, as such resources have no limit, have %q", ownPrefix, pattern)
+	}
+	return CheckForm(pattern)
+}
+
+// CheckForm is [CheckPattern], but takes also names without rules. An earlier release may have set some.
+func CheckForm(pattern string) error {
 	class, isClass := strings.CutSuffix(pattern, "*")
 	if isClass && class == "" {
 		return nil

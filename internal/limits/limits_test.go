@@ -27,15 +27,16 @@ func TestCheckPattern(t *testing.T) {
 	}
 	const want = `want a resource, a class that ends in ":*" such as "account:*", or "*", have `
 	for pattern, want := range map[string]string{
-		"":       "bad resource name: it is empty",
-		"a*":     want + `"a*"`,
-		"**":     want + `"**"`,
-		"*:1":    want + `"*:1"`,
-		"a:*:b":  want + `"a:*:b"`,
-		"a:*:*":  want + `"a:*:*"`,
-		"a:{1":   `bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "a:{1"`,
-		"a\n":    `bad resource name: it holds a control character: "a\n"`,
-		"a\xff*": want + `"a\xff*"`,
+		"":               "bad resource name: it is empty",
+		"a*":             want + `"a*"`,
+		"**":             want + `"**"`,
+		"*:1":            want + `"*:1"`,
+		"a:*:b":          want + `"a:*:b"`,
+		"a:*:*":          want + `"a:*:*"`,
+		"a:{1":           `bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: "a:{1"`,
+		"a\n":            `bad resource name: it holds a control character: "a\n"`,
+		"a\xff*":         want + `"a\xff*"`,
+		"siding-probe:*": `want a name that does not begin with "siding-", as such resources have no limit, have "siding-probe:*"`,
 	} {
 		if err := limits.CheckPattern(pattern); err == nil || err.Error() != want {
 			t.Errorf("%q: want %q, have %v", pattern, want, err)

@@ -47,7 +47,7 @@ from a file, in this order of precedence.
 Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached at
 the start, or a drain that did not end in time; 2 the command line or a setting
 is wrong.`,
-		Args:              cobra.NoArgs,
+		Args:              cli.None,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
