@@ -224,12 +224,27 @@ func (s *Server) lossOf(ctx context.Context, a *attempt, fence int64) error {
 	reason := fmt.Sprintf("lost %s after %.1f s", a.Resource, held.Seconds())
 	by, why := s.revokedBy(ctx, a, fence)
 	if by == "" {
-		s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", a.attrs("held", held)...)
+		s.logLoss(ctx, a, held)
 	} else {
-		s.cfg.Logger.WarnContext(ctx, "lock released by an operator while the task ran", a.attrs("held", held, "by", by, "reason", why)...)
+		s.cfg.Logger.WarnContext(ctx, "lock released by an operator while the task ran", a.attrs("held_s", held.Seconds(), "by", by, "reason", why)...)
 		reason += ": " + by + " released it: " + why
 	}
 	return &engine.LostError{Err: fmt.Errorf("%s: %w", reason, lock.ErrLost), Last: by != ""}
+}
+
+// logLoss logs that an attempt has lost its lock. After a stall of Redis all tasks of a server have; so only the first of
+// them is a warning. Those that follow within some seconds are for those who debug.
+func (s *Server) logLoss(ctx context.Context, a *attempt, held time.Duration) {
+	attrs := a.attrs("held_s", held.Seconds())
+	ok, leftOut := s.faults.allow("lock lost while the task ran")
+	if !ok {
+		s.cfg.Logger.DebugContext(ctx, "lock lost while the task ran, as those of others", attrs...)
+		return
+	}
+	if leftOut > 0 {
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", attrs...)
 }
 
 // revokedBy returns who has revoked the lock of an attempt with a fence, and why; "" if nobody has, or if Redis does not answer.

@@ -149,7 +149,7 @@ func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	err := r(ctx, t)
 	if err == nil && s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		info := InfoFrom(ctx)
-		s.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
+		s.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took_s", time.Since(start).Seconds())
 	}
 	return err
 }

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -59,6 +61,36 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 				t.Errorf("want %d processed, none failed, have %+v", len(ids), info)
 			}
 		})
+	}
+}
+
+// Redis stands still for longer than locks last. All tasks lose theirs, and the log says so in a line or two, not for each.
+func TestStallIsOneLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
+	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}, Logger: logs.logger}, st.run)
+	const tasks = 8
+	var ids []string
+	var held []*gate
+	for n := range tasks {
+		held = append(held, st.hold(n))
+		ids = append(ids, b.enqueue(t, job{Res: fmt.Sprint(b.resource, ":", n), N: n}))
+	}
+	for _, h := range held {
+		within(t, patience, "the holder", h.entered)
+	}
+	server.Pause()
+	for _, h := range held {
+		within(t, patience, "the holder to give up", h.ended)
+		h.open()
+	}
+	server.Resume()
+	b.awaitGone(t, ids...)
+	for _, message := range []string{"locks could not be renewed in time", `msg="lock lost while the task ran"`} {
+		if lines := logs.lines(message, slog.LevelWarn); len(lines) != 1 {
+			t.Errorf("%s: want one line, have %q", message, lines)
+		}
 	}
 }
 

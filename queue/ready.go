@@ -145,7 +145,7 @@ func (s *Server) shut(missing error) {
 			if s.available(s.background) == nil {
 				hold(false)
 				s.missing.Store(nil) // after that, which would else undo a shut in between
-				s.cfg.Logger.InfoContext(s.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
+				s.cfg.Logger.InfoContext(s.background, "tasks are taken again", "after_s", time.Since(since).Round(time.Millisecond).Seconds())
 				return
 			}
 		}

@@ -309,7 +309,12 @@ type logs struct {
 func newLogs(t *testing.T) *logs {
 	t.Helper()
 	l := &logs{}
-	l.logger = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	l.logger = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			t.Errorf("%s: want a number with its unit in the name, as JSON has nanoseconds, have %v", a.Key, a.Value)
+		}
+		return a
+	}}))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log:\n%s", l)

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,7 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, "good", dir)
+	p := launch(t, "good", dir, "--log-format", "json")
 	url := base(t, &p.Stderr)
 	wantPage(t, url+"/healthz", "ok")
 	wantPage(t, url+"/readyz", "true")
@@ -48,7 +49,12 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 	})
 	p.Signal(t, syscall.SIGTERM)
 	wantStatus(t, p, exitOK)
-	wantTexts(t, p.Stderr.String(), `msg=draining cause="received terminated"`, `msg="worker ended" tasks=2 succeeded=2`)
+	wantTexts(t, p.Stderr.String(), `"msg":"draining","cause":"received terminated"`, `"msg":"worker ended","tasks":2,"succeeded":2`, `"msg":"a note is taken","page":"1"`)
+	for line := range strings.Lines(p.Stderr.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("want each line an object, have %q", line)
+		}
+	}
 	if have, err := inspector.GetQueueInfo("default"); err != nil || have.Completed != 2 {
 		t.Errorf("want the running task completed, have %+v, %v", have, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -59,6 +60,7 @@ func take(ctx context.Context, n note) error {
 	if err != nil {
 		return queue.Permanent(err)
 	}
+	slog.InfoContext(ctx, "a note is taken", "page", n.Page)
 	timer := time.NewTimer(work)
 	defer timer.Stop()
 	select {
@@ -104,7 +106,7 @@ func wantStatus(t *testing.T, p *proc.Program, want int) {
 // base waits for the start of a worker and returns the URL of its web server.
 func base(t *testing.T, stderr *proc.Output) string {
 	t.Helper()
-	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
+	started := regexp.MustCompile(`"?msg"?[=:]"worker started".*http"?[=:]"?(http://[^/\s"]+)`)
 	var have []string
 	poll.Eventually(t, "the worker started", func() bool {
 		have = started.FindStringSubmatch(stderr.String())

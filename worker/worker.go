@@ -22,6 +22,11 @@
 // process serves, /healthz answers 200. While the worker takes tasks, /readyz answers 200, and
 // otherwise 503. If other machines can reach the address, the dashboard needs a password.
 //
+// # Log
+//
+// The program logs to standard error, as log.level and log.format say. [Main] makes that the default of log/slog, so lines
+// of your handlers by slog, and by package log, have the same level and form.
+//
 // # Signals and exit statuses
 //
 // SIGTERM and SIGINT drain the worker: it takes no more tasks, and the running ones may

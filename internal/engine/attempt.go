@@ -188,6 +188,17 @@ func (l *loop) cancelTask(id string) {
 	}
 }
 
+// sayLapsed logs which tasks have lost their locks as nobody could renew them. It says so once until a heartbeat is
+// answered: after a stall of Redis all tasks of a server have.
+func (l *loop) sayLapsed(ids []string) {
+	const most = 10
+	if len(ids) == 0 || l.lapsed {
+		return
+	}
+	l.lapsed = true
+	l.logger.Warn("locks could not be renewed in time, and count as lost", "tasks", len(ids), "task_ids", ids[:min(most, len(ids))])
+}
+
 // expire ends what must not go on: a handler whose lock may be somebody else's, and the renewal of one that has not
 // returned long after its context has ended.
 func (l *loop) expire(now time.Time) {
@@ -195,13 +206,15 @@ func (l *loop) expire(now time.Time) {
 		return
 	}
 	l.lookAt = now.Add(time.Hour)
+	var lapsed []string
+	defer func() { l.sayLapsed(lapsed) }()
 	for _, a := range l.attempts {
 		if !a.ended.IsZero() {
 			continue
 		}
 		if a.Lock != "" && !a.lost {
 			if !now.Before(a.trusted) {
-				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "task_id", a.ID)
+				lapsed = append(lapsed, a.ID)
 				l.lose(a)
 			} else {
 				l.lookBy(a.trusted)

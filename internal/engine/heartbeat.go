@@ -78,6 +78,8 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 	if b.err != nil {
 		l.places[l.placeOf(attempts[0].Queue)].complain(ctx, "heartbeat", b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
+	} else {
+		l.lapsed = false
 	}
 	for i, a := range attempts[:len(b.kept)] {
 		switch {

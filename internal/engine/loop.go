@@ -61,6 +61,7 @@ type loop struct {
 	troubles troubles
 
 	beat     []*attempt // of the heartbeat that is under way; nil for none
+	lapsed   bool       // it is said that locks could not be renewed, and no heartbeat was answered since
 	beatNext time.Time
 	lookAt   time.Time // when expire has to look at the attempts
 

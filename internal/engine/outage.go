@@ -28,7 +28,7 @@ func (o *outage) saw(ctx context.Context, err error) {
 		o.logger.WarnContext(ctx, o.fails, "error", err) //nolint:sloglint // its callers' are constants
 	case err == nil && !o.since.IsZero():
 		if o.works != "" {
-			o.logger.InfoContext(ctx, o.works, "after", time.Since(o.since).Round(time.Millisecond)) //nolint:sloglint // as above
+			o.logger.InfoContext(ctx, o.works, "after_s", time.Since(o.since).Round(time.Millisecond).Seconds()) //nolint:sloglint // as above
 		}
 		o.since = time.Time{}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -161,7 +162,11 @@ func (c *command) member(cfg config.Config) (*Member, error) {
 		end:     func(why string) { c.end(c.stderr, why) },
 		figures: newFigures(cfg.HTTP),
 	}
-	m.Server = cfg.Server(cfg.Log.Logger(c.stderr), m.observe)
+	logger := cfg.Log.Logger(c.stderr)
+	if c.own {
+		slog.SetDefault(logger)
+	}
+	m.Server = cfg.Server(logger, m.observe)
 	if m.Redis, err = cfg.RedisOptions(); err != nil {
 		return nil, refusal{err}
 	}

@@ -36,6 +36,8 @@ type Program struct {
 	// Serve opens what the tasks need, calls [Member.Run], and closes it. An error of
 	// Serve is a fault, unless it is from [Member.Refuse].
 	Serve func(context.Context, *Member) error
+	// own says that the program is this process: its log is slog's default, which handlers write to.
+	own bool
 	// Cleanup removes temporary files when the process ends although tasks still run. Everything
 	// else may still run beside Cleanup. May be nil.
 	Cleanup func()
@@ -46,6 +48,7 @@ func (p Program) Main() {
 	ctx := cli.Context(func(again os.Signal) {
 		p.end(os.Stderr, fmt.Sprintf("received %v while draining: ending at once", again))
 	})
+	p.own = true
 	logging.Disable() // the errors say what the Redis client would write to standard error
 	os.Exit(p.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

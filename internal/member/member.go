@@ -108,7 +108,7 @@ func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside f
 	}
 	s := m.Stats()
 	m.Server.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked,
-		"lost", s.Lost, "handoff_p50", s.HandOffP50, "handoff_p99", s.HandOffP99)
+		"lost", s.Lost, "handoff_p50_us", s.HandOffP50.Microseconds(), "handoff_p99_us", s.HandOffP99.Microseconds())
 	return nil
 }
 
@@ -219,7 +219,7 @@ func (m *Member) wait(ctx context.Context) (cause, broken error) {
 			return err, err
 		case <-ticker.C:
 			if s := m.Stats(); s.Tasks != last.Tasks {
-				m.Server.Logger.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-last.Tasks, "succeeded", s.Succeeded-last.Succeeded, "in", reportEvery)
+				m.Server.Logger.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-last.Tasks, "succeeded", s.Succeeded-last.Succeeded, "in_s", reportEvery.Seconds())
 				last = s
 			}
 		}

@@ -38,7 +38,7 @@ func TestReportsOfTasks(t *testing.T) {
 		if have := reports(); have != 1 {
 			t.Errorf("want one line, have %d", have)
 		}
-		if want := "tasks=4 succeeded=3 in=10s"; !strings.Contains(log.String(), want) {
+		if want := "tasks=4 succeeded=3 in_s=10"; !strings.Contains(log.String(), want) {
 			t.Errorf("want %q, have %s", want, log.String())
 		}
 		why := errors.New("asked to end")
