@@ -45,7 +45,11 @@ func TestKindsRefused(t *testing.T) {
 				task = append(task, "--on-busy", "wat")
 				line += `,"on_busy":"wat"`
 			}
-			wantResult(t, result{"", "enqueue: " + want + "\n", exitRefused}, enqueue(t, "", task...))
+			wanted := result{"", "enqueue: " + want + "\n", exitRefused}
+			if name == "bad option" { // it names the flag
+				wanted = result{"", "enqueue: --on-busy: want park, reject, coalesce or replace, have \"wat\"\nRun 'enqueue task --help' for usage.\n", 2}
+			}
+			wantResult(t, wanted, enqueue(t, "", task...))
 			stream := enqueue(t, line+"}", "stream", "--dry-run")
 			if stream.status != exitRefused || !strings.Contains(stream.out, "line 1: "+c.want+"\n") {
 				t.Errorf("stream: want %q, have %+v", c.want, stream)

@@ -110,6 +110,7 @@ func TestUsage(t *testing.T) {
 		"no payload file":   {[]string{"task", "order:audit", "--payload", "@/no/such"}, "enqueue: --payload: open /no/such: no such file or directory\nRun 'enqueue task --help' for usage.\n"},
 		"bad delay":         {[]string{"task", "order:audit", "--payload", "{}", "--delay", "5"}, "enqueue: --delay: want a duration such as 90s or 1h30m, have \"5\"\nRun 'enqueue task --help' for usage.\n"},
 		"bad uniqueness":    {[]string{"task", "order:audit", "--payload", "{}", "--unique-for", "5"}, "enqueue: --unique-for: want a duration such as 90s or 1h30m, have \"5\"\nRun 'enqueue task --help' for usage.\n"},
+		"bad policy":        {[]string{"task", "order:audit", "--payload", "{}", "--on-busy", "x"}, "enqueue: --on-busy: want park, reject, coalesce or replace, have \"x\"\nRun 'enqueue task --help' for usage.\n"},
 		"bad time":          {[]string{"task", "order:audit", "--payload", "{}", "--at", "noon"}, "enqueue: --at: want a time with its zone such as 2030-01-31T18:00:00Z, have \"noon\"\nRun 'enqueue task --help' for usage.\n"},
 		"negative retries":  {[]string{"task", "order:audit", "--payload", "{}", "--retries", "-1"}, "enqueue: --retries: want 0 or more, have -1\nRun 'enqueue task --help' for usage.\n"},
 		"no order file":     {[]string{"orders"}, "enqueue: want \"orders FILE.csv[.gz]|-\", have 0 arguments\nRun 'enqueue orders --help' for usage.\n"},

@@ -49,6 +49,11 @@ task may be stored all the same: with an --id you can try again safely.`,
 				field, problem, _ := strings.Cut(err.Error(), ":")
 				return fmt.Errorf("--%s:%s", strings.ReplaceAll(field, "_", "-"), problem)
 			}
+			if opts.Policy != nil { // its fields are flags here
+				if err := checkFlags(&queue.Options{Policy: opts.Policy}); err != nil {
+					return err
+				}
+			}
 			task.Kind = args[0]
 			if task.Payload, err = a.payload(payload); err != nil {
 				return fmt.Errorf("--payload: %w", err)
