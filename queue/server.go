@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,8 +130,8 @@ func (s *Server) makeLocks() error {
 
 // Start begins to take tasks, and returns. Start first asks Redis for each queue whether tasks could be taken, as
 // [Server.Ready] does. If Redis refuses, or the server has no handler, or a server of another release of
-// Siding that keeps locks in another way is alive on one of its queues, Start starts nothing, and
-// returns why. Then you may call Start again. Start does not ask for a lock. On a server that was
+// Siding that keeps locks in another way is alive on one of its queues, or one whose locks are elsewhere
+// ([ErrOtherLocks]), Start starts nothing, and returns why. Then you may call Start again. Start does not ask for a lock. On a server that was
 // started or shut down, or that another call starts just now, Start changes nothing and returns an
 // error; after a Shutdown the error matches asynq.ErrServerClosed.
 func (s *Server) Start(ctx context.Context) error {
@@ -190,12 +192,45 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	server := engine.New(cfg)
-	if err := server.Start(ctx, s.rules()); err != nil {
+	err = server.Start(ctx, s.rules())
+	if other, ok := errors.AsType[*engine.OtherLocksError](err); ok {
+		return fmt.Errorf("%w: %w; so tasks of one resource could run at once: give all servers the same, or stop the others first "+
+			"(one that was killed is listed for 10 s more)", ErrOtherLocks, other)
+	}
+	if err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
 	s.engine, s.started = server, true
 	s.work.Go(func() { s.followLimits(s.background) })
 	return nil
+}
+
+// ErrOtherLocks says that a live server of one of the queues keeps its locks under another prefix or in another
+// [ServerConfig.Store]. The error names both servers and values.
+var ErrOtherLocks = errors.New("queue: a server of the same queues has other locks")
+
+// terms returns what the servers of a queue should have alike.
+func (s *Server) terms() taskredis.Terms {
+	l := s.locks.Config()
+	t := taskredis.Terms{
+		Prefix: strconv.Quote(l.Prefix), Store: "the Redis of the tasks", TTL: l.TTL.String(),
+		Limits: make(map[string]string), Policies: make(map[string]string),
+	}
+	if s.cfg.Store != nil {
+		t.Store = strings.TrimPrefix(fmt.Sprintf("%T", s.cfg.Store), "*")
+	}
+	for pattern, limit := range s.cfg.Limits {
+		rule := limit.rule()
+		text := []string{strconv.Itoa(rule.Limit)}
+		for _, rate := range rule.Rates {
+			text = append(text, fmt.Sprintf("%d/%v", rate.Starts, rate.Period))
+		}
+		t.Limits[pattern] = strings.Join(text, " ")
+	}
+	for kind, policy := range s.cfg.Policies {
+		t.Policies[kind] = policy.text()
+	}
+	return t
 }
 
 // engineConfig returns the configuration of the engine.
@@ -213,7 +248,7 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		GroupAggregator: c.GroupAggregator, GroupGracePeriod: c.GroupGracePeriod, GroupMaxDelay: c.GroupMaxDelay, GroupMaxSize: c.GroupMaxSize,
 		Crashes: max(s.cfg.Recovery.Crashes, 0), OnceToo: s.cfg.Recovery.NoRetries, Losses: max(s.cfg.Recovery.Losses, 0),
 		Settled: s.settled, Parked: s.parked, Recovered: s.recovered,
-		Versions: versions(), Logger: s.cfg.Logger,
+		Versions: versions(), Terms: s.terms(), AllowOtherLocks: s.cfg.AllowOtherLocks, Logger: s.cfg.Logger,
 	}
 	if s.cfg.Store != nil {
 		cfg.Prefix = taskredis.WaitPrefix + l.Prefix

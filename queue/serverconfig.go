@@ -57,6 +57,9 @@ type ServerConfig struct {
 
 	// Lock configures the locks. All servers on the same resources need the same Prefix.
 	Lock lock.Config
+	// AllowOtherLocks lets the server start beside live servers of its queues whose locks have another prefix, or are in
+	// another Store, although tasks of one resource may then run at once. Otherwise Start refuses with [ErrOtherLocks].
+	AllowOtherLocks bool
 	// Store keeps the locks elsewhere than on the Redis of the tasks. Examples are a quorum of
 	// Redis nodes (lock/redlock), and etcd (lock/etcdlock). The server makes a Locker on the
 	// Store, and closes the Locker; see [Server.Locker]. The caller closes the clients of the

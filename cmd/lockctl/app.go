@@ -67,6 +67,8 @@ type connection struct {
 	settings config.Config
 	// attended reports whether one of the servers that have these queues looks after them.
 	attended func(ctx context.Context, queues []string) (bool, error)
+	// published returns the entries of the servers, with their terms.
+	published func(ctx context.Context) ([]*taskredis.ServerInfo, error)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
@@ -88,6 +90,8 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 	}
 	return &connection{inspector: i, rdb: rdb, settings: settings, attended: func(ctx context.Context, queues []string) (bool, error) {
 		return taskredis.Attended(ctx, rdb, queues)
+	}, published: func(ctx context.Context) ([]*taskredis.ServerInfo, error) {
+		return taskredis.Servers(ctx, rdb)
 	}}, nil
 }
 

@@ -105,7 +105,7 @@ func (x *examination) unless(since int, name, found string) {
 func (a *app) diagnose(ctx context.Context, c *connection) (diagnosis, error) {
 	x := &examination{app: a, connection: c}
 	for _, step := range []func(context.Context) error{
-		x.read, x.redis, x.traits, x.fleet, x.releases, x.clocks, x.elected, x.tasks, x.handlers, x.contended, x.held,
+		x.read, x.redis, x.traits, x.fleet, x.releases, x.agreed, x.clocks, x.elected, x.tasks, x.handlers, x.contended, x.held,
 	} {
 		if err := step(ctx); err != nil {
 			return diagnosis{}, err

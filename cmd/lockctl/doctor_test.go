@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -231,4 +234,31 @@ func TestTraits(t *testing.T) {
 	wantFound(t, d, "eviction", faulty, "volatile-lru")
 	wantFound(t, d, "persistence", warning, "appendfsync no")
 	wantFound(t, d, "servers", warning, "no server runs")
+}
+
+// Servers that have other settings are named with both values. So is lockctl itself, if it looks for other locks.
+func TestDoctorServersThatDisagree(t *testing.T) {
+	t.Parallel()
+	server := func(pid int, prefix, ttl string) *taskredis.ServerInfo {
+		return &taskredis.ServerInfo{Host: "web", PID: pid, Queues: map[string]int{"default": 1}, Terms: &taskredis.Terms{Prefix: prefix, Store: "the Redis of the tasks", TTL: ttl}}
+	}
+	for want, servers := range map[string][]*taskredis.ServerInfo{
+		"ok: the servers of each queue have the same locks, limits and policies": {server(1, `"lock:"`, "15s"), server(2, `"lock:"`, "15s")},
+		`fault: lock.prefix differs among the servers of default: "b:" on web (pid 2); "lock:" on web (pid 1)` + "\n" +
+			`warning: lock.prefix is "b:" on web (pid 2), and "lock:" here`: {server(1, `"lock:"`, "15s"), server(2, `"b:"`, "15s")},
+		"warning: lock.ttl differs among the servers of default: 15s on web (pid 1); 20s on web (pid 2)": {server(1, `"lock:"`, "15s"), server(2, `"lock:"`, "20s")},
+	} {
+		a, _, _ := fakeApp(&fake{}, 0)
+		x := &examination{app: a, connection: &connection{settings: config.Default(), published: func(context.Context) ([]*taskredis.ServerInfo, error) { return servers, nil }}}
+		if err := x.agreed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, c := range x.checks {
+			have = append(have, string(c.Status)+": "+c.Found)
+		}
+		if strings.Join(have, "\n") != want {
+			t.Errorf("want\n%s\nhave\n%s", want, strings.Join(have, "\n"))
+		}
+	}
 }

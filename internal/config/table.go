@@ -60,6 +60,9 @@ func table(c *Config) []Setting {
 		duration(&tasks.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 
+		boolean(&tasks.AllowOtherLocks, "lock.allow_others", "false",
+			"Start beside live workers of the same queues whose locks have another prefix or store, although tasks of one resource may then run at once."),
+
 		limits(&tasks.Limits, "limits",
 			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a class such as \"account:*\". "+
 				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+

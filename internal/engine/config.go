@@ -123,6 +123,10 @@ type Config struct {
 	Recovered func(t taskredis.Name, resource string)
 
 	Versions string // what the server runs, in words, for its entry
+	// Terms are what the servers of a queue should have alike. Start refuses if those of a live one are about other locks, unless
+	// AllowOtherLocks is set.
+	Terms           taskredis.Terms
+	AllowOtherLocks bool
 
 	Logger *slog.Logger
 }

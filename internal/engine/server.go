@@ -50,6 +50,13 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
 		return err
 	}
+	own := taskredis.ServerInfo{
+		Host: store.Host(), PID: os.Getpid(), ID: uuid.NewString(), Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+		Started: sent, Versions: s.cfg.Versions, Terms: &s.cfg.Terms,
+	}
+	if err := s.agree(ctx, &own); err != nil {
+		return err
+	}
 	for _, queue := range queues {
 		moved, err := taskredis.TakeOver(ctx, s.cfg.Redis, queue)
 		if err != nil {
@@ -60,7 +67,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		}
 	}
 	s.calls = &taskredis.Steps{
-		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: store.Process(),
+		Redis: s.cfg.Redis, Session: own.ID, Holder: store.Process(),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Handoff: s.cfg.Handoff, Crashes: s.cfg.Crashes, OnceToo: s.cfg.OnceToo, Judged: s.cfg.Judged,
 	}
 	s.calls.SetRules(rules)
@@ -75,11 +82,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.wg.Go(func() { s.loop.run(ctx) })
 	shown := &entry{
-		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger,
-		info: taskredis.ServerInfo{
-			Host: store.Host(), PID: os.Getpid(), ID: s.calls.Session, Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
-			Started: sent, Versions: s.cfg.Versions,
-		},
+		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger, info: own,
 	}
 	s.wg.Go(func() { shown.run(ctx) })
 	heard := &cancellation{redis: s.cfg.Redis, cancel: s.loop.cancel, logger: s.cfg.Logger}

@@ -172,7 +172,11 @@ const patience = 5 * time.Second
 func (m *Member) takeTasks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := m.server.Start(ctx); err != nil {
+	err := m.server.Start(ctx)
+	if errors.Is(err, queue.ErrOtherLocks) { // Redis is all right
+		return fmt.Errorf("%w (lock.allow_others: true starts it all the same)", err)
+	}
+	if err != nil {
 		return m.Config.Redis.Failed(m.name, err)
 	}
 	m.phase.Store(running)

@@ -2,6 +2,7 @@ package taskredis
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,6 +39,8 @@ type ServerInfo struct {
 	Guarded bool
 	// Protocol is what the server has for [Protocol]; 0 if it does not say.
 	Protocol int
+	// Terms are what the servers of a queue should have alike; nil if the server does not say.
+	Terms *Terms
 }
 
 func (s *ServerInfo) String() string { return fmt.Sprintf("%s (pid %d)", s.Host, s.PID) }
@@ -73,6 +76,7 @@ const (
 	fieldGuarded  protowire.Number = 7008
 	fieldVersions protowire.Number = 7009
 	fieldProtocol protowire.Number = 7010
+	fieldTerms    protowire.Number = 7011 // JSON
 
 	fieldWorkerTask     protowire.Number = 4
 	fieldWorkerType     protowire.Number = 5
@@ -98,7 +102,12 @@ func (s *ServerInfo) encode() []byte {
 	e = appendInt32(e, fieldActive, s.Active)
 	e = appendBool(e, fieldGuarded, s.Guarded)
 	e = appendText(e, fieldVersions, s.Versions)
-	return appendInt32(e, fieldProtocol, s.Protocol)
+	e = appendInt32(e, fieldProtocol, s.Protocol)
+	if s.Terms != nil {
+		terms, _ := json.Marshal(s.Terms) // of texts alone
+		e = appendBytes(e, fieldTerms, terms)
+	}
+	return e
 }
 
 // encode returns the entry of a task that the server runs as asynq encodes it.
@@ -139,6 +148,8 @@ func decodeServer(encoded []byte) (*ServerInfo, error) {
 			s.Status = f.text()
 		case f.number == fieldVersions:
 			s.Versions = f.text()
+		case f.number == fieldTerms:
+			s.Terms = readTerms(f.value())
 		case f.number == fieldQueues:
 			s.addQueue(&f)
 		case f.number == fieldStarted:

@@ -100,7 +100,7 @@ func agreeOnServer(tb testing.TB, encoded []byte) {
 	want := ServerInfo{
 		Host: get(fieldHost).String(), PID: int(get(fieldPID).Int()), ID: get(fieldServerID).String(), Concurrency: int(get(fieldConcurrency).Int()),
 		Queues: map[string]int{}, Strict: get(fieldStrict).Bool(), Status: get(fieldStatus).String(), Active: int(get(fieldActive).Int()),
-		Versions: s.Versions, Guarded: s.Guarded, Protocol: s.Protocol,
+		Versions: s.Versions, Guarded: s.Guarded, Protocol: s.Protocol, Terms: s.Terms,
 	}
 	for name, priority := range get(fieldQueues).Map().Range {
 		want.Queues[name.String()] = int(priority.Int())
