@@ -119,11 +119,12 @@ func (a *app) root() *cobra.Command {
 		Short: "Show, release and limit the locks of Siding's tasks",
 		Long: `lockctl shows who holds which lock, who waits for it, and why a task does not run.
 It takes a lock from its holder, limits or pauses a resource, sets lines going that a
-failed task holds, and looks for faults of the whole installation.
+failed task holds, runs, archives and deletes tasks, pauses queues, and looks for faults
+of the whole installation.
 
 It reads the settings of the workers, from flags, from the environment
 (--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
-Only release, limit, retry and skip change anything in Redis.
+Only release, limit, retry, skip, run, archive, delete and queue change anything in Redis.
 
 ` + statuses,
 		Example: `  lockctl list --sort oldest
@@ -152,7 +153,8 @@ Only release, limit, retry and skip change anything in Redis.
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(), a.retryCommand(), a.skipCommand(), a.doctorCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(), a.retryCommand(), a.skipCommand(),
+		a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"
 		root.AddCommand(cmd)

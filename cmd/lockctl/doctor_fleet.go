@@ -41,7 +41,7 @@ func (x *examination) fleet(context.Context) error {
 			x.add(check{
 				Check: "queues", Status: warning, Found: fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
 				Means: "its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
-				Do:    "resume it in the dashboard, or by `asynq queue unpause " + shellArg(q.Name) + "`",
+				Do:    "`lockctl queue resume " + shellArg(q.Name) + "` resumes it",
 			})
 		}
 	}

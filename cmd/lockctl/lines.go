@@ -100,8 +100,8 @@ type settling struct {
 type settled struct {
 	Task     inspect.Task `json:"task"`
 	Resource string       `json:"resource"`
-	Outcome  string       `json:"outcome"` // retried or skipped
-	Waiting  int          `json:"waiting"`
+	Outcome  string       `json:"outcome"` // retried or skipped; pending, archived or deleted
+	Waiting  int          `json:"waiting"` // behind it in a line that it has set going
 	By       string       `json:"by,omitempty"`
 	Reason   string       `json:"reason,omitempty"`
 }
@@ -176,14 +176,10 @@ func (a *app) settle(ctx context.Context, s settling, outcome string, do func(co
 		return err
 	}
 	defer c.Close()
-	e, err := c.Why(ctx, s.queue, s.id)
+	e, err := a.one(ctx, c, s)
 	switch {
-	case errors.Is(err, inspect.ErrUnknownTask):
-		return cli.Fault(a.unknownTask(ctx, c, s.queue, s.id))
 	case err != nil:
-		return c.failed(ctx, err)
-	case len(e.AlsoIn) > 0 && s.queue == "":
-		return cli.Fault(fmt.Errorf("nothing has changed: several queues have a task %q: say by --queue which one is meant", s.id))
+		return err
 	case e.Line == nil:
 		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds no line: `lockctl why %s` says what it does", s.id, shellArg(s.id)))
 	case e.Line.Task.ID != s.id:

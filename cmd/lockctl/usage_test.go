@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 		want string // without the hint
 		hint string // the command whose help is named
 	}{
-		"no command":         {nil, "want a command: doctor, limit, lines, list, release, retry, show, skip, top or why", "lockctl"},
+		"no command":         {nil, "want a command: archive, delete, doctor, limit, lines, list, queue, release, retry, run, show, skip, tasks, top or why", "lockctl"},
 		"unknown command":    {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"; did you mean list?", "lockctl"},
 		"unknown subcommand": {[]string{"limit", "ste"}, "unknown command \"ste\" for \"lockctl limit\"; did you mean set?", "lockctl limit"},
 		"nothing like it":    {[]string{"frobnicate"}, "unknown command \"frobnicate\" for \"lockctl\"", "lockctl"},
@@ -88,13 +88,19 @@ var commandLines = [][]string{
 	{"limit", "set", "order:1", "2", "--reason", "drill"},
 	{"limit", "unset", "order:1"},
 	{"doctor"},
+	{"tasks"},
+	{"run", "77ab09"},
+	{"archive", "77ab09", "--reason", "drill", "--yes"},
+	{"delete", "77ab09", "--reason", "drill", "--yes"},
+	{"queue", "pause", "default", "--reason", "drill", "--yes"},
+	{"queue", "resume", "default"},
 }
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, args := range append([][]string{{}, {"limit"}}, commandLines...) {
 		words := 1
-		if len(args) > 0 && args[0] == "limit" {
+		if len(args) > 0 && (args[0] == "limit" || args[0] == "queue") {
 			words = 2
 		}
 		command := slices.Clone(args[:min(words, len(args))])
