@@ -11,7 +11,7 @@ const whileAway = "if Redis was just away, look again in 10 s, as the servers re
 
 // run is the command that runs the task now.
 func (j judge) run() string {
-	return fmt.Sprintf("`asynq task run --queue=%s --id=%s`", quoted(j.x.Queue), quoted(j.x.ID))
+	return fmt.Sprintf("`lockctl run --queue=%s %s`", quoted(j.x.Queue), arg(j.x.ID))
 }
 
 // lockEnd says when the lock expires.

@@ -63,7 +63,7 @@ func (j judge) queueStuck() (Verdict, bool) {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
 			Clears:  "Not by itself: somebody has to resume the queue." + keeps,
-			Do:      fmt.Sprintf("Resume the queue: `asynq queue unpause %s`.", arg(j.x.Queue)),
+			Do:      fmt.Sprintf("Resume the queue: `lockctl queue resume %s`.", arg(j.x.Queue)),
 		}, true
 	case j.all == 0:
 		return Verdict{
@@ -94,7 +94,7 @@ func (j judge) pending() Verdict {
 	} else if l := j.e.Lock; l != nil && (l.State != Free || l.Waiting > 0) && !j.roomy() {
 		v.Clears += fmt.Sprintf(" It then waits for %s, for which %s.", j.x.resource, waitingNow(l.Waiting))
 	}
-	v.Do = "Wait, or start more workers; `asynq queue ls` shows how many tasks are before it."
+	v.Do = "Wait, or start more workers."
 	if j.x.resource != "" {
 		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", arg(j.x.resource))
 	}
@@ -150,7 +150,7 @@ func (j judge) active() Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
 			Clears:  "When the task ends; the next ones meet the same server.",
-			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
+			Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
 		return j.lost()

@@ -70,7 +70,7 @@ func (j judge) unguarded() Verdict {
 		Trouble: true,
 		Wrong:   fmt.Sprintf("Yes: %s tasks without their locks.", bad),
 		Clears:  "Not by itself: any server of the queue may take the task.",
-		Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+		Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
 	}
 }
 

@@ -205,7 +205,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateParked, wrong: []string{"No: the task comes again by itself: the second: "},
-			clears: []string{"The task comes again at "}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+			clears: []string{"The task comes again at "}, do: []string{"`lockctl run --queue={Q} {ID}`"},
 		},
 	},
 	"own back-off": {
@@ -216,7 +216,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateRetrying, trouble: true, wrong: []string{"Yes: the task has failed: boom."},
-			clears: []string{"It runs again at ", "as retry 1 of 5."}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+			clears: []string{"It runs again at ", "as retry 1 of 5."}, do: []string{"`lockctl run --queue={Q} {ID}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Retried != 1 || e.Retries != 5 || e.Failure != "boom" || e.Next.IsZero() || e.FailedAt.IsZero() || e.Position != 0 {
@@ -338,7 +338,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."},
-			clears: []string{"somebody has to resume the queue", "keeps its position"}, do: []string{"`asynq queue unpause {Q}`"},
+			clears: []string{"somebody has to resume the queue", "keeps its position"}, do: []string{"`lockctl queue resume {Q}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Paused || e.Lock.Paused != 1 || e.Lock.Waiting != 1 || e.Waited <= 0 {
@@ -356,7 +356,7 @@ var states = map[string]struct {
 			must(t, b.operator.RunTask(b.queue, id))
 			return id, ""
 		},
-		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"}},
+		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`lockctl queue resume {Q}`"}},
 	},
 	"no server": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -406,7 +406,7 @@ var states = map[string]struct {
 			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks."}, do: []string{"`asynq queue pause {Q}`"},
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks."}, do: []string{"`lockctl queue pause {Q}`"},
 		},
 	},
 	"waiting, with its resource in the payload only": {
@@ -589,7 +589,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateRunning, trouble: true, wrong: []string{"takes no locks, and runs the task without its lock"},
-			do: []string{"`asynq queue pause {Q}`"},
+			do: []string{"`lockctl queue pause {Q}`"},
 		},
 	},
 	"scheduled": {
@@ -601,7 +601,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateScheduled, wrong: []string{"No: its client has chosen a later time."}, clears: []string{"(in 60 min)."},
-			do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+			do: []string{"`lockctl run --queue={Q} {ID}`"},
 		},
 	},
 	"archived": {
@@ -615,7 +615,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateArchived, trouble: true, wrong: []string{"Yes: the task is archived: boom."}, clears: []string{"does not run again by itself"},
-			do: []string{"`asynq task run --queue={Q} --id={ID}`"}, check: wantNoLock,
+			do: []string{"`lockctl run --queue={Q} {ID}`"}, check: wantNoLock,
 		},
 	},
 	"archived by an operator": {
@@ -660,7 +660,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks"},
-			clears: []string{"any server of the queue may take the task"}, do: []string{"`asynq queue pause {Q}`", "`lockctl doctor`"},
+			clears: []string{"any server of the queue may take the task"}, do: []string{"`lockctl queue pause {Q}`", "`lockctl doctor`"},
 		},
 	},
 	"no guarded server": {
