@@ -232,7 +232,7 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 		attempts = append(attempts, Run{Begin: e.At, Returned: e.At, Outcome: Failed})
 	}
 	slices.SortFunc(attempts, func(a, b Run) int { return cmp.Compare(a.Begin, b.Begin) })
-	for _, r := range attempts {
+	for i, r := range attempts {
 		until(r.Begin)
 		if r.Outcome == Done {
 			return waiting, orphaned
@@ -245,6 +245,8 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 		if r.Outcome == Ended || r.Outcome == Stale {
 			losses++
 			since += lossDelay(losses)
+			// It has used a retry: it was taken for crashed, once too often.
+			resting = i+1 < len(attempts) && attempts[i+1].Retried > r.Retried
 		}
 	}
 	for _, f := range c.Faults {

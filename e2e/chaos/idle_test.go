@@ -129,6 +129,10 @@ func TestIdle(t *testing.T) {
 		}},
 		{name: "b lost its lock three times, and comes by itself after more than four seconds", begins: 13 * s, change: lostThrice},
 		{name: "b lost its lock three times, and comes too late", begins: 13200 * ms, want: "from 9.15s to 13.2s", change: lostThrice},
+		{name: "b lost its lock three times, and was then taken for crashed once too often", begins: 40 * s, change: func(h *chaos.History) {
+			lostThrice(h)
+			h.Runs[1].Retried = 1
+		}},
 		{name: "b was refused by the ledger", begins: 9 * s, want: "from 3s to 9s", change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Stale})
 		}},

@@ -41,7 +41,7 @@ func (c *checker) resting(resource string) (held []span) {
 				continue
 			case t.Deleted || t.Shelved || t.RunAgain != 0:
 				end += regard
-			case r.Outcome == Failed:
+			case r.Outcome == Failed && !c.cutOff(r):
 				end = c.acknowledged(end) + rest
 			case i+1 < len(runs): // its delay may be that of asynq
 				end = runs[i+1].Begin
@@ -50,6 +50,15 @@ func (c *checker) resting(resource string) (held []span) {
 		}
 	}
 	return held
+}
+
+// cutOff reports whether a run may have been taken for crashed before Redis knew how it ended: Redis was away meanwhile, or the
+// process stood still. The delay of the task is asynq's then, if it has no free crashes left.
+func (c *checker) cutOff(r Run) bool {
+	end := c.ended(r) + noise
+	return c.stoodStill(r.Process, r.Begin, end) || slices.ContainsFunc(c.Faults, func(f Fault) bool {
+		return f.Kind.away() && f.Start <= end && r.Begin <= f.End+resent
+	})
 }
 
 // checkOrder looks for tasks of a line that began before an earlier one of their queue had ended.

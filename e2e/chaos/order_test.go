@@ -134,3 +134,33 @@ func TestCheckOrder(t *testing.T) {
 		t.Errorf("want one task that held its line, have %d", have)
 	}
 }
+
+// A line waits for the retry of its first task, and for longer only if that may have been taken for crashed.
+func TestLineThatRests(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		change func(*chaos.History)
+		want   string // part of the one finding; empty for none
+	}{
+		{name: "for too long", change: func(*chaos.History) {}, want: "line:0 was free from 7.6s to 30s"},
+		{name: "after its worker stood still", change: func(h *chaos.History) {
+			h.Processes["w2"].Stops = []chaos.Stop{{From: 7050 * ms, To: 8 * s}}
+		}},
+		{name: "after Redis was away", change: func(h *chaos.History) { hang(h, 6500*ms, 9*s) }},
+		{name: "long after Redis was away", change: func(h *chaos.History) { hang(h, 100*ms, 300*ms) }, want: "line:0 was free from 7.6s to 30s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := story()
+			h.Concurrency = 1
+			for _, p := range h.Processes {
+				p.Serving = 500 * ms
+			}
+			inLine(h, "c", 6*s, failed(7*s), done(30*s))
+			inLine(h, "d", 6500*ms, done(31*s))
+			tc.change(h)
+			wantFinding(t, h, tc.want)
+		})
+	}
+}
