@@ -42,7 +42,7 @@ func TestCheckClock(t *testing.T) {
 func TestCheckVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{
-		"7.0.15": "", "6.2.0": "", "10.0": "", "6.0.20": "6.0.20", "5.0.1": "5.0.1",
+		"7.0.15": "", "7.0.0": "", "8.0.2": "", "10.0": "", "6.2.19": "6.2.19", "5.0.1": "5.0.1",
 	} {
 		have := ""
 		for _, f := range (traits{"redis_version": version}).checkVersion() {

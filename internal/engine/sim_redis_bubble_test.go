@@ -30,7 +30,7 @@ type simRedis struct {
 	offset   time.Duration // of Redis' clock to that of the servers
 	edit     func(script string) string
 	protos   map[string]*lua.FunctionProto // by their texts, before edit
-	tables   bool                          // whether redis.call raises tables, as since Redis 7, or texts
+	tables   bool                          // whether redis.call raises tables, as Redis does, or texts, as miniredis does
 	order    map[string]int                // of hashes, by when the last script wrote them
 	commands int
 	breaks   int // at so many commands from now a script fails; 0 for never

@@ -156,16 +156,20 @@ func (o toldOtherwise) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestOtherServers(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
+	mode := "redis_mode:standalone"
+	if info := f.admins[1].Info(t.Context(), "server").Val(); !strings.Contains(info, mode) {
+		mode = "server_mode:standalone" // the tests run on Valkey
+	}
 	for name, tc := range map[string]struct {
 		lines []string
 		want  string // "" for none
 	}{
-		"Valkey":               {[]string{"redis_mode:", "server_name:valkey\r\nserver_mode:"}, ""},
-		"no mode":              {[]string{"redis_mode:standalone\r\n", ""}, ""},
+		"Valkey":               {[]string{mode, "server_name:valkey\r\nserver_mode:standalone"}, ""},
+		"no mode":              {[]string{mode + "\r\n", ""}, ""},
 		"no role":              {[]string{"role:master\r\n", ""}, ""},
 		"a primary":            {[]string{"role:master", "role:primary"}, ""},
-		"Valkey in a cluster":  {[]string{"redis_mode:standalone", "server_mode:cluster"}, "want a single server, have one in cluster mode"},
-		"Valkey as a sentinel": {[]string{"redis_mode:standalone", "server_mode:sentinel"}, "want a single server, have one in sentinel mode"},
+		"Valkey in a cluster":  {[]string{mode, "server_mode:cluster"}, "want a single server, have one in cluster mode"},
+		"Valkey as a sentinel": {[]string{mode, "server_mode:sentinel"}, "want a single server, have one in sentinel mode"},
 		"a replica":            {[]string{"role:master", "role:replica"}, "want a master, have a replica"},
 		"no run":               {[]string{"run_id:", "other:"}, "want a run_id in its INFO, have none"},
 	} {

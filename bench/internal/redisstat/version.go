@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Version returns that of redis-server, such as "Redis 7.0.15".
+// Version returns what redis-server is, such as "Redis 7.0.15" or "Valkey 8.1.1".
 func Version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask redis-server for its version: %w", err)
 	}
-	_, rest, _ := strings.Cut(string(out), "v=")
+	name, rest, _ := strings.Cut(string(out), " server v=")
 	number, _, _ := strings.Cut(rest, " ")
-	return "Redis " + number, nil
+	return name + " " + number, nil
 }

@@ -31,7 +31,7 @@ func TestCompatibility(t *testing.T) {
 		"| etcd's client, for `etcdlock` | " + version("lock/etcdlock/go.mod", "go.etcd.io/etcd/client/v3") + " |",
 		"miniredis " + version("go.mod", "github.com/alicebob/miniredis/v2"),
 		"modernc.org/sqlite " + version("go.mod", "modernc.org/sqlite"),
-		fmt.Sprintf("| Redis | %s.%s | not tested", least[1], least[2]),
+		fmt.Sprintf("| Redis | %s.%s: one server, Sentinel, Cluster | tested", least[1], least[2]),
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s: want %q", page, want)
@@ -52,6 +52,9 @@ func TestCompatibility(t *testing.T) {
 		if !strings.Contains(read(t, name), "-bookworm") || !strings.Contains(text, "Debian 12") {
 			t.Errorf("%s: want Debian 12, which is bookworm, here and in %s", name, page)
 		}
+	}
+	if !strings.Contains(read(t, ".ci/newer"), "debian trixie") || !strings.Contains(text, "Debian 13") {
+		t.Errorf("%s: want Debian 13, which is trixie, here and in .ci/newer", page)
 	}
 	var tests strings.Builder
 	for _, name := range named(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
