@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -33,7 +35,9 @@ func TestHelperGroups(t *testing.T) {
 	if addr == "" {
 		return // it is not run by TestProcessIsKilledUnderGroups
 	}
-	locker, err := lock.New(lock.Redis(newRedis(t, addr)), lock.Config{TTL: groupTTL})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{TTL: groupTTL})
 	if err != nil {
 		t.Fatal(err)
 	}

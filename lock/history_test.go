@@ -158,7 +158,9 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperCrew$", "-test.v")
 	cmd.Env = append(os.Environ(), crewEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // see startPaused
+	// Should this process die without a cleanup, the kernel wakes and ends the
+	// other one: POSIX hangs up a stopped group that nobody is left to continue.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		h.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package lock_test
+package sqlfence_test
 
 import (
 	"errors"
