@@ -123,4 +123,4 @@ release: ## Give each module the tag of VERSION (v1.2.3), and push nothing
 
 .PHONY: demo
 demo: ## Watch a fleet at work, with nothing but Go
-	go run ./cmd/worker --demo
+	go run -v ./cmd/worker --demo # with the names of packages, as the first time takes minutes
