@@ -26,8 +26,8 @@ func TestTrackRecord(t *testing.T) {
 			t.Errorf("%s: %s has no %s", page, m[1], name)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(queue|engine)\.(Test\w+)`).FindAllStringSubmatch(read(t, page), -1) {
-		dir := map[string]string{"queue": "queue", "engine": "internal/engine"}[m[1]]
+	for _, m := range regexp.MustCompile(`(queue|engine|lock)\.(Test\w+)`).FindAllStringSubmatch(read(t, page), -1) {
+		dir := map[string]string{"queue": "queue", "engine": "internal/engine", "lock": "lock"}[m[1]]
 		if faults++; !strings.Contains(tests[dir], "\nfunc "+m[2]+"(") {
 			t.Errorf("%s: %s has no %s", page, dir, m[2])
 		}
