@@ -115,17 +115,26 @@ func waitingNow(n int) string {
 // ready is the verdict of a task that could have its lock.
 func (j judge) ready() Verdict {
 	v := Verdict{
-		Wrong:  "No: the lock is free for the task." + j.history(),
+		Wrong:  "No: the lock is free for the task, which is taken in its turn" + j.turn() + "." + j.history(),
 		Clears: "The next server of its queue with a free slot takes the task.",
 		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 	}
 	if d := j.x.lock.unserved(); d > 0 {
 		v.Trouble = true
-		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to tasks that came before.%s",
-			span(d), j.x.Queue, j.history())
+		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to others%s.%s",
+			span(d), j.x.Queue, j.turn(), j.history())
 		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl ls`."
 	}
 	return v
+}
+
+// turn says what a server takes before a task whose lock is free: resources that are longer ready, and new tasks, in turns.
+func (j judge) turn() string {
+	fresh := min(j.x.New, j.x.Before+1)
+	if j.x.Before == 0 && fresh == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %s and %s are before it", things(j.x.Before, "resource"), things(fresh, "new task"))
 }
 
 func (j judge) parked() Verdict {

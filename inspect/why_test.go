@@ -145,10 +145,17 @@ var states = map[string]struct {
 	"ready, and no slot is free": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			return b.ready(t, 1)[0], ""
+			id := b.ready(t, 1)[0]
+			for range 3 {
+				b.enqueue(t, note{8})
+			}
+			b.do(t, "ZADD", "siding:{"+b.queue+"}:ready", 1, "lock:another")
+			return id, ""
 		},
 		want{
-			state: inspect.StateReady, position: 1, trouble: true, wrong: []string{"Yes: the lock has been free for the task for ", "no server of the queue {Q} has taken it"},
+			state: inspect.StateReady, position: 1, trouble: true, wrong: []string{
+				"Yes: the lock has been free for the task for ", "no server of the queue {Q} has taken it", ": 1 resource and 2 new tasks are before it.",
+			},
 			clears: []string{"The next server of its queue with a free slot"}, do: []string{"Start more workers"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
