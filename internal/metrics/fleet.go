@@ -33,7 +33,7 @@ type fleet struct {
 
 // ofFleet returns the description of a gauge.
 func ofFleet(name, help string, by ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help+" All workers of the fleet report the same: use max, not sum, over workers.", by, nil)
+	return prometheus.NewDesc(name, help+" Of the whole fleet: use max, not sum, over workers.", by, nil)
 }
 
 var (
