@@ -139,7 +139,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
-			l.logger.Warn("a task is somebody else's by now, and its outcome does not count", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind)
+			l.sayStale(a)
 			a.lost = true
 			l.settled(a)
 		}
@@ -186,6 +186,20 @@ func (l *loop) cancelTask(id string) {
 			a.cancel(context.Canceled)
 		}
 	}
+}
+
+// sayStale logs that the outcome of an attempt does not count. After a stall of the server that holds for all of its tasks: the
+// first is a warning, and those that follow within some seconds are for those who debug.
+func (l *loop) sayStale(a *attempt) {
+	const quiet = 5 * time.Second
+	log, now := l.logger.Warn, time.Now()
+	if now.Sub(l.staleSaid) < quiet {
+		log = l.logger.Debug
+	} else {
+		l.staleSaid = now
+	}
+	log("a task is somebody else's by now, and its outcome does not count",
+		"queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind)
 }
 
 // sayLapsed logs which tasks have lost their locks as nobody could renew them. It says so once until a heartbeat is

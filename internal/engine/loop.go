@@ -60,10 +60,11 @@ type loop struct {
 	places   map[string]*place
 	troubles troubles
 
-	beat     []*attempt // of the heartbeat that is under way; nil for none
-	lapsed   bool       // it is said that locks could not be renewed, and no heartbeat was answered since
-	beatNext time.Time
-	lookAt   time.Time // when expire has to look at the attempts
+	beat      []*attempt // of the heartbeat that is under way; nil for none
+	staleSaid time.Time  // when it was said last that the outcome of a task does not count
+	lapsed    bool       // it is said that locks could not be renewed, and no heartbeat was answered since
+	beatNext  time.Time
+	lookAt    time.Time // when expire has to look at the attempts
 
 	armed    []chan []string // of the listeners, see there: one, and in a Cluster one for each queue
 	stopping bool            // no more tasks are taken

@@ -102,6 +102,39 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 	})
 }
 
+// After a stall of a server all its tasks may be somebody else's. One line of the log says so, not one for each.
+func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg, logs, ended := loopConfig(t, func(context.Context, *Task) error { return nil }), new(logbook), 0
+		cfg.Logger = logs.logger()
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			a := nothing(s)
+			if isFirst(s) {
+				a.Taken = []taskredis.Taken{takenTask("a", "lock:a", 1), takenTask("b", "lock:b", 2), takenTask("c", "lock:c", 3)}
+			}
+			a.Known = s.Number
+			for range s.Outcomes {
+				a.Results, a.Replies = append(a.Results, taskredis.Stale), append(a.Replies, taskredis.Reply{})
+				ended++
+			}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(2 * time.Second)
+		cancel()
+		synctest.Wait()
+		const text = "its outcome does not count"
+		if have := logs.count(text); ended != 3 || have != 3 {
+			t.Errorf("want three outcomes and a line for each who debugs, have %d and %d", ended, have)
+		}
+		if have := logs.count(`level=WARN msg="a task is somebody else's by now, and ` + text); have != 1 {
+			t.Errorf("want one warning, have %d in %s", have, logs)
+		}
+	})
+}
+
 func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	t.Parallel()
 	l := newLoop(loopConfig(t, nil), script{})
