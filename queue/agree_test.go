@@ -20,7 +20,7 @@ func TestServersAgree(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve(t, queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}, newStage(t).run)
-	start := func(cfg queue.ServerConfig) (error, []string) {
+	start := func(cfg queue.ServerConfig) (warned []string, _ error) {
 		t.Helper()
 		logs := newLogs(t)
 		cfg.Logger = logs.logger
@@ -28,31 +28,31 @@ func TestServersAgree(t *testing.T) {
 		queue.Handle(server, newStage(t).run)
 		err := server.Start(t.Context())
 		shutdown(t, server)
-		return err, logs.lines("has other settings")
+		return logs.lines("has other settings"), err
 	}
 	same := queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}
 	other := same
 	other.Lock.Prefix = "other:"
 	poll.Eventually(t, "the first server to be known", func() bool {
-		err, _ := start(other)
+		_, err := start(other)
 		return errors.Is(err, queue.ErrOtherLocks) && strings.Contains(err.Error(), `has the lock.prefix "lock:", and `) && strings.Contains(err.Error(), `which is to start, has "other:"; `)
 	})
-	if err, warned := start(same); err != nil || len(warned) != 0 {
+	if warned, err := start(same); err != nil || len(warned) != 0 {
 		t.Errorf("the same settings: want no warning, have %v and %q", err, warned)
 	}
 	elsewhere := queue.ServerConfig{Store: locktest.NewMemory()}
-	if err, _ := start(elsewhere); !errors.Is(err, queue.ErrOtherLocks) || !strings.Contains(err.Error(), "has the store the Redis of the tasks, and ") {
+	if _, err := start(elsewhere); !errors.Is(err, queue.ErrOtherLocks) || !strings.Contains(err.Error(), "has the store the Redis of the tasks, and ") {
 		t.Errorf("another store: want ErrOtherLocks, have %v", err)
 	}
 	if len(b.servers(t)) != 1 {
 		t.Errorf("want the one that runs alone in the list of servers, have %v", b.servers(t))
 	}
 	other.AllowOtherLocks = true
-	if err, warned := start(other); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.prefix") {
+	if warned, err := start(other); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.prefix") {
 		t.Errorf("as told: want one warning, have %v and %q", err, warned)
 	}
 	rules := queue.ServerConfig{Lock: lock.Config{TTL: 20 * time.Second}, Policies: map[string]queue.Policy{"mail": {OnBusy: queue.OnBusyReject}}}
-	if err, warned := start(rules); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.ttl: 20s here, 15s there") ||
+	if warned, err := start(rules); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.ttl: 20s here, 15s there") ||
 		!strings.Contains(warned[0], "limits: a:*: none here, 2 there") || !strings.Contains(warned[0], "policies: mail: ") {
 		t.Errorf("other rules: want one warning of all three, have %v and %q", err, warned)
 	}

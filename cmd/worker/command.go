@@ -22,9 +22,6 @@ type app struct {
 	stdout, stderr io.Writer
 	flags          flags
 	temporary      atomic.Pointer[string] // a folder that the end removes, nil for none
-
-	orders string        // of a comparison, the text of an order file; empty for the sample
-	limit  time.Duration // of each way of a comparison; 0 for that of the ideal
 }
 
 // flags are those of this program alone.

@@ -149,7 +149,7 @@ func enqueueAll(ctx context.Context, rdb redis.UniversalClient, jobs []queue.Job
 func (d *demo) watch(ctx context.Context) (result, error) {
 	began, total := time.Now(), d.total
 	inspector := asynq.NewInspectorFromRedisClient(d.redis)
-	shown := newProgress(d.stderr, "demo", total)
+	shown := newProgress(d.stderr, total)
 	defer shown.clear()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()

@@ -15,22 +15,22 @@ import (
 // every other second.
 type progress struct {
 	out   io.Writer
-	name  string // of what runs them
 	total int
 	bar   *progressbar.ProgressBar // nil without a terminal
 	drawn *bytes.Buffer            // what the bar wants written: all at once, lest it flickers
 	said  time.Time
 }
 
-func newProgress(out io.Writer, name string, total int, look ...progressbar.Option) *progress {
-	p := &progress{out: out, name: name, total: total, drawn: new(bytes.Buffer), said: time.Now()}
+func newProgress(out io.Writer, total int) *progress {
+	p := &progress{out: out, total: total, drawn: new(bytes.Buffer), said: time.Now()}
 	if f, ok := out.(*os.File); ok && wide(f) {
-		p.bar = progressbar.NewOptions(total, append([]progressbar.Option{
+		p.bar = progressbar.NewOptions(
+			total,
 			progressbar.OptionSetWriter(p.drawn),
 			progressbar.OptionShowCount(),
 			progressbar.OptionSetWidth(30),
 			progressbar.OptionSetPredictTime(false),
-		}, look...)...)
+		)
 	}
 	return p
 }
@@ -56,7 +56,7 @@ func (p *progress) show(done int, text string) {
 	}
 	if now := time.Now(); now.Sub(p.said) >= 2*time.Second {
 		p.said = now
-		_, _ = fmt.Fprintf(p.out, "%s: %d of %d tasks done, %s\n", p.name, done, p.total, text)
+		_, _ = fmt.Fprintf(p.out, "demo: %d of %d tasks done, %s\n", done, p.total, text)
 	}
 }
 
@@ -65,12 +65,5 @@ func (p *progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		_, _ = p.drawn.WriteTo(p.out)
-	}
-}
-
-// keep leaves the bar where it is, and begins a line.
-func (p *progress) keep() {
-	if p.bar != nil {
-		_, _ = fmt.Fprintln(p.out)
 	}
 }

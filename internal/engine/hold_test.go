@@ -23,7 +23,7 @@ func TestHeldLinesOfKilledServers(t *testing.T) {
 	if verify.All() {
 		tasks, resources, kills = 100_000, 100, 8
 	}
-	const servers, rest, lasts = 4, 20 * time.Millisecond, 5 * time.Second // longer than a busy machine has a server stand still
+	const servers, rest, lasts = 4, 20 * time.Millisecond, 5 * time.Second      // longer than a busy machine has a server stand still
 	for how, inOrder := range map[OnFailure]bool{Hold: true, Overtake: false} { //nolint:paralleltest // as each logs its speed
 		t.Run(fmt.Sprint(how), func(t *testing.T) {
 			f, l := newFleet(t), newLedger(t)
