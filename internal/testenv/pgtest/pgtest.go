@@ -80,14 +80,6 @@ func (s *Server) CreateDatabase(ctx context.Context) (string, error) {
 	})
 }
 
-// Version returns that of the server, such as "15.18".
-func (s *Server) Version(ctx context.Context) (version string, err error) {
-	err = s.do(func(db *sql.DB) error {
-		return db.QueryRowContext(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&version)
-	})
-	return version, err
-}
-
 // do calls f with a connection of the superuser.
 func (s *Server) do(f func(*sql.DB) error) error {
 	db, err := sql.Open("pgx", s.url(superuser))

@@ -27,42 +27,12 @@ type graph[S comparable, M fmt.Stringer] struct {
 // broken.
 func Run[S comparable, M fmt.Stringer](m Model[S, M]) Report {
 	began, g := time.Now(), newGraph(m)
-	report := g.build(func(int32, *S, *Step[S, M]) {})
+	report := g.build()
 	for i := 0; i < len(g.goals) && report.Broken == ""; i++ {
 		g.judge(&report, i)
 	}
 	report.Took = time.Since(began)
 	return report
-}
-
-// A Way leads through a model from its start to a step of some kind.
-type Way[S any, M fmt.Stringer] struct {
-	Kind  string
-	Steps []Step[S, M]
-}
-
-// Cover returns a shortest way to a step of each kind. kind names the kind of a step from s.
-func Cover[S comparable, M fmt.Stringer](m Model[S, M], kind func(s *S, step *Step[S, M]) string) (ways []Way[S, M]) {
-	g := newGraph(m)
-	ends := map[string]int32{}
-	g.build(func(n int32, s *S, step *Step[S, M]) {
-		k := kind(s, step)
-		if _, found := ends[k]; !found {
-			ends[k] = n
-			ways = append(ways, Way[S, M]{Kind: k})
-		}
-	})
-	for i := range ways {
-		way := &ways[i]
-		steps, s := g.trace(ends[way.Kind])
-		for _, step := range g.Steps(nil, &s) {
-			if kind(&s, &step) == way.Kind {
-				way.Steps = append(steps, step)
-				break
-			}
-		}
-	}
-	return ways
 }
 
 func newGraph[S comparable, M fmt.Stringer](m Model[S, M]) *graph[S, M] {
@@ -71,8 +41,8 @@ func newGraph[S comparable, M fmt.Stringer](m Model[S, M]) *graph[S, M] {
 	}
 }
 
-// build finds all states, and calls visit for each step from them.
-func (g *graph[S, M]) build(visit func(n int32, s *S, step *Step[S, M])) (report Report) {
+// build finds all states, and the steps between them.
+func (g *graph[S, M]) build() (report Report) {
 	start := g.Canonical(g.Start())
 	g.add(g.hash(start), &start, -1)
 	var steps []Step[S, M]
@@ -86,7 +56,6 @@ func (g *graph[S, M]) build(visit func(n int32, s *S, step *Step[S, M])) (report
 		for i := range steps {
 			step := &steps[i]
 			report.Steps++
-			visit(n, &s, step)
 			if step.Broken != "" {
 				report.Trace, report.Broken = g.toBroken(n, step.Broken)
 				break

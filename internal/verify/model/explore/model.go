@@ -75,13 +75,3 @@ func (r Report) Property() string {
 	name, _, _ := strings.Cut(r.Broken, ":")
 	return name
 }
-
-// Words are a move that is described by a text and up to two numbers in it.
-type Words struct {
-	Format string
-	A, B   int
-}
-
-func (w Words) String() string {
-	return fmt.Sprintf(w.Format, []any{w.A, w.B}[:strings.Count(w.Format, "%d")]...)
-}
