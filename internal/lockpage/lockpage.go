@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,6 +227,16 @@ func (h *Handler) held(ctx context.Context) (state, error) {
 	if list.lines, _, err = h.cfg.Source.HeldLines(ctx); err != nil {
 		return list, err
 	}
+	slices.SortStableFunc(list.lines, func(a, b inspect.HeldLine) int { // those that wait for an operator come first
+		switch {
+		case a.Stopped == b.Stopped:
+			return strings.Compare(a.Resource, b.Resource)
+		case a.Stopped:
+			return -1
+		default:
+			return 1
+		}
+	})
 	queues, err := h.cfg.Source.Queues(ctx)
 	if err != nil {
 		return list, err
