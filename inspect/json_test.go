@@ -26,7 +26,6 @@ func TestJSON(t *testing.T) {
 		Resource: "order:536365", State: inspect.Revoked, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
 		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
 		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
-		Waits:   []inspect.Wait{{Resource: "order:2", Position: 1, Until: at(10), Elsewhere: true}},
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "t-9 on a2 (pid 8)"},
 		Permits: []inspect.Permit{{
 			State: inspect.Held, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
@@ -44,11 +43,7 @@ func TestJSON(t *testing.T) {
 			Task: task, State: inspect.StateWaiting, AlsoIn: []string{"b"}, Resource: "order:536365", Lock: &held, Position: 2, Since: at(3),
 			Waited: inspect.Duration(time.Minute), Priority: 3, Policy: `{"max_wait":"1m0s"}`, Pending: 4, PendingMore: 1000, Next: at(4), Worker: &worker, Started: at(5), LeaseEnds: at(6), Paused: true,
 			Servers: 2, Retried: 1, Retries: 25, Refusals: 3, Crashes: 1, Tolerated: 3, Losses: 2, LastError: "waits for order:536365", Failure: "boom",
-			FailedAt: at(7), Deadline: at(8), Cycle: true,
-			Chain: []inspect.Link{{
-				Holder: held.Holder, Task: &other, State: inspect.StateWaiting, Worker: &worker, Gone: true, Resource: "order:2", Position: 1,
-				Until: at(10), Elsewhere: true,
-			}},
+			FailedAt: at(7), Deadline: at(8),
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
 		},
 		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},

@@ -101,7 +101,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	b.wantHolders(t, find(all, b.resource), ids)
 
 	e := b.awaitWrong(t, waiting[1], "No: 3 permits of "+b.resource+" are held or reserved, by ")
-	if e.State != inspect.StateWaiting || e.Position != 2 || e.Lock.Holder != "3 holders" || len(e.Chain) > 0 || e.Verdict.Trouble ||
+	if e.State != inspect.StateWaiting || e.Position != 2 || e.Lock.Holder != "3 holders" || e.Lock.Task != nil || e.Verdict.Trouble ||
 		!strings.Contains(e.Verdict.Clears, "When one of them ends, the first waiter gets its permit at once.") {
 		t.Errorf("want the holders, have %+v", e)
 	}
@@ -195,7 +195,7 @@ func TestLimitOnAHeldLock(t *testing.T) {
 	waiting := b.waiting(t, 1, 1)
 	b.setLimit(t, 3)
 	e := b.awaitWrong(t, waiting[0], "No: the task "+holder+" on ")
-	if len(e.Chain) != 1 || e.Chain[0].Task == nil || e.Chain[0].Task.ID != holder {
+	if e.Lock.Task == nil || e.Lock.Task.ID != holder {
 		t.Errorf("want the holder, have %+v", e)
 	}
 }

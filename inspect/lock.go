@@ -70,10 +70,6 @@ type Lock struct {
 	// for which its tasks wait on their own Redis; in a Cluster those of one queue. Its holder is the task
 	// that has the lock in the external store, or asks for it.
 	Elsewhere bool `json:"elsewhere,omitempty"`
-	// Waits are the locks for which the work of the holder waits, the longest wait first and ten at
-	// most. Only [Inspector.Show] and [Inspector.Why] find them out. The holder notes a wait after a
-	// second.
-	Waits []Wait `json:"waits,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
 	// Permits are those that are held or reserved, of a lock with a [queue.Limit]. If there are several,
@@ -107,19 +103,6 @@ type Permit struct {
 
 // Leased reports whether a lease has the lock: it is held or revoked.
 func (l Lock) Leased() bool { return l.State == Held || l.State == Revoked }
-
-// A Wait is for a lock that the work of a holder wants, too.
-type Wait struct {
-	Resource string `json:"resource"`
-	// Position is the rank among all who wait, 1 for the first. It is 0 for one who polls, or who
-	// waits until others of its process have got the lock.
-	Position int `json:"position,omitempty"`
-	// Until is when the wait ends without the lock, by the clock of its process; zero for never.
-	Until time.Time `json:"until,omitzero"`
-	// Elsewhere says that the lock is in another store, or under another prefix. Its holder is not
-	// known here.
-	Elsewhere bool `json:"elsewhere,omitempty"`
-}
 
 // A Revocation is the record of an operator who took a lock from its holder.
 type Revocation struct {

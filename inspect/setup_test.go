@@ -199,61 +199,6 @@ func (b *bed) job(t *testing.T, n int, opts ...queue.Options) string {
 	return b.enqueue(t, job{b.resource, n}, opts...)
 }
 
-// nest has job n take another lock in its handler, and wait for it as long as it must.
-func (b *bed) nest(n int, locker *lock.Locker, resource string, opts ...lock.Options) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	options := lock.Options{Wait: lock.Forever}
-	if len(opts) > 0 {
-		options = opts[0]
-	}
-	b.inner[n] = func(ctx context.Context) error {
-		return locker.Do(ctx, resource, &options, func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		})
-	}
-}
-
-// nested enqueues a job that waits for another lock in its handler, and returns once it waits.
-func (b *bed) nested(t *testing.T, n int, resource string) (id string) {
-	t.Helper()
-	id = b.job(t, n)
-	poll.Eventually(t, "a waiting handler", func() bool {
-		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 1)
-		return err == nil && len(l.Waits) > 0 && l.Waits[0].Resource == resource
-	})
-	return id
-}
-
-// deadlock has two jobs, one with the bed's lock and one with a second lock, wait for each other's. It
-// returns a job that waits for the bed's lock, and the job that holds it. Before that, the latter waits for
-// others, too.
-func (b *bed) deadlock(t *testing.T, locker *lock.Locker, others ...string) (id, holder string) {
-	t.Helper()
-	second, both := b.resource+":second", make(chan struct{})
-	b.nest(2, locker, b.resource, lock.Options{Wait: 10 * time.Minute})
-	b.inner[1] = func(ctx context.Context) error {
-		var waiting sync.WaitGroup
-		defer waiting.Wait()
-		for _, other := range others {
-			waiting.Go(func() { _, _ = locker.Acquire(ctx, other, &lock.Options{Wait: lock.Forever}) })
-		}
-		select {
-		case <-both:
-		case <-ctx.Done():
-		}
-		_, err := locker.Acquire(ctx, second, &lock.Options{Wait: lock.Forever})
-		return err
-	}
-	holder = b.job(t, 1)
-	b.awaitRun(t, 1)
-	b.enqueue(t, job{second, 2})
-	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
-	close(both)
-	return b.waiting(t, 3, 1)[0], holder
-}
-
 // running enqueues a job that runs until the test ends, or open is called.
 func (b *bed) running(t *testing.T, n int) (id string, open func()) {
 	t.Helper()

@@ -16,8 +16,8 @@ import (
 )
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first. It takes a few round
-// trips, and one more each if the label of the holder names a task, which is then looked for, if the holder's work
-// waits for a lock, and for each queue whose tasks wait for a free lock.
+// trips, and one more each if the label of the holder names a task, which is then looked for, and for each queue whose
+// tasks wait for a free lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
@@ -52,11 +52,6 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Type}
 		}
 	}
-	all, err := i.waits(ctx, s.Looked)
-	if err != nil {
-		return Lock{}, nil, err
-	}
-	lock.Waits = told(all)
 	for _, line := range s.Lines {
 		if lock.State != Free {
 			break // somebody gets on

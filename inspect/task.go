@@ -44,7 +44,7 @@ type Explanation struct {
 	AlsoIn []string `json:"also_in,omitempty"`
 	// Resource is empty for a task that needs no lock.
 	Resource string `json:"resource,omitempty"`
-	// Lock is that of the resource; nil without a resource.
+	// Lock is that of the resource, with its holder; nil without a resource.
 	Lock *Lock `json:"lock,omitempty"`
 	// Position is the rank among all who wait for the lock, 1 for the first, or 0. Since is when the task
 	// first asked for its lock, and Waited how long ago that is.
@@ -89,29 +89,7 @@ type Explanation struct {
 	FailedAt  time.Time `json:"failed_at,omitzero"`
 	// Deadline is when asynq gives the task up; zero for never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Chain begins with the holder of the task's lock. Each link after the first has the lock for
-	// which the link before waits.
-	Chain []Link `json:"chain,omitempty"`
-	// Cycle says that the last link of the chain waits for a link before it.
-	Cycle   bool    `json:"cycle,omitempty"`
-	Verdict Verdict `json:"verdict"`
-}
-
-// A Link is a holder of a lock.
-type Link struct {
-	// Holder is as in [Lock].
-	Holder string `json:"holder"`
-	// Task is nil for a holder that is no task.
-	Task   *Task   `json:"task,omitempty"`
-	State  State   `json:"state,omitempty"` // of the task
-	Worker *Worker `json:"worker,omitempty"`
-	Gone   bool    `json:"gone,omitempty"` // as in [Lock]
-	// Resource is what the holder itself waits for, in its Position. A task waits for its lock, or
-	// its handler waits while the task runs. Until and Elsewhere are as in [Wait].
-	Resource  string    `json:"resource,omitempty"`
-	Position  int       `json:"position,omitempty"`
-	Until     time.Time `json:"until,omitzero"`
-	Elsewhere bool      `json:"elsewhere,omitempty"`
+	Verdict  Verdict   `json:"verdict"`
 }
 
 // A Verdict is what an operator wants to know of a task.

@@ -13,13 +13,13 @@ type judge struct {
 
 	x       *exam
 	e       *Explanation
-	links   []*exam // of the chain
-	all     int     // servers that serve the task's queue
-	guarded int     // those of them that take locks
+	holder  *exam // the task that holds the lock for which x waits; nil if it is none
+	all     int   // servers that serve the task's queue
+	guarded int   // those of them that take locks
 }
 
-func (w *inquiry) verdict(x *exam, e *Explanation, links []*exam) Verdict {
-	j := judge{inquiry: w, x: x, e: e, links: links}
+func (w *inquiry) verdict(x *exam, e *Explanation, holder *exam) Verdict {
+	j := judge{inquiry: w, x: x, e: e, holder: holder}
 	j.all, j.guarded = serving(w.servers, x.Queue)
 	return j.verdict()
 }
@@ -169,10 +169,6 @@ func (j judge) active() Verdict {
 			Clears: "Within a moment the task runs, or waits for its lock.",
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
-	case j.e.Cycle:
-		return j.deadlock()
-	case len(j.e.Chain) > 0:
-		return j.handlerWaits(fmt.Sprintf("the task %s, and its handler waits", j.runs()))
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task %s.%s", j.runs(), j.history()),

@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"strings"
-	"time"
 )
 
 // waiting is the verdict of a task that waits for its lock.
@@ -103,41 +102,34 @@ func (j judge) behindForeign(l *Lock) Verdict {
 
 // behindHolder is the verdict of a task behind one that holds the lock.
 func (j judge) behindHolder(l *Lock) Verdict {
-	link := j.e.Chain[0]
-	var h *exam
-	if len(j.links) > 0 {
-		h = j.links[0]
+	name := l.Holder
+	if l.Task != nil {
+		name = "the task " + l.Task.ID
+		if l.Worker != nil {
+			name += " on " + workerName(l.Worker)
+		}
 	}
-	name := linkName(link)
-	if link.Task != nil && l.Worker != nil {
-		name += " on " + workerName(l.Worker)
-	}
-	switch {
-	case j.e.Cycle:
-		return j.deadlock()
-	case link.Gone:
+	if l.Gone {
 		v := Verdict{
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
 			Clears:  fmt.Sprintf("The lock expires %s.%s", j.lockEnd(), j.before()),
 			Do:      "Wait, as the holder may still trust its lock; see whether that worker lives.",
 		}
-		if h != nil && h.State == "active" {
+		if h := j.holder; h != nil && h.State == "active" {
 			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
 		}
 		return v
-	case link.Resource != "":
-		return j.handlerWaits(fmt.Sprintf("%s holds %s, and itself waits", name, j.x.resource))
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s.", j.holding(name, l)),
 		Clears: fmt.Sprintf("When the holder ends, the first waiter gets the lock at once.%s", j.before()),
 		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", arg(j.x.resource)),
 	}
-	if link.Task != nil && j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(link.Task.ID))
-	} else if link.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(link.Task.ID), arg(j.x.resource))
+	if l.Task != nil && j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(l.Task.ID))
+	} else if l.Task != nil {
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(l.Task.ID), arg(j.x.resource))
 	}
 	if l.State == Revoked {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
@@ -149,102 +141,6 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", arg(j.x.resource))
 	}
 	return v
-}
-
-// handlerWaits is the verdict of a task behind work that waits itself, or of the task whose work that
-// is. who says whose work waits.
-func (j judge) handlerWaits(who string) Verdict {
-	first, last := j.e.Chain[0], j.e.Chain[len(j.e.Chain)-1]
-	v := Verdict{
-		Wrong:  fmt.Sprintf("No: %s for %s%s.", who, first.Resource, inQueue(first)),
-		Clears: fmt.Sprintf("When %s at the end of the chain ends.", linkName(last)),
-		Do:     fmt.Sprintf("Begin at the end of the chain: `lockctl show %s`.", arg(j.lockOf(len(j.e.Chain)-1))),
-	}
-	if last.Task != nil {
-		v.Do = fmt.Sprintf("Begin at the end of the chain: `lockctl why %s`.", arg(last.Task.ID))
-	}
-	switch {
-	case last.Gone:
-		v.Trouble = true
-		v.Wrong = fmt.Sprintf("Yes: at the end of the chain, the worker of %s is dead or cut off from Redis.", linkName(last))
-		v.Clears = fmt.Sprintf("When the lock of %s has expired.", j.lockOf(len(j.e.Chain)-1))
-	case last.Elsewhere:
-		v.Clears = fmt.Sprintf("When the handler has got the lock of %s, which is not on this Redis, or has another prefix.", last.Resource)
-		v.Do = "Find the holder of that lock in its store, or wait."
-	case last.Resource != "" && len(j.e.Chain) < mostLinks:
-		v.Clears = fmt.Sprintf("When %s has got the lock of %s, which is about to be free.", linkName(last), last.Resource)
-		v.Do = fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID))
-	}
-	if !first.Until.IsZero() {
-		v.Clears += fmt.Sprintf(" The wait for %s ends %s at the latest.", first.Resource, j.at(first.Until))
-	}
-	return v
-}
-
-// deadlock is the verdict of a task in a circle of holders who wait for each other, or behind one.
-func (j judge) deadlock() Verdict {
-	last := len(j.e.Chain) - 1
-	begin := 0
-	for j.lockOf(begin) != j.e.Chain[last].Resource && begin < last {
-		begin++
-	}
-	var circle []string
-	var until time.Time
-	release, expires := -1, false
-	for n := begin; n <= last; n++ {
-		l := j.e.Chain[n]
-		circle = append(circle, fmt.Sprintf("%s holds %s and waits for %s", linkName(l), j.lockOf(n), l.Resource))
-		if release < 0 && l.Task != nil {
-			release = n
-		}
-		if !l.Until.IsZero() && (until.IsZero() || l.Until.Before(until)) {
-			until = l.Until
-		}
-		expires = expires || l.State == StateWaiting // nobody renews the lock of a task that waits
-	}
-	v := Verdict{
-		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: a deadlock, as the holders wait for each other: %s.", strings.Join(circle, "; ")),
-		Clears:  "Not by itself: each of them waits without a limit.",
-		Do: fmt.Sprintf("Release one of the locks: `lockctl release %s`. Have all handlers take these locks in the same order.",
-			arg(j.lockOf(max(begin, release)))),
-	}
-	first := "The first of these waits"
-	if begin == last {
-		first = "The wait"
-		v.Wrong = fmt.Sprintf("Yes: a deadlock, as %s waits for a lock that it holds itself: %s.", linkName(j.e.Chain[last]), j.lockOf(last))
-		v.Do = fmt.Sprintf("Release the lock: `lockctl release %s`. Have the handler ask with the Locker of its server, and with lock.Options.Reentrant.", arg(j.lockOf(last)))
-	}
-	switch {
-	case expires:
-		v.Clears = fmt.Sprintf("When one of their locks expires: the one of %s does %s, unless it is renewed.", j.x.resource, j.lockEnd())
-	case !until.IsZero():
-		v.Clears = fmt.Sprintf("%s ends %s at the latest, and its handler gets an error.", first, j.at(until))
-	}
-	return v
-}
-
-// lockOf returns the resource of the lock that the nth link of the chain holds.
-func (j judge) lockOf(n int) string {
-	if n == 0 {
-		return j.x.resource
-	}
-	return j.e.Chain[n-1].Resource
-}
-
-// inQueue says in which position the holder waits itself, if that is known.
-func inQueue(l Link) string {
-	if l.Position == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", in position %d", l.Position)
-}
-
-func linkName(l Link) string {
-	if l.Task != nil {
-		return "the task " + l.Task.ID
-	}
-	return l.Holder
 }
 
 // holding says that name holds the lock, and since when if that is known.

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/queue"
 )
-
-// mostLinks bounds a chain of holders.
-const mostLinks = 10
 
 // Why explains a task. queue is asynq's, which may be a shard; empty for any. If several queues have a
 // task with this id, Why explains the task of the first queue by name, and names the other queues.
@@ -58,11 +54,11 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 	for _, other := range found[1:] {
 		e.AlsoIn = append(e.AlsoIn, other.Queue)
 	}
-	links, err := w.chain(ctx, x, &e)
+	holder, err := w.holder(ctx, x, &e)
 	if err != nil {
 		return Explanation{}, err
 	}
-	e.Verdict = w.verdict(x, &e, links)
+	e.Verdict = w.verdict(x, &e, holder)
 	return e, nil
 }
 
@@ -122,7 +118,7 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 	return nil
 }
 
-// explanation returns the facts, without the chain and the verdict.
+// explanation returns the facts, without the task that holds the lock, and the verdict.
 func (w *inquiry) explanation(x *exam) Explanation {
 	m := x.Message
 	e := Explanation{
@@ -177,54 +173,23 @@ func priorityOf(m *taskredis.Message) int {
 	return level
 }
 
-// chain sets the chain of e, and returns what is known of the tasks in it. The element is nil for a
-// holder that is no task, and for a task that no longer exists.
-func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*exam, _ error) {
-	var seen []string // locks
-	for at := x.want(); at != nil && len(e.Chain) < mostLinks; {
-		l := w.lockOf(&at.sight)
-		if l.State == Free || at.reserved() || len(l.Permits) > 0 && l.State != Foreign {
-			break // nobody has it, or several may
-		}
-		link := Link{Holder: l.Holder, Worker: l.Worker}
-		holder, err := w.holder(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		if holder != nil {
-			link.Task = &Task{Queue: holder.Queue, ID: holder.ID, Kind: holder.Message.Type}
-			link.State, link.Gone = holder.state, holder.gone || !w.lives(l.Worker)
-		}
-		seen = append(seen, w.key(at.spot))
-		var waits []Wait
-		if at, waits, err = w.behind(ctx, at, holder, &link, seen); err != nil {
-			return nil, err
-		}
-		if len(e.Chain) == 0 && e.Lock != nil {
-			e.Lock.Task, e.Lock.Gone, e.Lock.Waits = link.Task, link.Gone, waits
-		}
-		e.Chain, links = append(e.Chain, link), append(links, holder)
-		if at != nil && slices.Contains(seen, w.key(at.spot)) {
-			e.Cycle = true
-			break
-		}
-	}
-	if len(e.Chain) > 0 && !x.waits() && e.Chain[0].Resource == "" {
-		e.Chain, links = nil, nil // the task runs, and waits for nothing
-	}
-	return links, nil
-}
-
-// holder examines the task that holds the lock of l. It returns nil if there is no such task.
-func (w *inquiry) holder(ctx context.Context, l Lock) (*exam, error) {
-	if !l.Leased() {
+// holder examines the task that holds the lock for which x waits, and says in e which one it is. It returns nil if the
+// holder is no task, or no longer exists.
+func (w *inquiry) holder(ctx context.Context, x *exam, e *Explanation) (*exam, error) {
+	l := e.Lock
+	if !x.waits() || !l.Leased() || len(l.Permits) > 0 {
 		return nil, nil //nolint:nilnil // no task, and no error
 	}
 	t, err := w.findHolder(ctx, w.queues, l.Holder)
 	if err != nil || t == nil {
 		return nil, err
 	}
-	return w.examine(ctx, t)
+	h, err := w.examine(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	l.Task, l.Gone = &Task{Queue: h.Queue, ID: h.ID, Kind: h.Message.Type}, h.gone || !w.lives(l.Worker)
+	return h, nil
 }
 
 // unix returns the time of so many seconds, zero for none.

@@ -25,7 +25,6 @@ import (
 type want struct {
 	state    inspect.State
 	position int
-	chain    int
 	trouble  bool
 	wrong    []string
 	clears   []string
@@ -97,7 +96,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "},
 			clears: []string{"When the holder ends, the first waiter gets the lock at once. This task is the first."},
 			do:     []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
@@ -105,8 +104,7 @@ var states = map[string]struct {
 				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waits for "+b.resource) || e.Failure != "" {
 					t.Errorf("want one refusal, a wait and a time of the next look, have %+v", e)
 				}
-				l := e.Chain[0]
-				if l.State != inspect.StateRunning || l.Task.Queue != b.queue || l.Worker == nil || l.Gone {
+				if l := e.Lock; l.State != inspect.Held || l.Task.Queue != b.queue || l.Worker == nil || l.Gone || l.Since.IsZero() {
 					t.Errorf("want the running holder, have %+v", l)
 				}
 			},
@@ -120,7 +118,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 10)[9], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 10, chain: 1, wrong: []string{"No: the task {H}"},
+			state: inspect.StateWaiting, position: 10, wrong: []string{"No: the task {H}"},
 			clears: []string{"9 waiters are before this task"}, do: []string{"`lockctl why {H}`"},
 		},
 	},
@@ -132,11 +130,11 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"has held {R} since"}, clears: []string{"When the holder ends"},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"has held {R} since"}, clears: []string{"When the holder ends"},
 			do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
-				if l := e.Chain[0]; l.Task != nil || l.Worker.PID != os.Getpid() || l.Gone {
+				if l := e.Lock; l.Task != nil || l.Worker.PID != os.Getpid() || l.Gone {
 					t.Errorf("want this process, which is no server, have %+v", l)
 				}
 			},
@@ -243,7 +241,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H}"},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"No: the task {H}"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Failure != "boom" || e.Retried != 1 {
@@ -262,7 +260,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true,
+			state: inspect.StateWaiting, position: 2, trouble: true,
 			wrong: []string{"the worker of the holder, the task {H} on ", "is dead or cut off from Redis, and Redis cannot tell which"},
 			clears: []string{
 				"The lock expires at ", "This task is the second.", "The task of the holder is the first for its lock again by ", "as crash 1 of 3",
@@ -270,8 +268,8 @@ var states = map[string]struct {
 			do: []string{"Wait, as the holder may still trust its lock"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
-				if !e.Lock.Gone || !e.Chain[0].Gone || e.Chain[0].State != inspect.StateOrphaned {
-					t.Errorf("want a holder that is gone, have %+v, %+v", e.Lock, e.Chain)
+				if !e.Lock.Gone {
+					t.Errorf("want a holder that is gone, have %+v", e.Lock)
 				}
 			},
 		},
@@ -344,7 +342,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."},
+			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."},
 			clears: []string{"somebody has to resume the queue", "keeps its position"}, do: []string{"`lockctl queue resume {Q}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -426,7 +424,7 @@ var states = map[string]struct {
 			return b.enqueue(t, note{1}), ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" has held {R} since "},
+			state: inspect.StateWaiting, position: 1, wrong: []string{" has held {R} since "},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Resource != b.resource {
@@ -443,7 +441,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"a program that is not Siding's holds {R}"},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"a program that is not Siding's holds {R}"},
 			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -462,7 +460,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"holds {R} without a TTL"}, clears: []string{"Not by itself"},
+			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"holds {R} without a TTL"}, clears: []string{"Not by itself"},
 			do: []string{"`lockctl release {R}`"},
 		},
 	},
@@ -488,7 +486,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", "has held {R}"}, do: []string{"`lockctl why {H}`"},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"No: the task {H} on ", "has held {R}"}, do: []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Lock.Elsewhere || e.Lock.State != inspect.Held || e.Lock.Waiting != 1 {
@@ -562,7 +560,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: an operator takes {R} from the task {H}"},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"No: an operator takes {R} from the task {H}"},
 			clears: []string{"when the holder returns, and at "}, do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -666,7 +664,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks"},
+			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks"},
 			clears: []string{"any server of the queue may take the task"}, do: []string{"`lockctl queue pause {Q}`", "`lockctl doctor`"},
 		},
 	},
@@ -683,245 +681,9 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"no server of the queue {Q} takes locks"},
+			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"no server of the queue {Q} takes locks"},
 			clears: []string{"Not before a guarded server"}, do: []string{"Start a guarded worker of {Q}"},
 		},
-	},
-	"chain": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			b.running(t, 0)
-			h := b.waiting(t, 1, 1)[0]
-			second := b.resource + ":second"
-			b.do(t, "set", "lock:"+second, "siding:1:"+h+" on "+b.host+" (pid 1)", "px", 60000)
-			id := b.enqueue(t, job{second, 3})
-			b.awaitWhy(t, id, inspect.StateWaiting)
-			b.alive(t)
-			return id, h
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on {HOST} (pid 1) holds {R}:second, and itself waits for {R}, in position 1"},
-			do: []string{"Begin at the end of the chain: `lockctl why "},
-			check: func(t *testing.T, b *bed, e inspect.Explanation) {
-				t.Helper()
-				if l := e.Chain[0]; l.Resource != b.resource || l.Position != 1 || l.State != inspect.StateWaiting || e.Chain[1].State != inspect.StateRunning || e.Cycle {
-					t.Errorf("want a waiting and a running link, have %+v", e.Chain)
-				}
-			},
-		},
-	},
-	"cycle": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
-			b.serve(t, queue.ServerConfig{})
-			one := b.waiting(t, 1, 1)[0]
-			second := b.resource + ":second"
-			b.do(t, "set", "lock:"+second, "siding:1:"+one+" on "+b.host+" (pid 1)", "px", 60000)
-			two := b.enqueue(t, job{second, 3})
-			b.awaitWhy(t, two, inspect.StateWaiting)
-			b.do(t, "set", b.lockKey(), "siding:1:"+two+" on "+b.host+" (pid 1)", "px", 60000)
-			return one, two
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 2, trouble: true, wrong: []string{"wait for each other"}, do: []string{"`lockctl release {R}`"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if !e.Cycle || e.Chain[1].Task.ID != e.Task.ID {
-					t.Errorf("want a cycle that ends with the task itself, have %+v", e)
-				}
-			},
-		},
-	},
-	"behind a handler that waits": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			s, second := b.serve(t, queue.ServerConfig{}), b.resource+":second"
-			b.hold(9)
-			b.enqueue(t, job{second, 9})
-			b.awaitRun(t, 9)
-			b.nest(1, s.Locker(), second)
-			holder := b.nested(t, 1, second)
-			return b.waiting(t, 2, 1)[0], holder
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on ", " holds {R}, and itself waits for {R}:second, in position 1."},
-			clears: []string{" at the end of the chain ends. The wait for {R}:second ends at "}, do: []string{"Begin at the end of the chain: `lockctl why "},
-			check: func(t *testing.T, b *bed, e inspect.Explanation) {
-				t.Helper()
-				first, second := e.Chain[0], e.Chain[1]
-				if first.Resource != b.resource+":second" || first.State != inspect.StateRunning || first.Position != 1 || second.State != inspect.StateRunning || second.Resource != "" || e.Cycle {
-					t.Errorf("want two running links, have %+v", e.Chain)
-				}
-				if left := time.Until(first.Until); left < 20*time.Minute || left > 31*time.Minute { // the task's timeout is asynq's
-					t.Errorf("want the wait to end with the task's time, have %v", left)
-				}
-				if len(e.Lock.Waits) != 1 || e.Lock.Waits[0].Resource != first.Resource {
-					t.Errorf("want the wait of the holder, have %+v", e.Lock.Waits)
-				}
-				own := b.why(t, first.Task.ID)
-				if own.State != inspect.StateRunning || len(own.Chain) != 2 || own.Verdict.Trouble || !strings.Contains(own.Verdict.Wrong, "and its handler waits for "+first.Resource) {
-					t.Errorf("want the same of the task itself, have %+v", own)
-				}
-			},
-		},
-	},
-	"deadlock of two handlers": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			return b.deadlock(t, b.serve(t, queue.ServerConfig{}).Locker())
-		},
-		want{
-			state: inspect.StateWaiting, position: 2, chain: 2, trouble: true,
-			wrong:  []string{"Yes: a deadlock", "the task {H} holds {R} and waits for {R}:second; the task ", " holds {R}:second and waits for {R}."},
-			clears: []string{"The first of these waits ends at "}, do: []string{"`lockctl release {R}`", "in the same order"},
-			check: func(t *testing.T, b *bed, e inspect.Explanation) {
-				t.Helper()
-				if !e.Cycle || e.Chain[1].Resource != b.resource || e.Chain[1].Position != 1 {
-					t.Errorf("want a cycle, have %+v", e.Chain)
-				}
-				if left := time.Until(e.Chain[1].Until); left < 5*time.Minute || left > 10*time.Minute {
-					t.Errorf("want the end of the wait, have %v", left)
-				}
-				for _, link := range e.Chain {
-					if own := b.why(t, link.Task.ID); !own.Cycle || len(own.Chain) != 2 || !strings.Contains(own.Verdict.Wrong, "Yes: a deadlock") {
-						t.Errorf("want the same of its tasks, have %+v", own)
-					}
-				}
-				// What the verdict says can be done.
-				_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "deadlock"})
-				must(t, err)
-				if e := b.why(t, e.Task.ID); e.Cycle || !strings.Contains(e.Verdict.Wrong, "an operator takes") {
-					t.Errorf("want no deadlock any more, have %+v", e)
-				}
-			},
-		},
-	},
-	"deadlock by the second wait of a handler": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			locker, third := b.serve(t, queue.ServerConfig{}).Locker(), b.resource+":third"
-			_, err := locker.Acquire(t.Context(), third, nil)
-			must(t, err)
-			id, holder := b.deadlock(t, locker, third)
-			poll.Eventually(t, "two waits", func() bool { return len(b.why(t, holder).Lock.Waits) == 2 })
-			return id, holder
-		},
-		want{
-			state: inspect.StateWaiting, position: 2, chain: 2, trouble: true, wrong: []string{"Yes: a deadlock", "the task {H} holds {R} and waits for {R}:second"},
-			check: func(t *testing.T, b *bed, e inspect.Explanation) {
-				t.Helper()
-				if e.Lock.Waits[0].Resource != b.resource+":third" || e.Lock.Waits[1].Resource != b.resource+":second" {
-					t.Errorf("want the longest wait first, have %+v", e.Lock.Waits)
-				}
-			},
-		},
-	},
-	"handler waits for its own lock": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
-			must(t, err)
-			t.Cleanup(locker.Close)
-			b.nest(1, locker, b.resource)
-			holder := b.nested(t, 1, b.resource)
-			return b.waiting(t, 2, 1)[0], holder
-		},
-		want{
-			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true, wrong: []string{"the task {H} waits for a lock that it holds itself: {R}"},
-			clears: []string{"ends at "}, do: []string{"`lockctl release {R}`", "lock.Options.Reentrant"},
-		},
-	},
-	"handler waits in another store": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			store, second := locktest.NewMemory(), b.resource+":second"
-			locker, err := lock.New(store, lock.Config{})
-			must(t, err)
-			t.Cleanup(locker.Close)
-			_, err = locker.Acquire(t.Context(), second, nil)
-			must(t, err)
-			b.nest(1, locker, second)
-			b.do(t, "set", "lock:"+second, "siding:1:x on "+b.host+" (pid 1)", "px", 60000) // another lock of that name
-			holder := b.nested(t, 1, second)
-			return b.waiting(t, 2, 1)[0], holder
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"and itself waits for {R}:second."},
-			clears: []string{"{R}:second, which is not on this Redis"}, do: []string{"Find the holder of that lock in its store"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if l := e.Chain[0]; !l.Elsewhere || l.Position != 0 {
-					t.Errorf("want a lock elsewhere, have %+v", l)
-				}
-			},
-		},
-	},
-	"handler waits under another prefix": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			locker, err := lock.New(lock.Redis(b.rdb), lock.Config{Prefix: "other:"})
-			must(t, err)
-			t.Cleanup(locker.Close)
-			_, err = locker.Acquire(t.Context(), b.resource, nil)
-			must(t, err)
-			b.nest(1, locker, b.resource)
-			holder := b.nested(t, 1, "other:"+b.resource)
-			return b.waiting(t, 2, 1)[0], holder
-		},
-		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"and itself waits for other:{R}."}, clears: []string{"has another prefix"}},
-	},
-	"handler has waited": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			s, second := b.serve(t, queue.ServerConfig{}), b.resource+":second"
-			b.nest(1, s.Locker(), second)
-			open := b.hold(8)
-			b.enqueue(t, job{second, 8})
-			b.awaitRun(t, 8)
-			holder := b.nested(t, 1, second)
-			id := b.waiting(t, 2, 1)[0]
-			open()
-			poll.Eventually(t, "no note", func() bool {
-				n, err := b.rdb.Exists(t.Context(), "{"+b.lockKey()+"}:waits").Result()
-				return err == nil && n == 0
-			})
-			return id, holder
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}, clears: []string{"When the holder ends"},
-		},
-	},
-	"note of a wait that is over": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			holder, _ := b.running(t, 0)
-			l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 1)
-			must(t, err)
-			second := "lock:" + b.resource + ":second"
-			b.do(t, "set", second, "siding:1:x on "+b.host+" (pid 1)", "px", 600000)
-			b.do(t, "set", "{"+b.lockKey()+"}:waits", fmt.Sprintf("%d\nsiding-goroutine:x:1\n%s\n0\n0", l.Fence, second), "px", 600000)
-			return b.waiting(t, 1, 1)[0], holder
-		},
-		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}},
-	},
-	"note of an earlier holder": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			holder, _ := b.running(t, 0)
-			second := "lock:" + b.resource + ":second"
-			b.do(t, "set", second, "siding:1:x on "+b.host+" (pid 1)", "px", 600000)
-			b.do(t, "zadd", "{"+second+"}:queue", 1, "siding-goroutine:x:1")
-			b.do(t, "set", "{"+b.lockKey()+"}:waits", "17\nsiding-goroutine:x:1\n"+second+"\n0\n0", "px", 600000)
-			return b.waiting(t, 1, 1)[0], holder
-		},
-		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}},
 	},
 	"lost position": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -934,7 +696,7 @@ var states = map[string]struct {
 			b.do(t, "zrem", "siding:{"+b.queue+"}:line:"+b.lockKey(), id)
 			return id, ""
 		},
-		want{state: inspect.StateWaiting, trouble: true, chain: 1, wrong: []string{"has lost its position"}, clears: []string{"A server puts it back"}},
+		want{state: inspect.StateWaiting, trouble: true, wrong: []string{"has lost its position"}, clears: []string{"A server puts it back"}},
 	},
 	"held for a task that no queue has": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -944,12 +706,12 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: gone on {HOST} (pid 1) holds {R}."},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"No: gone on {HOST} (pid 1) holds {R}."},
 			do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
-				if e.Lock.Task != nil || e.Lock.Gone || e.Chain[0].Task != nil {
-					t.Errorf("want a holder that is no task, have %+v, %+v", e.Lock, e.Chain)
+				if e.Lock.Task != nil || e.Lock.Gone {
+					t.Errorf("want a holder that is no task, have %+v", e.Lock)
 				}
 			},
 		},
@@ -962,7 +724,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"reserved for a goroutine"}, clears: []string{"its reservation ends at "},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"reserved for a goroutine"}, clears: []string{"its reservation ends at "},
 			do: []string{"`lockctl show {R}`"},
 		},
 	},
@@ -971,8 +733,8 @@ var states = map[string]struct {
 // wantNoLock wants nothing said of who has the lock of a resource that the task does not need any more.
 func wantNoLock(t *testing.T, b *bed, e inspect.Explanation) {
 	t.Helper()
-	if e.Resource != b.resource || e.Lock != nil || e.Chain != nil {
-		t.Errorf("want the resource without its lock, have %q, %+v, %+v", e.Resource, e.Lock, e.Chain)
+	if e.Resource != b.resource || e.Lock != nil {
+		t.Errorf("want the resource without its lock, have %q, %+v", e.Resource, e.Lock)
 	}
 }
 
@@ -1001,7 +763,7 @@ func TestWhy(t *testing.T) {
 			id, holder := tt.prepare(t, b)
 			e := b.awaitWhy(t, id, tt.want.state)
 			wrong := tt.want.differs(b, e, holder)
-			if tt.want.chain > 0 || tt.want.position > 0 { // a task that is being parked is in line first
+			if tt.want.position > 0 { // a task that is being parked is in line first
 				_ = poll.Until(t.Context(), func() error {
 					e = b.why(t, id)
 					wrong = tt.want.differs(b, e, holder)
@@ -1022,11 +784,11 @@ func TestWhy(t *testing.T) {
 
 // differs returns where e is not as wanted.
 func (w want) differs(b *bed, e inspect.Explanation, holder string) (wrong []error) {
-	if e.State != w.state || e.Position != w.position || len(e.Chain) != w.chain || e.Verdict.Trouble != w.trouble {
-		wrong = append(wrong, fmt.Errorf("want %s, position %d, %d links, trouble %v, have %+v", w.state, w.position, w.chain, w.trouble, e))
+	if e.State != w.state || e.Position != w.position || e.Verdict.Trouble != w.trouble {
+		wrong = append(wrong, fmt.Errorf("want %s, position %d, trouble %v, have %+v", w.state, w.position, w.trouble, e))
 	}
-	if e.Chain != nil && holder != "" && (e.Chain[0].Task == nil || e.Chain[0].Task.ID != holder) {
-		wrong = append(wrong, fmt.Errorf("want the holder %s, have %+v", holder, e.Chain[0]))
+	if holder != "" && (e.Lock.Task == nil || e.Lock.Task.ID != holder) {
+		wrong = append(wrong, fmt.Errorf("want the holder %s, have %+v", holder, e.Lock))
 	}
 	names := strings.NewReplacer("{Q}", b.queue, "{R}", b.resource, "{ID}", e.Task.ID, "{H}", holder, "{HOST}", b.host)
 	for _, part := range []struct {

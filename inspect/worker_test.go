@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,31 +19,24 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// workerEnv makes TestHelperWorker a worker: "<address of Redis> <queue>", and a resource for whose lock
-// its handlers wait, if there is one.
+// workerEnv makes TestHelperWorker a worker: "<address of Redis> <queue>".
 const workerEnv = "INSPECT_WORKER"
 
 // TestHelperWorker is no test but the worker that others kill. Its handlers never end.
 func TestHelperWorker(t *testing.T) {
 	t.Parallel()
-	addr, rest, ok := strings.Cut(os.Getenv(workerEnv), " ")
+	addr, name, ok := strings.Cut(os.Getenv(workerEnv), " ")
 	if !ok {
 		return
 	}
-	name, second, _ := strings.Cut(rest, " ")
 	s, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
 		Asynq: asynq.Config{Queues: map[string]int{name: 1}},
 	})
 	must(t, err)
 	queue.Handle(s, func(ctx context.Context, _ job) error {
-		if second != "" {
-			_, err := s.Locker().Acquire(ctx, second, &lock.Options{Wait: lock.Forever})
-			return err
-		}
 		<-ctx.Done()
 		return nil
 	})
@@ -52,10 +44,10 @@ func TestHelperWorker(t *testing.T) {
 }
 
 // process starts a worker that is a process of its own, has it run a job, and returns the job.
-func (b *bed) process(t *testing.T, second ...string) (*exec.Cmd, string) {
+func (b *bed) process(t *testing.T) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
-	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(append([]string{b.opts.Addrs[0], b.queue}, second...), " "))
+	cmd.Env = append(os.Environ(), workerEnv+"="+b.opts.Addrs[0]+" "+b.queue)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -93,7 +85,7 @@ func TestHolderGone(t *testing.T) {
 			b.serve(t, unrecovered)
 			b.awaitServers(t, 2)
 			id := b.waiting(t, 1, 1)[0]
-			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Chain[0].Gone || e.Chain[0].Worker.PID != cmd.Process.Pid {
+			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
 				t.Errorf("want a worker that lives, have %+v", e)
 			}
 			must(t, cmd.Process.Signal(signal))
@@ -110,39 +102,6 @@ func TestHolderGone(t *testing.T) {
 				t.Errorf("held: want it gone, have %+v", l)
 			}
 		})
-	}
-}
-
-// A worker that is dead waits for nothing, whatever it has noted.
-func TestDeadWorkerWaits(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	second := b.resource + ":second"
-	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
-	must(t, err)
-	t.Cleanup(locker.Close)
-	lease, err := locker.Acquire(t.Context(), second, nil)
-	must(t, err)
-	cmd, holder := b.process(t, second)
-	b.serve(t, queue.ServerConfig{Recovery: queue.Recovery{Crashes: -1}})
-	b.awaitServers(t, 2)
-	work, end := context.WithCancel(lease.Context(t.Context()))
-	var waiting sync.WaitGroup
-	waiting.Go(func() { _, _ = locker.Acquire(work, b.resource, &lock.Options{Wait: lock.Forever}) })
-	t.Cleanup(waiting.Wait)
-	t.Cleanup(end)
-	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
-	id := b.waiting(t, 1, 1)[0]
-	poll.Eventually(t, "a deadlock", func() bool {
-		e := b.why(t, id)
-		return e.Cycle && len(e.Chain) == 2 && e.Chain[0].Task.ID == holder && e.Chain[1].Task == nil && e.Chain[1].Until.IsZero()
-	})
-	must(t, cmd.Process.Kill())
-	b.forget(t, cmd.Process.Pid)
-	note, err := b.rdb.Exists(t.Context(), "{"+b.lockKey()+"}:waits").Result()
-	must(t, err)
-	if e := b.why(t, id); note == 0 || e.Cycle || !e.Chain[0].Gone || len(e.Chain) != 1 || e.Lock.Waits != nil {
-		t.Errorf("want a holder that is gone, its note (%d), and no deadlock, have %+v", note, e)
 	}
 }
 

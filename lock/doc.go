@@ -52,7 +52,7 @@
 // us, and is excluded by us. Companion keys share the slot in a Redis Cluster: the last fencing
 // token, the wait queue, which is a sorted set of waiters by ticket, and a few more that
 // docs/reference/redis-keys.md lists. All of them expire. A waiter listens on a channel of its
-// process. A holder whose work waits for another lock for more than a second notes that for operators.
+// process.
 //
 // # Guarantees
 //

@@ -35,12 +35,6 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestLateAnswerRevivesNothing"},
 	},
 	{
-		"a short wait is noted, too", "../internal/lease/waits.go",
-		"noteAfter = time.Second",
-		"noteAfter = time.Millisecond",
-		[]string{"TestNotes"},
-	},
-	{
 		"all have the same token", "../internal/lease/acquire.go",
 		"tokenPrefix+id",
 		"tokenPrefix+uuid.Nil.String()",
@@ -153,12 +147,6 @@ var mistakes = []mutants.Mutant{
 		"return held and",
 		"if not value_of(key) then call('SET', key, given.token) end return held and",
 		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
-	},
-	{
-		"anybody notes on a lock", "../internal/lockredis/note.lua",
-		"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end",
-		"",
-		[]string{"TestNoteOfAnothersLock"},
 	},
 	{
 		"the fence only counts", "../internal/lockredis/quick.lua",

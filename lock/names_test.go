@@ -58,7 +58,7 @@ func (s *setup) live() {
 	s.Helper()
 	s.takeAndRelease()
 	theirs := make(map[string]string)
-	for _, what := range []string{"fence", "queue", "lines", "freed", "permits", "permit:1", "starts", "waits", "revoked"} {
+	for _, what := range []string{"fence", "queue", "lines", "freed", "permits", "permit:1", "starts", "revoked"} {
 		key := "{" + s.key + "}:" + what
 		if key == store.Beside(s.key, what) {
 			continue

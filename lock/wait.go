@@ -23,9 +23,7 @@ var errNoAnswer = errors.New("the store has not answered yet")
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
 	ctx, cancel := bounded(ctx, opts.Wait)
 	defer cancel()
-	waiting := l.client.Waiting(ctx, request.Resource)
-	defer waiting.End()
-	held, err := l.waitAs(ctx, request, opts, waiting)
+	held, err := l.waitAs(ctx, request, opts)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && saysNothing(err) {
 		if broken := l.broken(ctx, request); broken != nil {
 			return nil, acquireError(request.Resource, lease.EndOf(ctx), broken)
@@ -53,13 +51,13 @@ func bounded(ctx context.Context, wait time.Duration) (context.Context, context.
 	return context.WithTimeoutCause(ctx, wait, lease.ErrWaited)
 }
 
-func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options, waiting *lease.Waiting) (*lease.Lease, error) {
+func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
 	listener, ok := l.store.(store.Listener)
 	switch {
 	case opts.Retry != nil:
 		return l.poll(ctx, request, opts.Retry, opts.Tries)
 	case ok:
-		return l.waitInQueue(ctx, request, listener, waiting)
+		return l.waitInQueue(ctx, request, listener)
 	default:
 		return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
 	}
@@ -124,7 +122,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, t
 
 // waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
 // as a wake-up may be lost, or a holder may die.
-func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, waiting *lease.Waiting) (*lease.Lease, error) {
+func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	since := time.Now().Add(-lease.Waited(ctx))
 	if _, ok := l.store.(store.JoinOrdered); !ok {
 		leave, err := l.queue(ctx, request.Resource, queueing)
@@ -143,7 +141,6 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	}
 	waiter, woken, leave := n.join(request.Resource)
 	defer leave()
-	waiting.Queued(waiter)
 	request.Waiter = waiter
 	try := func() (*lease.Lease, error) {
 		request.Waited = time.Since(since)

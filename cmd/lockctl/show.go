@@ -104,13 +104,6 @@ func (a *app) lockText(l inspect.Lock) string {
 	if l.State != inspect.Free {
 		f.add("lease left", leftOf(l))
 	}
-	for _, w := range l.Waits {
-		text := waitText(w.Resource, w.Position, w.Elsewhere)
-		if !w.Until.IsZero() {
-			text += ", until " + a.clock(w.Until)
-		}
-		f.add("waits for", text)
-	}
 	if l.Fence > 0 {
 		f.add("last fence", fmt.Sprint(l.Fence))
 	}

@@ -21,9 +21,8 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:   "why TASK",
 		Short: "Say why a task does not run, and what to do",
 		Long: `Explain what a task does and why: its state, its resource, who holds the lock, its
-position among those who wait, for whom the holder waits itself, and what the task has
-been through. The last three lines say whether something is wrong, whether it clears
-by itself, and what you can do.
+position among those who wait, and what the task has been through. The last three lines
+say whether something is wrong, whether it clears by itself, and what you can do.
 
 TASK is the id of a task. The last errors in the dashboard and the logs have it.
 
@@ -169,7 +168,7 @@ func (a *app) addWorker(f *fields, e inspect.Explanation) {
 	}
 }
 
-// addLock adds the lock of the task, its holder and the chain.
+// addLock adds the lock of the task, and its holder.
 func (a *app) addLock(f *fields, e inspect.Explanation) {
 	f.add("resource", e.Resource)
 	if l := e.Lock; l != nil {
@@ -201,41 +200,6 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 	if !e.Since.IsZero() {
 		f.add("waits since", fmt.Sprintf("%s (%s ago)", a.moment(e.Since), span(time.Duration(e.Waited))))
 	}
-	for n, link := range e.Chain {
-		if link.Resource == "" {
-			continue
-		}
-		text := fmt.Sprintf("%s waits for %s", linkText(link), waitText(link.Resource, link.Position, link.Elsewhere))
-		switch {
-		case n+1 < len(e.Chain):
-			text += ", held by " + linkText(e.Chain[n+1])
-		case e.Cycle:
-			text += ", which is held by one before it: nobody in this circle can go on"
-		}
-		f.add("chain", text)
-	}
-}
-
-// waitText says for which lock a holder waits.
-func waitText(resource string, position int, elsewhere bool) string {
-	switch {
-	case elsewhere:
-		return resource + ", in another store or under another prefix"
-	case position == 0:
-		return resource + ", position not known"
-	}
-	return fmt.Sprintf("%s, position %d", resource, position)
-}
-
-func linkText(l inspect.Link) string {
-	text := l.Holder
-	if l.Task != nil && text == "" {
-		text = taskText(l.Task)
-	}
-	if l.Gone {
-		text += ", gone"
-	}
-	return text
 }
 
 // attempts says what the task has been through.

@@ -3,7 +3,7 @@ package lease
 import "time"
 
 // Adopt returns the lease of a lock that others renew and release, and of which they end the context: so a holder can take its
-// lock again, see [Client.Reenter], and note what it waits for. key is that of the lock, or of its permit. The caller calls
+// lock again, see [Client.Reenter]. key is that of the lock, or of its permit. The caller calls
 // [Lease.End] when the work is over.
 func (c *Client) Adopt(resource, key, token string, fence int64) *Lease {
 	h := c.hold(resource, token)

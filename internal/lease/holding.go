@@ -23,7 +23,6 @@ type holding struct {
 	since     time.Time
 	maxHold   time.Duration // 0 for no end
 	onEnd     func()        // see Start
-	waits     waits         // of the work, for other locks
 	adopted   bool          // others renew it, and end it, see Adopt
 	unrenewed bool          // see Request.NoRenew
 

@@ -132,7 +132,10 @@ func example() inspect.Explanation {
 		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Refusals: 1, Tolerated: 3,
 		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100)",
 		Next:      time.Now().Add(40 * time.Minute),
-		Chain:     []inspect.Link{{Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &holder, State: inspect.StateRunning, Worker: &worker}},
+		Lock: &inspect.Lock{
+			Resource: "order:536365", State: inspect.Held, Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &holder, Worker: &worker,
+			Since: time.Now().Add(-80 * time.Second),
+		},
 		Verdict: inspect.Verdict{
 			Wrong:  "Nothing is wrong: the task waits for its lock.",
 			Clears: "It runs once the 6 tasks before it are done.",

@@ -83,7 +83,6 @@ func TestNamesOfAllKinds(t *testing.T) {
 		s := newSource(inspect.Lock{
 			Resource: name, State: inspect.Held, Holder: name + " " + name + " on host (pid 1)", Waiting: 1, OldestWait: 1e9,
 			Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1},
-			Waits:   []inspect.Wait{{Resource: name, Position: 1, Until: time.Now()}, {Resource: name, Elsewhere: true}},
 			Revoked: &inspect.Revocation{At: time.Now(), By: name, Reason: name, Holder: name},
 			Permits: []inspect.Permit{
 				{State: inspect.Held, Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1}},
@@ -97,7 +96,7 @@ func TestNamesOfAllKinds(t *testing.T) {
 		s.tasks[name] = inspect.Explanation{
 			Task: inspect.Task{Queue: name, ID: name, Kind: name}, State: inspect.StateWaiting, Resource: name, AlsoIn: []string{name},
 			LastError: name, Failure: name, Verdict: inspect.Verdict{Wrong: name, Clears: name, Do: name},
-			Chain: []inspect.Link{{Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Resource: name}, {Holder: name, Resource: name, Elsewhere: true}},
+			Position: 1, Lock: &inspect.Lock{Resource: name, State: inspect.Held, Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}},
 		}
 		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
 		escaped := url.QueryEscape(name)
@@ -136,6 +135,21 @@ func TestCommandOfVerdict(t *testing.T) {
 	page := get(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t").Body.String()
 	if want := "Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>"; !strings.Contains(page, want) {
 		t.Errorf("want %s in the page, have %s", want, page)
+	}
+}
+
+// A task that waits is shown with the holder of its lock, on which worker that is, and whether the worker is gone.
+func TestHolderOfTheLockOfATask(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	s.tasks["t"] = inspect.Explanation{Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Position: 1, Lock: &inspect.Lock{
+		State: inspect.Held, Holder: "h on web-1 (pid 7)", Task: &inspect.Task{Queue: "q", ID: "h"}, Worker: &inspect.Worker{Host: "web-1", PID: 7}, Gone: true, Since: time.Now(),
+	}}
+	page := get(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t").Body.String()
+	for _, want := range []string{`<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since "} {
+		if !strings.Contains(page, want) {
+			t.Errorf("want %s in the page, have %s", want, page)
+		}
 	}
 }
 

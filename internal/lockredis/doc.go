@@ -14,7 +14,7 @@
 //	{<lock>}:permit:<n>   the token of a holder, or a reservation, as a lock without a rule has it
 //	{<lock>}:starts       if it has rates: when the last of them started, µs
 //	{<lock>}:released:…   what a release came to, for one that is sent again; 10 s
-//	{<lock>}:revoked      what an operator did last; {<lock>}:waits what the holder waits for
+//	{<lock>}:revoked      what an operator did last
 //
 // A ticket is the time at which somebody came, in µs of Redis' clock. It is its place among all, of either kind.
 //

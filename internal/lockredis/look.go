@@ -29,8 +29,7 @@ const (
 type LookAt struct {
 	Key         string // of the lock
 	From, Count int    // index of the first waiter, 0 for the first of all, and how many
-	// Waiter is the one whose position is asked for: the id of a task of Queue, or the name of a goroutine if Queue is "".
-	// "" asks for nobody's.
+	// Waiter is the id of a task of Queue whose position is asked for, "" for none.
 	Queue, Waiter string
 	Rates         []store.Rate // are asked for [Looked.Next]
 }
@@ -42,15 +41,14 @@ type Looked struct {
 	Holder     string    // the holder's label, or the waiter for whom the lock is reserved
 	Since      time.Time // of the grant or the reservation; zero if that is not known
 	Left       time.Duration
-	Endless    bool         // the lock never expires
-	Fence      int64        // the last, 0 if that is not known
-	Revoking   bool         // the lock is revoked, and its holder has not released it yet
-	Waits      []store.Wait // of the holder's work, as the holder has noted
-	Revoked    *Record      // the last revocation
-	Permits    []Permit     // in use. If there are several, Holder and Since are not set
-	Lines      []Line       // of tasks, the one with the oldest head first
-	Goroutines int          // how many wait
-	First      int64        // the first ticket of all who wait, in µs; 0 for none
+	Endless    bool     // the lock never expires
+	Fence      int64    // the last, 0 if that is not known
+	Revoking   bool     // the lock is revoked, and its holder has not released it yet
+	Revoked    *Record  // the last revocation
+	Permits    []Permit // in use. If there are several, Holder and Since are not set
+	Lines      []Line   // of tasks, the one with the oldest head first
+	Goroutines int      // how many wait
+	First      int64    // the first ticket of all who wait, in µs; 0 for none
 	WaitTime   time.Duration
 	Waiters    []Waiter  // as LookAt asks, in their order
 	Position   int       // of LookAt.Waiter among all, 1 for the first; 0 if it does not wait
@@ -132,7 +130,7 @@ func lookedOf(r *redisreply.Reader) (Looked, error) {
 	l := Looked{Now: time.UnixMicro(r.Number()), State: LookState(r.Text()), Holder: r.Text(), Since: usTime(r.Number())}
 	left := msOf(r)
 	l.Left, l.Endless = max(0, left), left == -time.Millisecond
-	l.Fence, l.Revoking, l.Waits = r.Number(), r.Number() == 1, waitsOf(r.Text())
+	l.Fence, l.Revoking = r.Number(), r.Number() == 1
 	revoked, permits, lines := r.List(), r.List(), r.List()
 	if revoked.More() {
 		l.Revoked = &Record{At: usTime(revoked.Number()), By: revoked.Text(), Reason: revoked.Text(), Holder: revoked.Text()}

@@ -3,8 +3,8 @@
 -- KEYS[1]  lock
 -- ARGV[1]  from    index of the first waiter that is listed, 0 for the first of all
 -- ARGV[2]  count   how many waiters are listed
--- ARGV[3]  queue   of a task whose position is asked for; '' for a goroutine
--- ARGV[4]  waiter  the id of that task, or the name of that goroutine; or ''
+-- ARGV[3]  queue   of a task whose position is asked for
+-- ARGV[4]  waiter  the id of that task, or ''
 -- ARGV[5]  rates   of which it is asked when they allow another start, as a rule; or ''
 --
 -- Returns a list:
@@ -15,7 +15,6 @@
 --   left           ms, -1 for no end
 --   fence          the last, or '0'
 --   revoking       1 if the lock is revoked, and its holder has not released it yet
---   note           of the holder on its waits, or ''; see note.lua
 --   revoked        {at, by, reason, holder} of the last revocation, if any
 --   permits        those in use by number, seven values each: number, 'held' or 'reserved', the name of the holder or the
 --                  waiter, fence or '0', ms left, 1 if the lease was revoked, since when in us
@@ -42,7 +41,7 @@ local function name_in(value) return type(value) == 'string' and string.match(va
 local function is_revoked(value) return begins(value, 'siding:revoked-') and 1 or 0 end
 
 local value = value_of(lock)
-local state, holder, since, revoking, note = 'free', '', '0', 0, ''
+local state, holder, since, revoking = 'free', '', '0', 0
 local last = digits(last_fence(lock))
 if value then
   local at, whose = reserved(value)
@@ -50,8 +49,6 @@ if value then
     state, holder, since = 'reserved', whose, digits(at)
   elseif name_in(value) then
     state, holder, since, revoking = 'held', name_in(value), last, is_revoked(value)
-    note = call('GET', beside(lock, 'waits')) or ''
-    if string.match(note, '^%d+') ~= last then note = '' end -- that of an earlier holder
   else
     state = value == LIMITED and 'limited' or 'foreign'
   end
@@ -121,7 +118,7 @@ for i = from + 1, math.min(#some, from + count) do
   for _, field in ipairs({some[i][1], some[i][2], digits(some[i][3])}) do waiters[#waiters + 1] = field end
 end
 
-local own, position = queue == '' and queue_of(lock) or siding(queue, 'line:' .. lock), 0
+local own, position = siding(queue, 'line:' .. lock), 0
 local ticket = waiter ~= '' and call('ZSCORE', own, waiter) or '0'
 if ticket ~= '0' then
   position = call('ZRANK', own, waiter) + 1
@@ -132,6 +129,6 @@ end
 
 local rule, taken = Permits().parse_rule(rates), call('HMGET', beside(lock, 'revoked'), 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
-return {digits(now), state, holder, since, call('PTTL', lock), last, revoking, note, taken, listed, lines, goroutines,
+return {digits(now), state, holder, since, call('PTTL', lock), last, revoking, taken, listed, lines, goroutines,
   digits(first < math.huge and first or 0), digits(waited), waiters, position,
   rule and digits(Permits().next_start(lock, rule.rates, reservations)) or '0', call('EXISTS', beside(lock, 'starts'))}

@@ -20,8 +20,8 @@ type redisStore struct {
 	rules func(resource string) *store.Rule // nil for none
 }
 
-// New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter] and a [store.Noter],
-// and a [store.Listener] if rdb can subscribe to what the scripts publish.
+// New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter], and a
+// [store.Listener] if rdb can subscribe to what the scripts publish.
 func New(rdb redis.Scripter) store.Store { return WithRules(rdb, nil) }
 
 // WithRules is [New] with the rules of resources, which count more than those of requests. rules returns nil for a resource

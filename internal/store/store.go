@@ -53,24 +53,6 @@ type JoinOrdered interface {
 	JoinOrdered()
 }
 
-// A Noter is a Store that keeps notes on what the holders of locks wait for. They are for operators:
-// nothing else depends on them.
-type Noter interface {
-	// Note has the note on the lock of key say for ttl that the work of its holder waits so; none
-	// deletes the note. Note does nothing if the lock is not token's, whose fencing token is fence.
-	Note(ctx context.Context, key, token string, fence int64, waits []Wait, ttl time.Duration) error
-}
-
-// A Wait is a wait for another lock by the work of a holder.
-type Wait struct {
-	Key string // of that lock
-	// Waiter is its name in the wait queue of that lock; "" for one that polls, or that waits until
-	// others of its process have the lock.
-	Waiter    string
-	Elsewhere bool      // that lock may be in another store than the holder's
-	Until     time.Time // when the wait ends without the lock, by the clock of its process; zero for never
-}
-
 // A Request asks for a lock.
 type Request struct {
 	Key      string        // of the lock: prefix and resource
