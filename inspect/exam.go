@@ -90,9 +90,9 @@ func (x *exam) retryState() State {
 }
 
 // own makes the permit that the task holds, or that is reserved for a waiter, the lock of x.
-func (s *sight) own(m *taskredis.Message, waiter string) {
+func (s *sight) own(m *taskredis.Message) {
 	n := slices.IndexFunc(s.Permits, func(p lockredis.Permit) bool {
-		return p.Reserved && p.Name == waiter || !p.Reserved && isHolder(m, p.Name)
+		return !p.Reserved && isHolder(m, p.Name)
 	})
 	if n >= 0 {
 		s.Looked = s.Of(s.Permits[n])

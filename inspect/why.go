@@ -76,7 +76,7 @@ func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, er
 		if x.lock, err = w.look(ctx, w.queues, x.resource, lockredis.LookAt{Queue: t.Queue, Waiter: t.ID}); err != nil {
 			return nil, err
 		}
-		x.lock.own(x.Message, "")
+		x.lock.own(x.Message)
 	}
 	if t.State == "active" {
 		if err := w.findWorker(ctx, x); err != nil {

@@ -192,14 +192,13 @@ func (l *loop) cancelTask(id string) {
 // first is a warning, and those that follow within some seconds are for those who debug.
 func (l *loop) sayStale(a *attempt) {
 	const quiet = 5 * time.Second
-	log, now := l.logger.Warn, time.Now()
+	attrs, now := []any{"queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind}, time.Now()
 	if now.Sub(l.staleSaid) < quiet {
-		log = l.logger.Debug
-	} else {
-		l.staleSaid = now
+		l.logger.Debug("nor does the outcome of this task count", attrs...)
+		return
 	}
-	log("a task is somebody else's by now, and its outcome does not count",
-		"queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind)
+	l.staleSaid = now
+	l.logger.Warn("a task is somebody else's by now, and its outcome does not count", attrs...)
 }
 
 // sayLapsed logs which tasks have lost their locks as nobody could renew them. It says so once until a heartbeat is
