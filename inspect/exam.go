@@ -89,7 +89,7 @@ func (x *exam) retryState() State {
 	}
 }
 
-// own makes the permit that the task holds, or that is reserved for a waiter, the lock of x.
+// own makes the permit that the task holds the lock of x.
 func (s *sight) own(m *taskredis.Message) {
 	n := slices.IndexFunc(s.Permits, func(p lockredis.Permit) bool {
 		return !p.Reserved && isHolder(m, p.Name)
