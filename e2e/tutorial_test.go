@@ -152,14 +152,14 @@ func (r *reader) types(t *testing.T, line string) {
 // seesItRun checks what the page says of the first task.
 func (r *reader) seesItRun(t *testing.T) {
 	t.Helper()
-	r.log(t, "3", "INFO packing order=1001 ", "INFO shipped order=1001 ")
+	r.log(t, "3", "level=INFO msg=packing order=1001 ", "level=INFO msg=shipped order=1001 ")
 }
 
 // seesItWait checks what the page says of the task that waits, and of the one that does not.
 func (r *reader) seesItWait(t *testing.T) {
 	t.Helper()
 	wantText(t, r.outputs["./lockctl why short"], "waiting for its lock, in its place", "No: the task long on ", "When the holder ends, the first waiter gets the lock at once.")
-	r.log(t, "3", "INFO packing order=1003 ", "INFO shipped order=1003 ")
+	r.log(t, "3", "level=INFO msg=packing order=1003 ", "level=INFO msg=shipped order=1003 ")
 	if have := r.terminals["3"].stderr.String(); strings.Contains(have, "task=short") {
 		t.Errorf("want the second task waiting, have %s", tail(have, 2000))
 	}
@@ -185,7 +185,7 @@ func (r *reader) seesItRecovered(t *testing.T) {
 	if have := r.terminals["3"].cmd.ProcessState.String(); have != "signal: killed" {
 		t.Errorf("want it killed, have %s", have)
 	}
-	r.log(t, "4", "INFO packing order=1002 task=long ")
+	r.log(t, "4", "level=INFO msg=packing order=1002 task=long ")
 	again := time.Since(killed)
 	t.Logf("killed: the task ran again after %.1f s", again.Seconds())
 	if again > killedAgainBy {

@@ -78,8 +78,9 @@ func (o *operator) call(ctx context.Context, r queue.Revocation) chaos.Revocatio
 	call := chaos.Revocation{Start: chaos.Now()}
 	_, err := queue.Revoke(ctx, o.rdb, r)
 	call.End = chaos.Now()
+	before := errors.Is(err, queue.ErrRevoked) // another call has done it, and the record is of that one
 	switch {
-	case err == nil:
+	case err == nil, before:
 		call.Outcome, call.Fence = chaos.WasRevoked, r.Fence
 	case errors.Is(err, queue.ErrNotHeld):
 		call.Outcome = chaos.WasFree
@@ -94,7 +95,7 @@ func (o *operator) call(ctx context.Context, r queue.Revocation) chaos.Revocatio
 			Fence  int64  `redis:"fence"`
 		}
 		err := o.rdb.HMGet(ctx, "{lock:"+r.Resource+"}:revoked", "reason", "fence").Scan(&record)
-		if err == nil && record.Reason == r.Reason { // else a failover has forgotten it
+		if err == nil && (before || record.Reason == r.Reason) { // else a failover has forgotten it
 			call.Fence = record.Fence
 		}
 	}
