@@ -151,8 +151,8 @@ func TestHolderIsCutOff(t *testing.T) {
 		proxy := locktest.NewProxy(t, server.Addr)
 		proxies, clients = append(proxies, proxy), append(clients, clientOf(t, proxy.Addr))
 	}
-	quick := patient // so that it can renew several times in its TTL
-	quick.NodeTimeout = 200 * time.Millisecond
+	quick := patient // so that it can renew once more in its TTL
+	quick.NodeTimeout = 500 * time.Millisecond
 	store, err := redlock.New(t.Context(), clients, quick)
 	if err != nil {
 		t.Fatal(err)
