@@ -11,6 +11,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 func TestFilterAndKeys(t *testing.T) {
@@ -67,6 +68,25 @@ func TestLive(t *testing.T) {
 	s.put(inspect.Lock{Resource: "order:new", State: inspect.Held, Waiting: 999, OldestWait: 1e12})
 	page.AwaitText("order:new")
 	page.Await(`window.same && document.activeElement.textContent === "stock:536372" && document.activeElement.isConnected`)
+}
+
+// What a person presses stays where it is until it is let go.
+func TestLiveDuringAClick(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
+	renew(page)
+	page.Eval(`window.row = document.querySelector("[data-row]"); document.dispatchEvent(new PointerEvent("pointerdown"))`, nil)
+	s.put(inspect.Lock{Resource: "order:new", State: inspect.Held, Waiting: 999, OldestWait: 1e12})
+	asked := s.count("held")
+	poll.Eventually(t, "three more pages", func() bool { return s.count("held") >= asked+3 })
+	var connected bool
+	page.Eval(`window.row.isConnected`, &connected)
+	if !connected {
+		t.Error("want what is pressed to stay, have it replaced")
+	}
+	page.Eval(`document.dispatchEvent(new PointerEvent("pointerup"))`, nil)
+	page.AwaitText("order:new")
 }
 
 func TestRelease(t *testing.T) {

@@ -5,7 +5,7 @@
   var notice = document.getElementById("notice"), form = document.getElementById("form");
   var status = document.getElementById("status"), search = document.getElementById("q"), order = document.getElementById("sort");
   var help = document.getElementById("help"), keys = document.getElementById("keys");
-  var timer = 0, source = null, typing = 0, failed = false;
+  var timer = 0, source = null, typing = 0, failed = false, pressed = false;
 
   // address returns that of this page without a login, which an EventSource would refuse.
   function address() { return location.origin + location.pathname + location.search; }
@@ -37,6 +37,12 @@
     return s && !s.isCollapsed && regions(document).some(function (e) { return e.contains(s.anchorNode); });
   }
 
+  // A click on what is replaced between its press and its release would be lost.
+  document.addEventListener("pointerdown", function () { pressed = true; });
+  ["pointerup", "pointercancel"].forEach(function (e) {
+    document.addEventListener(e, function () { setTimeout(function () { pressed = false; }, 0); });
+  });
+
   // used reports whether somebody fills in the form.
   function used() {
     return form.contains(document.activeElement) || form.querySelector("details[open]");
@@ -66,7 +72,7 @@
       failed = false;
     }
     document.body.classList.remove("stale");
-    if (!selecting()) replace(page);
+    if (!pressed && !selecting()) replace(page);
     if (error) show("trying again", "bad"); // Redis is still away
     else show("live", "good");
   }
