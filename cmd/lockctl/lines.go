@@ -157,29 +157,19 @@ and your name become the task's last error, before its own.
 			})
 		},
 	}
-	f := cmd.Flags()
 	a.addQueueFlag(cmd, &s.queue)
-	f.StringVar(&s.reason, "reason", "", "why, for those who look later; required")
-	f.StringVar(&s.by, "by", operator(), "who skips the task")
-	f.BoolVar(&s.yes, "yes", false, "do not ask")
-	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	a.addReasonFlags(cmd, &s.reason, &s.by, &s.yes, "who skips the task")
 	return cmd
 }
 
 // settle has a task set its line going.
 func (a *app) settle(ctx context.Context, s settling, outcome string, do func(context.Context, *connection, inspect.Task) error) error {
-	if s.id == "" {
-		return errors.New("want the id of a task, have nothing")
-	}
-	c, err := a.connect(ctx)
+	c, e, err := a.openTask(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	e, err := a.one(ctx, c, s)
 	switch {
-	case err != nil:
-		return err
 	case e.Line == nil:
 		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds no line: `lockctl why %s` says what it does", s.id, shellArg(s.id)))
 	case e.Line.Task.ID != s.id:

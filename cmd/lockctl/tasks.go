@@ -280,18 +280,11 @@ func (a *app) changeCommand(does change, short, long string) *cobra.Command {
 
 // change changes a task.
 func (a *app) change(ctx context.Context, s settling, does change) error {
-	if s.id == "" {
-		return errors.New("want the id of a task, have nothing")
-	}
-	c, err := a.connect(ctx)
+	c, e, err := a.openTask(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	e, err := a.one(ctx, c, s)
-	if err != nil {
-		return err
-	}
 	if e.Line != nil && e.Line.Task.ID == s.id {
 		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip %[3]s` sets it going", s.id, plain(e.Resource), shellArg(s.id)))
 	}
@@ -343,16 +336,27 @@ func (c *connection) leaveLine(ctx context.Context, e inspect.Explanation, lock 
 	return c.rdb.ZRem(ctx, taskredis.LineKey(e.Task.Queue, lock), e.Task.ID).Err()
 }
 
-// one explains the one task that is meant. The error says that there is none, or several.
-func (a *app) one(ctx context.Context, c *connection, s settling) (inspect.Explanation, error) {
+// openTask connects, and explains the one task that is meant. The error says that there is none, or several. Otherwise the caller
+// closes the connection.
+func (a *app) openTask(ctx context.Context, s settling) (*connection, inspect.Explanation, error) {
+	if s.id == "" {
+		return nil, inspect.Explanation{}, errors.New("want the id of a task, have nothing")
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return nil, inspect.Explanation{}, err
+	}
 	e, err := c.Why(ctx, s.queue, s.id)
 	switch {
 	case errors.Is(err, inspect.ErrUnknownTask):
-		return e, cli.Fault(a.unknownTask(ctx, c, s.queue, s.id))
+		err = cli.Fault(a.unknownTask(ctx, c, s.queue, s.id))
 	case err != nil:
-		return e, c.failed(ctx, err)
+		err = c.failed(ctx, err)
 	case len(e.AlsoIn) > 0 && s.queue == "":
-		return e, cli.Fault(fmt.Errorf("nothing has changed: several queues have a task %q: say by --queue which one is meant", s.id))
+		err = cli.Fault(fmt.Errorf("nothing has changed: several queues have a task %q: say by --queue which one is meant", s.id))
 	}
-	return e, nil
+	if err != nil {
+		c.Close()
+	}
+	return c, e, err
 }
