@@ -356,7 +356,7 @@ func (a *app) openTask(ctx context.Context, s settling) (*connection, inspect.Ex
 		err = cli.Fault(fmt.Errorf("nothing has changed: several queues have a task %q: say by --queue which one is meant", s.id))
 	}
 	if err != nil {
-		c.Close()
+		_ = c.Close() // the error is what counts
 	}
 	return c, e, err
 }

@@ -38,7 +38,8 @@
 // taken before it had a rule keeps all others out until it is released.
 //
 // An operator revokes a lease by changing the token to "siding:revoked-<unique>:<holder>". The holder cannot renew it, and so
-// learns that it has lost; the lock is freed when the holder returns or when the TTL is over, and not before.
+// learns that it has lost; the lock is freed when the holder returns or when the TTL is over, and not before. A step does so with
+// the lock of a task that has run out, for two seconds at most, until its server has said whether the task keeps its place.
 //
 // Calls of goroutines go together, see [committer]: the script commit.lua makes one after the other. Steps make theirs
 // themselves.

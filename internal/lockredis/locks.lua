@@ -4,8 +4,8 @@
 --   <lock>                the token of its holder, or a reservation; LIMITED while a permit is in use
 --   {<lock>}:fence        the last fencing token; with a '*' behind it, if the lock has been reserved since
 --
--- A token is 'siding:<unique>:<holder>', and 'siding:revoked-<unique>:<holder>' once an operator has revoked it. A
--- reservation is 'siding-reserved:<call that made it>:<when, us>:<waiter>'.
+-- A token is 'siding:<unique>:<holder>', and 'siding:revoked-<unique>:<holder>' once an operator has revoked it; or for a moment after
+-- the lock of a task has run out, until its server says what becomes of the task. A reservation is 'siding-reserved:<call that made it>:<when, us>:<waiter>'.
 --
 -- Comes after permits.lua. Some functions need what the script has to define before:
 --
@@ -85,7 +85,7 @@ local function find_key(key, value, fits)
   if value == LIMITED then return Permits().find_permit(key, fits) end
 end
 
--- What a lock holds instead of a token once an operator has revoked it.
+-- What a lock holds instead of a token that is revoked: its holder has lost it, and nobody else may have it yet.
 local function revoked_token(token) return 'siding:revoked-' .. string.sub(token, 8) end
 
 -- Returns the key by which a token holds a lock: the one that its holder knows, whose value this is; or a permit, if the holder
