@@ -84,7 +84,7 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
 		return cmp.Or(p.Order.compare(a, b), strings.Compare(a.Resource, b.Resource))
 	})
 	p.Locks = p.Locks[:min(len(p.Locks), shown)]
-	p.Stood, p.Paused = len(list.lines), list.paused
+	p.Stood, p.Paused = len(list.lines)+list.linesLeftOut, list.paused
 	p.Lines = list.lines[:min(len(list.lines), shown)]
 	if p.Query == "" {
 		p.Charts = h.charts(time.Now())

@@ -101,18 +101,23 @@ func TestListOfWhatStands(t *testing.T) {
 	}
 	s := newSource()
 	s.paused = true
+	s.leftOut = 3
 	s.lines = []inspect.HeldLine{
+		{Resource: "order:0", Task: inspect.Task{Queue: "default", ID: "a0"}, GoesOn: time.Now().Add(time.Minute), Error: "away"},
 		{Resource: "order:1", Task: inspect.Task{Queue: "default", ID: "a1", Kind: "order:audit"}, Stopped: true, Waiting: 1234, Error: "no <such> order"},
 		{Resource: "order:2", Task: inspect.Task{Queue: "default", ID: "a2"}, GoesOn: time.Now().Add(time.Minute), Error: "away"},
 	}
 	h = open(t, lockpage.Config{Source: s})
 	page := get(t, h, "/locks").Body.String()
 	for _, want := range []string{
-		"The queue default is paused.", "2 resources whose first task has failed", "stopped</span> since", "1\u202f234", "no &lt;such&gt; order",
+		"The queue default is paused.", "The first 3 of 6 resources whose first task has failed", "stopped</span> since", "1\u202f234", "no &lt;such&gt; order",
 		`href="/locks/task?id=a1&amp;queue=default"`, `href="/locks/resource?name=order%3A2"`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("want %q, have %s", want, page)
 		}
+	}
+	if strings.Index(page, "order:1<") > strings.Index(page, "order:0<") {
+		t.Error("want the stopped line first")
 	}
 }

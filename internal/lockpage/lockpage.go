@@ -2,6 +2,7 @@ package lockpage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -208,8 +209,9 @@ func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) 
 type state struct {
 	inspect.List
 
-	lines  []inspect.HeldLine
-	paused []inspect.Queue
+	lines        []inspect.HeldLine // those that wait for an operator come first
+	linesLeftOut int                // how many more there are
+	paused       []inspect.Queue
 }
 
 // held returns a list that is at most a second old.
@@ -224,18 +226,11 @@ func (h *Handler) held(ctx context.Context) (state, error) {
 	if list.List, err = h.cfg.Source.Held(ctx); err != nil {
 		return list, err
 	}
-	if list.lines, _, err = h.cfg.Source.HeldLines(ctx); err != nil {
+	if list.lines, list.linesLeftOut, err = h.cfg.Source.HeldLines(ctx); err != nil {
 		return list, err
 	}
-	slices.SortStableFunc(list.lines, func(a, b inspect.HeldLine) int { // those that wait for an operator come first
-		switch {
-		case a.Stopped == b.Stopped:
-			return strings.Compare(a.Resource, b.Resource)
-		case a.Stopped:
-			return -1
-		default:
-			return 1
-		}
+	slices.SortFunc(list.lines, func(a, b inspect.HeldLine) int { // a stopped one has no time at which it goes on
+		return cmp.Or(a.GoesOn.Compare(b.GoesOn), strings.Compare(a.Resource, b.Resource))
 	})
 	queues, err := h.cfg.Source.Queues(ctx)
 	if err != nil {

@@ -26,8 +26,9 @@ type source struct {
 	tasks map[string]inspect.Explanation
 	asked map[string]int
 
-	lines  []inspect.HeldLine
-	paused bool // the one queue
+	lines   []inspect.HeldLine
+	leftOut int  // of these
+	paused  bool // the one queue
 }
 
 func newSource(locks ...inspect.Lock) *source {
@@ -157,7 +158,7 @@ func (s *source) Queues(context.Context) ([]inspect.Queue, error) {
 func (s *source) HeldLines(context.Context) (lines []inspect.HeldLine, leftOut int, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lines, 0, s.err
+	return s.lines, s.leftOut, s.err
 }
 
 var (
