@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +107,8 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cfg, logs, ended := loopConfig(t, func(context.Context, *Task) error { return nil }), new(logbook), 0
+		cfg, logs := loopConfig(t, func(context.Context, *Task) error { return nil }), new(logbook)
+		var ended atomic.Int64
 		cfg.Logger = logs.logger()
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
@@ -116,7 +118,7 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 			a.Known = s.Number
 			for range s.Outcomes {
 				a.Results, a.Replies = append(a.Results, taskredis.Stale), append(a.Replies, taskredis.Reply{})
-				ended++
+				ended.Add(1)
 			}
 			return a, nil
 		}})
@@ -126,8 +128,38 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		one, others := logs.count(`level=WARN msg="a task is somebody else's by now, and its outcome does not count"`), logs.count("level=DEBUG msg=\"nor does")
-		if ended != 3 || one != 1 || others != 2 {
-			t.Errorf("three outcomes: want one warning, and two lines for those who debug, have %d, %d and %d in %s", ended, one, others, logs)
+		if ended.Load() != 3 || one != 1 || others != 2 {
+			t.Errorf("three outcomes: want one warning, and two lines for those who debug, have %d, %d and %d in %s", ended.Load(), one, others, logs)
+		}
+	})
+}
+
+// A step is sent again, and answered from its record, before the answer comes that says what was wrong.
+func TestLoopLogsTheTroublesOfALateAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg, logs := loopConfig(t, nil), new(logbook)
+		var tries atomic.Int64
+		cfg.Logger = logs.logger()
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			a := nothing(s)
+			a.Known = s.Number
+			if !isFirst(s) {
+				return a, nil
+			}
+			if tries.Add(1) == 1 {
+				time.Sleep(time.Second)
+				a.Troubles = []string{"asynq:{q}:t:1: WRONGTYPE"}
+			}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(2 * time.Second)
+		cancel()
+		synctest.Wait()
+		if have := logs.count("asynq:{q}:t:1: WRONGTYPE"); tries.Load() != 2 || have != 1 {
+			t.Errorf("two tries: want one line of the trouble, have %d and %d", tries.Load(), have)
 		}
 	})
 }

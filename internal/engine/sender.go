@@ -141,8 +141,11 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 // answered takes the answer to a try.
 func (s *sender) answered(ctx context.Context, a answered) {
 	f := s.flight
-	if f == nil || f.Number != a.number {
-		return // another try was answered before
+	if f == nil || f.Number != a.number { // another try was answered before
+		if a.err == nil { // this one may have done what the other found in the record, which does not say what went wrong
+			s.loop.troubles.found(ctx, a.answer.Troubles)
+		}
+		return
 	}
 	f.tries--
 	now := time.Now()
