@@ -729,6 +729,17 @@ func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	})
 }
 
+// oneWaits returns a server that has taken task 1 of a queue, and task 2 waits. Their resource has the name of the queue.
+func (b *bench) oneWaits(queue string) (*stepper, Taken) {
+	b.t.Helper()
+	s := b.server("server of " + queue)
+	b.pending(queue, "1", queue)
+	b.pending(queue, "2", queue)
+	first := s.takes("1 ", nil, 1, queue)[0]
+	s.takes("", nil, 1, queue)
+	return s, first
+}
+
 // An operator has revoked the lock of an attempt, see package lockredis. The attempt cannot renew it, and loses it when it
 // ends; only then, and once it is known whether the task keeps its place, the next may have it.
 func TestStepOfARevokedLock(t *testing.T) {
@@ -736,12 +747,8 @@ func TestStepOfARevokedLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		t.Helper()
 		for _, lost := range []bool{false, true} { // whether the attempt knows
-			s := b.server(fmt.Sprint("server-", lost))
 			queue := fmt.Sprint("q-", lost)
-			b.pending(queue, "1", queue)
-			b.pending(queue, "2", queue)
-			first := s.takes("1 ", nil, 1, queue)[0]
-			s.takes("", nil, 1, queue)
+			s, first := b.oneWaits(queue)
 			key := "lock:" + queue
 			b.must(b.rdb.Set(t.Context(), key, strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
 			kept, err := s.Renew(t.Context(), "", []Name{first.Name})
@@ -774,12 +781,8 @@ func TestStepOfALockThatRanOut(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		t.Helper()
 		for answers, next := range map[bool]string{true: "1 ", false: "2 "} {
-			s := b.server(fmt.Sprint("server-", answers))
 			queue := fmt.Sprint("q-", answers)
-			b.pending(queue, "1", queue)
-			b.pending(queue, "2", queue)
-			first := s.takes("1 ", nil, 1, queue)[0]
-			s.takes("", nil, 1, queue)
+			s, first := b.oneWaits(queue)
 			key := "lock:" + queue
 			b.must(b.rdb.Del(t.Context(), key).Err())
 			b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: key}).Err())
@@ -807,12 +810,8 @@ func TestStepGivesBackARevokedLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		t.Helper()
-		s := b.server("server")
-		b.pending("q", "1", "a")
-		b.pending("q", "2", "a")
-		first := s.takes("1 ", nil, 1, "q")[0]
-		s.takes("", nil, 1, "q")
-		b.must(b.rdb.Set(t.Context(), "lock:a", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
+		s, first := b.oneWaits("q")
+		b.must(b.rdb.Set(t.Context(), "lock:q", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
 		s.takes("1 ", []Outcome{{Name: first.Name, Kind: Requeue}}, 1, "q")
 	})
 }
@@ -887,11 +886,7 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 		t.Helper()
 		for crashes, next := range map[int]string{0: "2 ", 3: ""} {
 			queue := fmt.Sprint("q-", crashes)
-			s := b.server("server of " + queue)
-			b.pending(queue, "1", queue)
-			b.pending(queue, "2", queue)
-			first := s.takes("1 ", nil, 1, queue)[0]
-			s.takes("", nil, 1, queue)
+			s, first := b.oneWaits(queue)
 			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
 			b.must(b.rdb.Del(t.Context(), "lock:"+queue).Err())
 			b.must(b.rdb.ZAdd(t.Context(), LeaseKey(queue), redis.Z{Score: 1, Member: "1"}).Err())
