@@ -123,7 +123,7 @@ func (j judge) ready() Verdict {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to others%s.%s",
 			span(d), j.x.Queue, j.turn(), j.history())
-		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl ls`."
+		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl list`."
 	}
 	return v
 }
