@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -134,7 +135,11 @@ func (j judge) turn() string {
 	if j.x.Before == 0 && fresh == 0 {
 		return ""
 	}
-	return fmt.Sprintf(": %s and %s are before it", things(j.x.Before, "resource"), things(fresh, "new task"))
+	when := ""
+	if turn := time.Duration(j.e.TurnIn); turn >= time.Second {
+		when = fmt.Sprintf("; at the pace so far its turn comes in about %s", span(turn))
+	}
+	return fmt.Sprintf(": %s and %s are before it%s", things(j.x.Before, "resource"), things(fresh, "new task"), when)
 }
 
 func (j judge) parked() Verdict {

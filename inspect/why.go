@@ -132,7 +132,10 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	}
 	e.Line = x.line
 	e.Priority, e.Policy = priorityOf(m), m.Headers[queue.HeaderPolicy]
-	e.Servers, _ = serving(w.servers, x.Queue)
+	all, guarded := serving(w.servers, x.Queue)
+	if e.Servers = all; x.state == StateReady && !x.Paused && all > 0 && guarded == all {
+		e.TurnIn = Duration(time.Duration(x.Before) * x.Pace)
+	}
 	if x.resource != "" && !x.finished() {
 		l := w.lockOf(&x.lock)
 		l.Limit, l.Rated = x.limit, x.lock.Rated

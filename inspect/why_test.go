@@ -147,16 +147,31 @@ var states = map[string]struct {
 			for range 3 {
 				b.enqueue(t, note{8})
 			}
-			b.do(t, "ZADD", "siding:{"+b.queue+"}:ready", 1, "lock:another")
+			at := func(ago time.Duration) string { return us(time.Now().Add(-ago)) }
+			b.do(t, "ZADD", "siding:{"+b.queue+"}:ready", 1, "lock:a", at(40*time.Second), "lock:b", at(20*time.Second), "lock:c", at(-time.Hour), "lock:d")
 			return id, ""
 		},
 		want{
 			state: inspect.StateReady, position: 1, trouble: true, wrong: []string{
-				"Yes: the lock has been free for the task for ", "no server of the queue {Q} has taken it", ": 1 resource and 2 new tasks are before it.",
+				"Yes: the lock has been free for the task for ", "no server of the queue {Q} has taken it", ": 3 resources and 3 new tasks are before it; at the pace so far its turn comes in about ",
 			},
 			clears: []string{"The next server of its queue with a free slot"}, do: []string{"Start more workers"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
+				// Of the four that are ready three were taken in 40 s. That the first was held for long does not count.
+				if turn := time.Duration(e.TurnIn); turn < 40*time.Second || turn > time.Minute {
+					t.Errorf("want its turn in 40 s, have %v", turn)
+				}
+				b.pause(t)
+				if turn := b.why(t, e.Task.ID).TurnIn; turn != 0 {
+					t.Errorf("paused: want no estimate, have %v", turn)
+				}
+				must(t, b.operator.UnpauseQueue(b.queue))
+				b.unguarded(t)
+				b.awaitServers(t, 2)
+				if turn := b.why(t, e.Task.ID).TurnIn; turn != 0 {
+					t.Errorf("a server that takes no locks: want no estimate, have %v", turn)
+				}
 				if e.Lock.State != inspect.Free || e.Lock.Unserved < inspect.Duration(3*time.Second) || e.Lock.Ready.IsZero() {
 					t.Errorf("want a free lock that nobody takes, have %+v", e.Lock)
 				}
