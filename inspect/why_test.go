@@ -172,6 +172,9 @@ var states = map[string]struct {
 				if turn := b.why(t, e.Task.ID).TurnIn; turn != 0 {
 					t.Errorf("a server that takes no locks: want no estimate, have %v", turn)
 				}
+				if ago := time.Since(time.UnixMicro(e.Lock.Fence)); ago < 0 || ago > time.Minute {
+					t.Errorf("want a fence that tells when the lock was taken last, as the Locks pages say that, have %v ago", ago)
+				}
 				if e.Lock.State != inspect.Free || e.Lock.Unserved < inspect.Duration(3*time.Second) || e.Lock.Ready.IsZero() {
 					t.Errorf("want a free lock that nobody takes, have %+v", e.Lock)
 				}

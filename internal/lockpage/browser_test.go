@@ -101,6 +101,8 @@ func shop() *source {
 			l.Gone, l.Left = true, 3.1e9
 		case 7:
 			l.State, l.Holder, l.Task, l.Worker, l.Since, l.Fence = inspect.Foreign, "another program", nil, nil, time.Time{}, 0
+		case 8:
+			l.Holder, l.Task, l.Worker, l.Since, l.Fence = "3 holders", nil, nil, time.Time{}, now.UnixMicro()
 		}
 		s.put(l)
 	}

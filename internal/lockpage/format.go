@@ -18,6 +18,7 @@ var functions = template.FuncMap{
 	"taskURL":     taskURL,
 	"long":        func(d inspect.Duration) string { return long(time.Duration(d)) },
 	"ago":         ago,
+	"moved":       moved,
 	"clock":       clock,
 	"thousands":   func(n int) string { return thousands(int64(n)) },
 	"things":      func(n int, one string) string { return count(int64(n), one) },
@@ -134,6 +135,15 @@ func ago(t time.Time) string {
 		return "–"
 	}
 	return long(time.Since(t))
+}
+
+// moved returns when somebody got a lock last for which others wait. It is zero if nobody waits, if that is not known, and if the
+// lock has one holder: then Since tells it. A fence is the time in us at which Redis granted it.
+func moved(l inspect.Lock) time.Time {
+	if l.Waiting == 0 || l.Fence == 0 || !l.Since.IsZero() {
+		return time.Time{}
+	}
+	return time.UnixMicro(l.Fence)
 }
 
 // clock formats a time in UTC, with its date unless that is today's. A dash stands for the zero time.

@@ -83,7 +83,7 @@ func (s *source) Held(context.Context) (inspect.List, error) {
 	defer s.mu.Unlock()
 	var list inspect.List
 	for _, l := range s.locks {
-		if l.State != inspect.Free {
+		if l.State != inspect.Free || l.Waiting > 0 {
 			list.Locks = append(list.Locks, l)
 		}
 	}

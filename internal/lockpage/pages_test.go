@@ -73,6 +73,31 @@ func TestListFiltersAndSorts(t *testing.T) {
 	}
 }
 
+// A line for a lock without one holder says when it moved. Of other locks the holder tells that.
+func TestLineMoved(t *testing.T) {
+	t.Parallel()
+	since := time.Now().Add(-3 * time.Second)
+	for name, tt := range map[string]struct {
+		lock  inspect.Lock
+		moved bool
+	}{
+		"free":            {inspect.Lock{State: inspect.Free, Waiting: 2, Fence: since.UnixMicro()}, true},
+		"several holders": {inspect.Lock{State: inspect.Held, Waiting: 2, Fence: since.UnixMicro()}, true},
+		"one holder":      {inspect.Lock{State: inspect.Held, Waiting: 2, Fence: since.UnixMicro(), Since: since}, false},
+		"nobody waits":    {inspect.Lock{State: inspect.Foreign, Fence: since.UnixMicro()}, false},
+		"unknown":         {inspect.Lock{State: inspect.Free, Waiting: 2}, false},
+	} {
+		tt.lock.Resource = "r"
+		h := open(t, lockpage.Config{Source: newSource(tt.lock)})
+		for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r"} {
+			page := get(t, h, address).Body.String()
+			if have := regexp.MustCompile(`moved \d`).MatchString(page); have != tt.moved || have && !regexp.MustCompile(`moved [34]\.\d s ago`).MatchString(page) {
+				t.Errorf("%s: %s: want moved %v, 3 s ago, have %s", name, address, tt.moved, page)
+			}
+		}
+	}
+}
+
 // Names hold anything. A page shows them as they are, and its links lead back to them.
 func TestNamesOfAllKinds(t *testing.T) {
 	t.Parallel()
