@@ -103,7 +103,7 @@ lint: ## Check format and style (after: make tools)
 
 .PHONY: reference
 reference: ## Write config.yaml and the generated pages of docs/reference from the code
-	go test -count=1 -run='^Test(ShippedFile|Reference|CommandsPage)$$' ./internal/config ./internal/verify/reference ./e2e -update
+	go test -count=1 -run='^Test(ShippedFile|Reference)$$' ./internal/config ./internal/verify/reference -update
 
 .PHONY: vuln
 vuln: ## Look up known vulnerabilities of what is used (asks vuln.go.dev; not in CI)

@@ -7,41 +7,6 @@ import (
 	"testing"
 )
 
-// TestCommandsInText wants the commands that a text names to be those of the programs, with their
-// flags.
-func TestCommandsInText(t *testing.T) {
-	t.Parallel()
-	help := make(map[string]string) // by command, such as "lockctl limit set"
-	for _, m := range regexp.MustCompile("(?ms)^## ([a-z ]+)\n\n```text\n(.*?)^```$").FindAllStringSubmatch(read(t, "docs/reference/commands.md"), -1) {
-		help[m[1]] = m[2]
-	}
-	span := regexp.MustCompile("`((?:lockctl|enqueue) [a-z][^`]*)`")
-	checked := 0
-	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && name != "CHANGELOG.md" }) {
-		for _, m := range span.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
-			words, command := strings.Fields(m[1]), ""
-			for n := len(words); n > 1 && command == ""; n-- {
-				if name := strings.Join(words[:n], " "); help[name] != "" {
-					command = name
-				}
-			}
-			if command == "" && words[1] != "completion" {
-				t.Errorf("%s: there is no command %s", page, m[1])
-				continue
-			}
-			for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(m[1], -1) {
-				if flag != "--help" && !regexp.MustCompile(flag+`\b[^-]`).MatchString(help[words[0]]+help[command]) {
-					t.Errorf("%s: %s: no such flag as %s", page, m[1], flag)
-				}
-			}
-			checked++
-		}
-	}
-	if checked < 20 {
-		t.Errorf("want 20 commands or more, have %d", checked)
-	}
-}
-
 // ofRedis are the errors of Redis among the symptoms.
 var ofRedis = []string{"MISCONF", "OOM command not allowed", "CLUSTERDOWN", "MOVED", "READONLY", "NOPERM", "NOAUTH", "WRONGPASS"}
 
@@ -67,7 +32,7 @@ func TestSymptoms(t *testing.T) {
 	for _, row := range rows {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
 			if strings.HasPrefix(m[1], "lockctl") {
-				continue // TestCommandsInText looks at it
+				continue // e2e looks at it
 			}
 			for _, part := range regexp.MustCompile(`\.\.\.|RESOURCE`).Split(m[1], -1) {
 				if !strings.Contains(known, strings.Trim(part, " ,")) {
