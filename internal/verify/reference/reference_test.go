@@ -1,5 +1,5 @@
 // Package reference_test writes the pages of docs/reference that the code decides, and keeps them in
-// step with it: settings, metrics and errors. make reference writes them.
+// step with it: metrics and errors. make reference writes them.
 package reference_test
 
 import (
@@ -26,7 +26,6 @@ const head = "\n<!-- make reference writes this page from the code. -->\n\n"
 func TestReference(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]func(*testing.T) string{
-		"config":  configPage,
 		"errors":  errorsPage,
 		"metrics": metricsPage,
 	} {
