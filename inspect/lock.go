@@ -41,7 +41,8 @@ type Lock struct {
 	Task *Task `json:"task,omitempty"`
 	// Worker is the process of the holder, if the label names one.
 	Worker *Worker `json:"worker,omitempty"`
-	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
+	// Gone says that the worker of the holder is dead or cut off from Redis: its server has written no entry for 10 s, or
+	// nobody renews asynq's lease of the task. Redis cannot tell
 	// which. [Inspector.Show] does not find it out.
 	Gone bool `json:"gone,omitempty"`
 	// Since is when the lock was granted or reserved. It is zero for a foreign holder.

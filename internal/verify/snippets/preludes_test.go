@@ -59,9 +59,8 @@ func ship(ctx context.Context, fence int64) error { panic(0) }
 	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
 	"docs/guides/from-redislock.md": "var ctx context.Context; var client *redis.Client; var clients []*redis.Client; var locker *lock.Locker\n" +
 		"func work(context.Context) error { panic(0) }\n",
-	"docs/guides/inspect.md": "var ctx context.Context; var rdb redis.UniversalClient; var taskID string\n",
-	"docs/guides/limits.md":  servers + "var locker *lock.Locker; func call(context.Context) error { panic(0) }\n",
-	"docs/guides/lock.md":    locks,
+	"docs/guides/limits.md": servers + "var locker *lock.Locker; func call(context.Context) error { panic(0) }\n",
+	"docs/guides/lock.md":   locks,
 	"docs/guides/policies.md": servers + `
 var client *queue.Client
 var task queue.Task
