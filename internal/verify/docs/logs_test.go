@@ -20,8 +20,8 @@ var (
 	logCalls = []string{"InfoContext", "WarnContext", "ErrorContext", "Error", "Warn", "fault"}
 )
 
-// outages are what the outages of package engine say.
-var outages = regexp.MustCompile(`(?:fails|works):\s+"([^"]+)"`)
+// outages are what the outages of package engine say when they begin. The page does not have what they say at their end.
+var outages = regexp.MustCompile(`fails:\s+"([^"]+)"`)
 
 // logsPage is the page of the log.
 const logsPage = "docs/reference/logs.md"
