@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -172,6 +173,20 @@ var states = map[string]struct {
 				if turn := b.why(t, e.Task.ID).TurnIn; turn != 0 {
 					t.Errorf("a server that takes no locks: want no estimate, have %v", turn)
 				}
+				poll.Eventually(t, "no server, as each says again every 5 s that it lives", func() bool {
+					all, err := b.inspector.Servers(t.Context())
+					must(t, err)
+					for _, s := range all {
+						if slices.Contains(s.Queues, b.queue) {
+							b.do(t, "ZREM", "asynq:servers", fmt.Sprintf("asynq:servers:{%s:%d:%s}", s.Host, s.PID, s.ID))
+						}
+					}
+					none := b.why(t, e.Task.ID)
+					if none.Servers == 0 && none.TurnIn != 0 {
+						t.Errorf("no server: want no estimate, have %v", none.TurnIn)
+					}
+					return none.Servers == 0
+				})
 				if ago := time.Since(time.UnixMicro(e.Lock.Fence)); ago < 0 || ago > time.Minute {
 					t.Errorf("want a fence that tells when the lock was taken last, as the Locks pages say that, have %v ago", ago)
 				}
