@@ -54,6 +54,9 @@ func (s *Server) need(m *taskredis.Message, waited bool) (engine.Need, error) {
 		return need, err
 	}
 	policy, err := s.policyOf(m)
+	if err == nil && policy.compares() && len(store.Names(resource)) > 1 {
+		err = fmt.Errorf("%s: policy: %s", m.Type, noComparison)
+	}
 	need.Policy = policy.judge(m)
 	return need, err
 }
@@ -74,14 +77,16 @@ func (s *Server) resourceOf(m *taskredis.Message, waited bool) (string, error) {
 	if resource == "" && !guarded && s.cfg.Resources[m.Type] == nil {
 		return "", nil
 	}
-	return resource, checkResource(m.Type, resource)
+	return checkResource(m.Type, resource)
 }
 
-func checkResource(kind, resource string) error {
-	if err := store.CheckResource(resource); err != nil {
-		return fmt.Errorf("%s: resource: %w", kind, err)
+// checkResource returns the resource of a task, or several, in one spelling.
+func checkResource(kind, resource string) (string, error) {
+	checked, err := store.CheckResources(resource)
+	if err != nil {
+		return resource, fmt.Errorf("%s: resource: %w", kind, err)
 	}
-	return nil
+	return checked, nil
 }
 
 // Permanent wraps the error of a handler to say that no retry can mend it. The task is archived at
@@ -108,15 +113,15 @@ func (s *Server) withLock(next engine.Handler) engine.Handler {
 		case s.outside:
 			err = s.elsewhere(ctx, a, next)
 		default:
-			held := s.locks.Adopt(t.Resource, t.Taken.Lock, t.Taken.Attempt, t.Taken.Fence)
-			defer held.End()
+			under, held := s.adopt(ctx, a)
+			defer held.end()
 			defer context.AfterFunc(ctx, func() {
 				if errors.Is(context.Cause(ctx), store.ErrLost) {
-					held.End() // it is not to be taken again
+					held.end() // it is not to be taken again
 				}
 			})()
 			s.acquired(a, t.Taken.Fence)
-			err = next(held.Protect(ctx), t)
+			err = next(under, t)
 		}
 		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
 			s.settled(t, nil, false) // the handler has seen nothing of this lock
@@ -124,6 +129,34 @@ func (s *Server) withLock(next engine.Handler) engine.Handler {
 		}
 		return s.meaningOf(ctx, a, err)
 	}
+}
+
+// A leases are those of the locks of an attempt.
+type leases []*lease.Lease
+
+func (l leases) end() {
+	for _, one := range l {
+		one.End()
+	}
+}
+
+// fences returns the fences of an attempt's locks, in the order of its resources.
+func (a *attempt) fences() []int64 {
+	if a.Taken.Fences != nil {
+		return a.Taken.Fences
+	}
+	return []int64{a.Taken.Fence}
+}
+
+// adopt returns the leases of the locks that the engine has taken for an attempt, and a context under them.
+func (s *Server) adopt(ctx context.Context, a *attempt) (context.Context, leases) {
+	names, keys, fences := store.Names(a.Resource), strings.Split(a.Taken.Lock, "\n"), a.fences()
+	all := make(leases, len(names))
+	for i, name := range names {
+		all[i] = s.locks.Adopt(name, keys[i], a.Taken.Attempt, fences[i])
+		ctx = all[i].Protect(ctx) //nolint:fatcontext // at most 16
+	}
+	return ctx, all
 }
 
 // unguarded runs a task that has no resource.
@@ -147,19 +180,20 @@ var errNotReturned = errors.New("queue: the handler panicked, or ended its gorou
 // its queue. The engine has put the tasks of the queue in order, by a lock of their own, and this one is the first. If
 // somebody else has the lock, such as a task of another queue, it comes again after about a second, in its place. From then on
 // it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
-// themselves would leave it no turn.
+// themselves would leave it no turn. One of several resources waits for none of them while it holds another.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
 	asked, ran, lost := time.Now(), false, false
 	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
 	waiting := ctx
-	if a.Taken.Parked > 0 && s.queued {
+	names := store.Names(a.Resource)
+	if a.Taken.Parked > 0 && s.queued && len(names) == 1 {
 		opts.Wait = turnWait
 		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
 	}
 	var fence int64
 	var failed error // of the handler
-	err = s.locker.Do(waiting, a.Resource, opts, func(ctx context.Context) error {
-		ran, fence = true, lock.Fence(ctx, a.Resource)
+	err = s.doUnder(waiting, names, opts, func(ctx context.Context) error {
+		ran, fence = true, lock.Fence(ctx, names[0])
 		s.acquired(a, fence)
 		failed = next(ctx, a.Task)
 		lost = errors.Is(context.Cause(ctx), lock.ErrLost) // this lock; an error of the handler may be about a second one
@@ -184,6 +218,15 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
 	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
+}
+
+// doUnder runs work under the locks of some resources.
+func (s *Server) doUnder(ctx context.Context, names []string, opts *lock.Options, work func(context.Context) error) error {
+	for _, name := range slices.Backward(names) {
+		next := work
+		work = func(ctx context.Context) error { return s.locker.Do(ctx, name, opts, next) }
+	}
+	return work(ctx) //nolint:wrapcheck // the caller reads it
 }
 
 // turnWait is how long a task that was refused before waits in the wait queue of its lock.
@@ -221,7 +264,7 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 // lossOf logs that an attempt has lost its lock, and returns the error that says why.
 func (s *Server) lossOf(ctx context.Context, a *attempt, fence int64) error {
 	held := time.Since(a.Began)
-	reason := fmt.Sprintf("lost %s after %.1f s", a.Resource, held.Seconds())
+	reason := fmt.Sprintf("lost %s after %.1f s", store.Show(a.Resource), held.Seconds())
 	by, why := s.revokedBy(ctx, a, fence)
 	if by == "" {
 		s.logLoss(ctx, a, held)
@@ -254,16 +297,22 @@ func (s *Server) revokedBy(ctx context.Context, a *attempt, fence int64) (by, re
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(a.Resource), fence)
-	if err != nil {
-		return "", ""
+	fences := []int64{fence}
+	if a.Taken.Fences != nil {
+		fences = a.Taken.Fences
 	}
-	return by, reason
+	for i, name := range store.Names(a.Resource) {
+		by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(name), fences[i])
+		if err != nil || by != "" {
+			return by, reason
+		}
+	}
+	return "", ""
 }
 
 // attrs returns what names the task in the log, and more.
 func (a *attempt) attrs(more ...any) []any {
-	return append([]any{"task_id", a.ID, "task_kind", a.Type, "queue", a.Queue, "resource", a.Resource}, more...)
+	return append([]any{"task_id", a.ID, "task_kind", a.Type, "queue", a.Queue, "resource", store.Show(a.Resource)}, more...)
 }
 
 // noteUnguarded logs, once a day for each kind, that its tasks run unguarded, where Resources guards

@@ -132,6 +132,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	if queue, ok := queueOfShard(o.Queue); ok && len(s[queue]) > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want " + queue + ", not one of its shards", Value: o.Queue}
 	}
+	sharded := len(s[cmp.Or(o.Queue, "default")]) > 0
 	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
 	named := o.TaskID != ""
 	o.TaskID = cmp.Or(o.TaskID, id)
@@ -144,7 +145,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 		return nil, err
 	}
 	if _, guarded := t.(Guarded); guarded {
-		if err := store.CheckResource(resource); err != nil {
+		if resource, err = store.CheckResources(resource); err != nil {
 			return nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error()}
 		}
 		headers[HeaderResource] = resource
@@ -157,6 +158,11 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	if err := o.waits(t.Kind(), resource != "", headers); err != nil {
 		return nil, err
+	}
+	if several := len(store.Names(resource)) > 1; several && o.Policy != nil && o.Policy.compares() {
+		return nil, &TaskError{Kind: t.Kind(), Field: "policy", Want: noComparison}
+	} else if several && sharded {
+		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want one without shards for a task of several resources", Value: o.Queue}
 	}
 	p.enqueue = taskredis.Enqueue{
 		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,

@@ -188,3 +188,58 @@ func ExampleServerConfig_shards() {
 	// 536366 is in default.073-ug
 	// drained: <nil>
 }
+
+// Transfer moves an amount between two accounts, and needs both.
+type Transfer struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Cents int    `json:"cents"`
+}
+
+func (Transfer) Kind() string       { return "balance:transfer" }
+func (t Transfer) Resource() string { return queue.AllOf("account:"+t.From, "account:"+t.To) }
+
+// Two transfers that name the same accounts in opposite order run one after the other, without a deadlock. Each account
+// has a fence of its own.
+func ExampleAllOf() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range []Transfer{{"ann", "bob", 500}, {"bob", "ann", 200}} {
+		if _, err := client.Enqueue(context.Background(), t, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	balances := map[string]int{"ann": 1000, "bob": 1000}  // without a mutex: whoever has both locks is alone with them
+	queue.Handle(server, func(ctx context.Context, t Transfer) error {
+		balances[t.From] -= t.Cents
+		balances[t.To] += t.Cents
+		fmt.Println(t.From, "to", t.To, "fenced twice:", lock.Fence(ctx, "account:"+t.From) > 0 && lock.Fence(ctx, "account:"+t.To) > 0)
+		if t.From == "bob" {
+			stop()
+		}
+		return nil
+	})
+	fmt.Println("drained:", server.Run(ctx))
+	fmt.Println(balances["ann"], balances["bob"])
+	// Output:
+	// ann to bob fenced twice: true
+	// bob to ann fenced twice: true
+	// drained: <nil>
+	// 700 1300
+}

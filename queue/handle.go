@@ -43,8 +43,8 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 			return Permanent(err)
 		}
 		if g, ok := any(t).(Guarded); ok {
-			resource := g.Resource()
-			if err := checkResource(kind, resource); err != nil {
+			resource, err := checkResource(kind, g.Resource())
+			if err != nil {
 				return Permanent(err)
 			}
 			if resource != InfoFrom(ctx).Resource {

@@ -64,7 +64,12 @@ const limitsEvery = 500 * time.Millisecond
 
 // ruleOf returns the rule of the lock of a resource, nil for none.
 func (s *Server) ruleOf(resource string) *store.Rule {
-	rule := s.limits.Load().Rule(resource)
+	var rule *store.Rule
+	for _, name := range store.Names(resource) {
+		if of := s.limits.Load().Rule(name); of != nil && (rule == nil || of.Limit < rule.Limit) {
+			rule = of
+		}
+	}
 	if rule != nil && s.cfg.Store != nil && rule.Limit > 1 {
 		one := *rule // the lock on the external store has one holder
 		one.Limit = 1

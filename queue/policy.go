@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -111,9 +112,9 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string {
 	if e.Waiting > 0 {
-		return fmt.Sprintf("rejected: %d wait for %s already", e.Waiting, e.Resource)
+		return fmt.Sprintf("rejected: %d wait for %s already", e.Waiting, store.Show(e.Resource))
 	}
-	return fmt.Sprintf("rejected: %s is held by %s", e.Resource, e.Holder)
+	return fmt.Sprintf("rejected: %s is held by %s", store.Show(e.Resource), e.Holder)
 }
 
 // Is reports whether target is [ErrRejected].
@@ -166,6 +167,15 @@ func (p Policy) check() (field, want string, have any) {
 	}
 	return "", "", nil
 }
+
+// compares reports whether the policy compares a task with others that wait for its resource. That is for tasks with one resource:
+// of several each would have other tasks in its line.
+func (p Policy) compares() bool {
+	return p.OnBusy == OnBusyCoalesce || p.OnBusy == OnBusyReplace || p.MaxWaiting > 0
+}
+
+// noComparison says what is wrong with a policy that compares tasks, for a task of several resources.
+const noComparison = "want none of coalesce, replace and max waiting for a task of several resources"
 
 // parks reports whether a task with this policy just waits while its resource is busy.
 func (p Policy) parks() bool {
@@ -330,7 +340,7 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Duration) error {
 	resource, _ := s.resourceOf(a.Message, true)
 	a.waitedFor = resource
-	err := fmt.Errorf("%w: for %s, %.1f s: %w", ErrMaxWait, resource, waited.Seconds(), asynq.SkipRetry)
+	err := fmt.Errorf("%w: for %s, %.1f s: %w", ErrMaxWait, store.Show(resource), waited.Seconds(), asynq.SkipRetry)
 	ev := a.event(EventWaitedTooLong)
 	ev.Resource, ev.Waited, ev.Err = resource, waited, err
 	s.observe(ev)

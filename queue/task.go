@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A Task is a unit of work: a plain struct that is encoded as JSON. The kind is the name under
@@ -30,6 +31,13 @@ type Guarded interface {
 	Task
 	Resource() string
 }
+
+// AllOf is the resource of a task that needs several at once, such as the two accounts of a transfer. The task runs once it has
+// the locks of all of them, and holds none while it waits. The names may come in any order, and each counts once: at most 16. A
+// header and a [ResourceFunc] may have what AllOf returns, too. Each lock has a fence of its own, see lock.Fence. Such a task has
+// no [Policy] that compares tasks, and its queue has no shards. See docs/guides/several-resources.md for what is guaranteed, and
+// in which order such tasks run.
+func AllOf(resources ...string) string { return store.Join(resources...) }
 
 // A Validator is a task that checks its own payload. A client refuses to enqueue a task that is not
 // valid, with the error of Validate. A server archives one at once, as no retry can mend it.

@@ -99,7 +99,7 @@ func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.c
 func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, by, step, l.trust(sent)
+		a.Lock, a.Fence, a.Fences, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, reply.Fences, by, step, l.trust(sent)
 		a.outcome = taskredis.Outcome{}
 		l.lookBy(a.trusted)
 		l.beatIfLate(a)

@@ -38,7 +38,7 @@ func (e *AgainError) Unwrap() error { return e.Err }
 type OtherResourceError struct{ Resource string }
 
 func (e *OtherResourceError) Error() string {
-	return "the resource is another one each time it is asked for, now " + e.Resource
+	return "the resource is another one each time it is asked for, now " + store.Show(e.Resource)
 }
 
 // Unwrap has a task archived that gets this error twice.
@@ -79,7 +79,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case errors.As(err, &loss):
 		return l.lostOutcome(a, loss)
 	case errors.Is(cause, store.ErrLost): // it frees the lock if that is there, as Redis may only have been silent
-		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)})
+		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)})
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown):
@@ -165,7 +165,7 @@ func (l *loop) again(a *attempt, err error, after time.Duration, losses int) tas
 // never finish comes to an end.
 func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
 	if loss == nil {
-		loss = &LostError{Err: fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)}
+		loss = &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)}
 	}
 	a.loss, a.failure = loss, nil
 	if a.Losses >= l.cfg.Losses {

@@ -70,7 +70,7 @@ func (l *loop) runAttempt(a *attempt) {
 		return
 	}
 	if a.Fence == taskredis.DeadlineOver && a.Parked > 0 {
-		err := fmt.Errorf("its deadline passed while it waited for %s: %w: %w", need.Resource, context.DeadlineExceeded, asynq.SkipRetry)
+		err := fmt.Errorf("its deadline passed while it waited for %s: %w: %w", store.Show(need.Resource), context.DeadlineExceeded, asynq.SkipRetry)
 		outcome = l.outcomeOf(ctx, a, err)
 		return
 	}
@@ -155,9 +155,13 @@ func (l *loop) refused(ctx context.Context, t *Task, r Refusal) error {
 	return err
 }
 
-// lockOf returns the key of the lock of a resource.
+// lockOf returns the key of the lock of a resource; of several, with a line break between two of them.
 func (l *loop) lockOf(a *attempt, resource string) string {
-	return taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + resource
+	locks := store.Names(resource)
+	for i, name := range locks {
+		locks[i] = taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + name
+	}
+	return strings.Join(locks, "\n")
 }
 
 // needOf returns what a task needs.
@@ -171,9 +175,13 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 // resource returns the resource whose lock an attempt has.
 func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.Lock) }
 
-// resourceOf returns the resource of a lock, or of its permit, that tasks of a queue take.
+// resourceOf returns the resource of a lock, or of its permit, that tasks of a queue take; or several.
 func (l *loop) resourceOf(queue, lock string) string {
-	return strings.TrimPrefix(store.LockOf(lock), taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
+	resources := strings.Split(store.LockOf(lock), "\n")
+	for i, lock := range resources {
+		resources[i] = strings.TrimPrefix(lock, taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
+	}
+	return store.Join(resources...)
 }
 
 // handle calls the handler, and makes an error of its panic.

@@ -40,7 +40,7 @@ func (w *world) begins(ctx context.Context, n *member, t *Task) (*run, bool) {
 		w.failf("%s: want resource %q, have %q", t.ID, j.resource, t.Resource)
 	}
 	if ctx.Err() == nil && !r.suspect {
-		w.nobodyRuns(t.Resource, attempt+" begins", w.most[t.Resource]-1)
+		w.onlyAsMany(t.Resource, attempt+" begins")
 	}
 	w.runs = append(w.runs, r)
 	return r, true
@@ -65,6 +65,22 @@ func ifText(yes bool, text string) string {
 	return ""
 }
 
+// resourcesOf returns the resources of locks, or of their permits.
+func resourcesOf(locks string) string {
+	names := strings.Split(store.LockOf(locks), "\n")
+	for i, lock := range names {
+		names[i] = strings.TrimPrefix(lock, lockPrefix)
+	}
+	return store.Join(names...)
+}
+
+// onlyAsMany checks that there is room for one more who has these resources.
+func (w *world) onlyAsMany(resources, why string) {
+	for _, name := range store.Names(resources) {
+		w.nobodyRuns(name, why, w.most[name]-1)
+	}
+}
+
 // nobodyRuns checks that not more than so many handlers may trust that they have a resource.
 func (w *world) nobodyRuns(resource, why string, but int) {
 	if resource == "" {
@@ -72,7 +88,7 @@ func (w *world) nobodyRuns(resource, why string, but int) {
 	}
 	others := ""
 	for _, r := range w.runs {
-		if r.resource == resource && r.ctx.Err() == nil && !r.suspect {
+		if slices.Contains(store.Names(r.resource), resource) && r.ctx.Err() == nil && !r.suspect {
 			if but--; but < 0 {
 				others += fmt.Sprintf(" %s of %s on %s", r.attempt, r.job.id, r.member.name)
 			}
@@ -212,10 +228,10 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		if !ok || at.settled {
 			w.failf("%s is given %s after its end", o.Attempt, grant.Lock)
 		}
-		at.lock, at.resource, at.at = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), time.Now()
+		at.lock, at.resource, at.at = grant.Lock, resourcesOf(o.Want), time.Now()
 		w.attempts[o.Attempt] = at
-		w.nobodyRuns(at.resource, o.Attempt+" is given it", w.most[at.resource]-1)
-		w.fence(at.resource, grant.Fence)
+		w.onlyAsMany(at.resource, o.Attempt+" is given it")
+		w.fence(at.resource, grant.Fence, grant.Fences)
 		for _, queue := range w.queues {
 			w.nobodyWaits(queue, &at)
 		}
@@ -226,7 +242,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		}
 		return
 	case taskredis.Lost:
-		if o.Lock != "" && w.redis.do("GET", o.Lock) == o.Attempt {
+		if o.Lock != "" && w.holdsAll(o.Lock, o.Attempt) {
 			w.failf("%s has lost its lock, but it holds it", o.Attempt)
 		}
 		return
@@ -267,9 +283,19 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 	w.tasks[o.ID] = t
 }
 
+// holdsAll reports whether an attempt holds its locks by all of these keys.
+func (w *world) holdsAll(keys, attempt string) bool {
+	for key := range strings.SplitSeq(keys, "\n") {
+		if w.redis.do("GET", key) != attempt {
+			return false
+		}
+	}
+	return true
+}
+
 // take takes an attempt that a step has begun.
 func (w *world) take(t *taskredis.Taken) {
-	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: strings.TrimPrefix(store.LockOf(t.Lock), lockPrefix), at: time.Now()}
+	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: resourcesOf(t.Lock), at: time.Now()}
 	was := w.tasks[t.ID]
 	m, err := taskredis.DecodeMessage(t.Encoded)
 	switch {
@@ -287,8 +313,8 @@ func (w *world) take(t *taskredis.Taken) {
 	if t.Lock == "" {
 		return
 	}
-	w.nobodyRuns(at.resource, t.Attempt+" takes it", w.most[at.resource]-1)
-	w.fence(at.resource, t.Fence)
+	w.onlyAsMany(at.resource, t.Attempt+" takes it")
+	w.fence(at.resource, t.Fence, t.Fences)
 	queue := w.jobs[t.ID].queue
 	w.nobodyWaits(queue, &at)
 	w.nobodyCrashed(queue, &at)
@@ -305,23 +331,33 @@ func (w *world) take(t *taskredis.Taken) {
 	w.tasks[t.ID] = moved
 }
 
-func (w *world) fence(resource string, fence int64) {
-	if w.back == 0 && fence <= w.fences[resource] {
-		w.failf("%s: want a fence above %d, have %d", resource, w.fences[resource], fence)
+func (w *world) fence(resources string, fence int64, fences []int64) {
+	names := store.Names(resources)
+	if fences == nil {
+		fences = []int64{fence}
 	}
-	w.fences[resource] = fence
+	if len(fences) != len(names) || fences[0] != fence {
+		w.failf("%q: want a fence of each, have %d and %v", resources, fence, fences)
+		return
+	}
+	for i, name := range names {
+		if w.back == 0 && fences[i] <= w.fences[name] {
+			w.failf("%s: want a fence above %d, have %d", name, w.fences[name], fences[i])
+		}
+		w.fences[name] = fences[i]
+	}
 }
 
 // nobodyWaits checks that an attempt passes nobody who waits in a queue with a lower ticket.
 func (w *world) nobodyWaits(queue string, at *attempt0) {
-	lock, own := lockPrefix+at.resource, taskredis.TaskKey(w.jobs[at.id].queue, at.id)
-	line, err := w.redis.db.SortedSet(taskredis.LineKey(queue, lock))
-	if err != nil {
-		return
-	}
-	for id, ticket := range line {
-		if int64(ticket) < at.ticket && w.waits(queue, id, lock, ticket) && !w.redis.after(taskredis.TaskKey(queue, id), own) {
-			w.failf("%s takes %s with ticket %d, but %s waits with ticket %.0f", at.id, at.resource, at.ticket, id, ticket)
+	own := taskredis.TaskKey(w.jobs[at.id].queue, at.id)
+	for _, name := range store.Names(at.resource) {
+		lock := lockPrefix + name
+		line, _ := w.redis.db.SortedSet(taskredis.LineKey(queue, lock)) // an error says that there is none
+		for id, ticket := range line {
+			if int64(ticket) < at.ticket && w.waits(queue, id, lock, ticket) && !w.redis.after(taskredis.TaskKey(queue, id), own) {
+				w.failf("%s takes %s with ticket %d, but %s waits with ticket %.0f", at.id, name, at.ticket, id, ticket)
+			}
 		}
 	}
 }
@@ -329,7 +365,6 @@ func (w *world) nobodyWaits(queue string, at *attempt0) {
 // nobodyCrashed checks that an attempt that a step has begun passes nobody who has crashed. (One that asks for its lock
 // may, until a step looks at its queue.)
 func (w *world) nobodyCrashed(queue string, at *attempt0) {
-	lock := lockPrefix + at.resource
 	now := float64(w.redis.now().UnixMilli()) / 1000
 	leases, err := w.redis.db.SortedSet(taskredis.LeaseKey(queue))
 	if err != nil {
@@ -342,10 +377,14 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 		}
 		ticket, _ := strconv.ParseInt(w.redis.db.HGet(key, "siding_ticket"), 10, 64)
 		held := w.redis.db.HGet(key, "siding_lock")
-		if store.LockOf(held) == lock && ticket < at.ticket && lease <= now && w.redis.db.HGet(key, "siding_crashes") < "3" {
-			if value, _ := w.redis.db.Get(held); value != w.redis.db.HGet(key, "siding_attempt") {
-				w.failf("%s takes %s with ticket %d, but %s with ticket %d has crashed", at.id, at.resource, at.ticket, id, ticket)
-			}
+		needs, holds := false, false
+		for one := range strings.SplitSeq(held, "\n") {
+			value, _ := w.redis.db.Get(one)
+			holds = holds || value == w.redis.db.HGet(key, "siding_attempt")
+			needs = needs || slices.Contains(store.Names(at.resource), resourcesOf(one))
+		}
+		if needs && !holds && ticket < at.ticket && lease <= now && w.redis.db.HGet(key, "siding_crashes") < "3" {
+			w.failf("%s takes %s with ticket %d, but %s with ticket %d has crashed", at.id, at.resource, at.ticket, id, ticket)
 		}
 	}
 }
@@ -353,7 +392,7 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 // waits reports whether a member of a line waits for its lock.
 func (w *world) waits(queue, id, lock string, ticket float64) bool {
 	key := taskredis.TaskKey(queue, id)
-	if w.redis.db.HGet(key, "state") != "retry" || w.redis.db.HGet(key, "siding_lock") != lock || w.redis.db.HGet(key, "siding_ticket") != fmt.Sprintf("%.0f", ticket) {
+	if w.redis.db.HGet(key, "state") != "retry" || !slices.Contains(strings.Split(w.redis.db.HGet(key, "siding_lock"), "\n"), lock) || w.redis.db.HGet(key, "siding_ticket") != fmt.Sprintf("%.0f", ticket) {
 		return false
 	}
 	score, ok := w.scoreOf(taskredis.RetryKey(queue), id)
@@ -471,27 +510,28 @@ func (w *world) checkWaiting(j *job) {
 	if score, _ := w.scoreOf(taskredis.RetryKey(j.queue), j.id); err != nil || score != until {
 		return // it is to be retried
 	}
-	lock, ticket := db.HGet(key, "siding_lock"), db.HGet(key, "siding_ticket")
-	if score, ok := w.scoreOf(taskredis.LineKey(j.queue, lock), j.id); !ok || fmt.Sprintf("%.0f", score) != ticket {
-		w.failf("%s waits for %s with ticket %s, but the line has %.0f", j.id, lock, ticket, score)
+	ticket := db.HGet(key, "siding_ticket")
+	for lock := range strings.SplitSeq(db.HGet(key, "siding_lock"), "\n") {
+		if score, ok := w.scoreOf(taskredis.LineKey(j.queue, lock), j.id); !ok || fmt.Sprintf("%.0f", score) != ticket {
+			w.failf("%s waits for %s with ticket %s, but the line has %.0f", j.id, lock, ticket, score)
+		}
 	}
 }
 
 // checkActive checks that a lease ends with its lock.
 func (w *world) checkActive(j *job) {
 	db, key := w.redis.db, taskredis.TaskKey(j.queue, j.id)
-	lock, attempt := db.HGet(key, "siding_lock"), db.HGet(key, "siding_attempt")
-	if lock == "" {
-		return
-	}
-	if value, err := db.Get(lock); err != nil || value != attempt {
-		return
-	}
-	lease, _ := w.scoreOf(taskredis.LeaseKey(j.queue), j.id)
-	// Redis' locks end with a millisecond, and those of miniredis within it.
-	ends := w.redis.now().Add(db.TTL(lock) + time.Millisecond)
-	if lease > float64(ends.UnixMicro())/1e6 {
-		w.failf("%s: its lease ends at %.3f, after its lock at %.6f", j.id, lease, float64(ends.UnixMicro())/1e6)
+	attempt := db.HGet(key, "siding_attempt")
+	for lock := range strings.SplitSeq(db.HGet(key, "siding_lock"), "\n") {
+		if value, err := db.Get(lock); lock == "" || err != nil || value != attempt {
+			continue
+		}
+		lease, _ := w.scoreOf(taskredis.LeaseKey(j.queue), j.id)
+		// Redis' locks end with a millisecond, and those of miniredis within it.
+		ends := w.redis.now().Add(db.TTL(lock) + time.Millisecond)
+		if lease > float64(ends.UnixMicro())/1e6 {
+			w.failf("%s: its lease ends at %.3f, after its lock at %.6f", j.id, lease, float64(ends.UnixMicro())/1e6)
+		}
 	}
 }
 
@@ -531,7 +571,7 @@ func (w *world) checkLine(queue, resource string) {
 			most = time.Second
 		}
 	}
-	if len(w.foreigners) > 0 {
+	if len(w.foreigners) > 0 || w.sets > 0 { // then the first of a line may wait for other locks
 		most = max(most, time.Second+time.Millisecond+w.back)
 	}
 	if w.limits != "" {
@@ -548,6 +588,7 @@ func (w *world) checkLock(key string) {
 	if err != nil || !strings.HasPrefix(value, "siding:") {
 		return
 	}
+	value = strings.Replace(value, "siding:revoked-", "siding:", 1) // so a step marks a lock that has run out
 	at, ok := w.attempts[value]
 	if !ok {
 		w.failf("%s is held by %s, which nobody knows", key, value)
@@ -569,6 +610,7 @@ func (w *world) checkEnd() {
 		switch {
 		case strings.Contains(key, "}:processed"), strings.Contains(key, "}:failed"), strings.HasSuffix(key, "}:fence"):
 		case (strings.HasSuffix(key, "}:starts") || strings.HasSuffix(key, "}:freed")) && w.redis.db.TTL(key) > 0:
+		case strings.HasSuffix(key, "}:notify"): // a late call may have told a server that is to look within a second
 		case key == "asynq:queues", key == "siding:slots", strings.HasPrefix(key, "siding:step:"):
 		case strings.HasSuffix(key, "}:archived"), strings.HasSuffix(key, "}:completed"), strings.Contains(key, "}:t:"): // checkState knows them
 		case strings.Contains(key, "}:unique:"):

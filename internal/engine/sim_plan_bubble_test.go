@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A plan is what a seed makes happen. Most seeds have a few kinds of faults only, so that what fails can be read.
@@ -30,7 +32,7 @@ type plan struct {
 	slowest                            time.Duration
 	bells                              float64 // that a notification is lost
 	// How likely things are, for each task.
-	plain, wrong, fails, long, stubborn, unique, kept float64
+	plain, wrong, fails, long, stubborn, unique, kept, sets float64
 
 	events []event
 }
@@ -108,7 +110,7 @@ func newPlan(seed uint64) *plan {
 		return most * r.Float64()
 	}
 	p.long, p.fails, p.stubborn = some(2, 0.3), some(2, 0.5), some(3, 0.5)
-	p.unique, p.kept = some(4, 1), some(4, 1)
+	p.unique, p.kept, p.sets = some(4, 1), some(4, 1), some(3, 0.6) // sets of resources
 	if p.plain = some(3, 1); p.plain > 0 {
 		p.wrong = some(3, 0.3)
 	}
@@ -166,6 +168,14 @@ func (p *plan) addTasks(r *rand.Rand) {
 		}
 		if r.IntN(10) > 0 {
 			j.resource = p.resources[r.IntN(len(p.resources))]
+			j.field = j.resource
+		}
+		if j.resource != "" && r.Float64() < p.sets {
+			names := make([]string, 2+r.IntN(3))
+			for i := range names {
+				names[i] = p.resources[r.IntN(len(p.resources))]
+			}
+			j.resource = store.Join(names...)
 			j.field = j.resource
 		}
 		if r.Float64() < p.plain {

@@ -463,7 +463,7 @@ func (w *world) startServer(i int) {
 		Logger: slog.New(simLog{n}),
 	}.withDefaults()
 	cfg := &config
-	if w.plain > 0 {
+	if w.plain > 0 || w.sets > 0 {
 		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
 			w.apart(m.ID, n)
 			return Need{Resource: string(m.Payload)}, nil

@@ -52,9 +52,20 @@ local function beside(lock, what) return slot_of(lock) .. what end
 local function queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 
--- The lock of a permit; the key itself if it is that of a lock.
+-- A task may need several locks. Their names, and the keys by which it holds them, are then one text, with a line break between
+-- two of them, as no name has one.
+local function several(locks) return string.find(locks, '\n', 1, true) end
+local function each(locks) return string.gmatch(locks, '[^\n]+') end
+
+-- Whether a lock is among these.
+local function needs(locks, lock)
+  return locks == lock or several(locks) and string.find('\n' .. locks .. '\n', '\n' .. lock .. '\n', 1, true) ~= nil
+end
+
+-- The lock of a permit; the key itself if it is that of a lock; or several of them.
 local function lock_of(key)
   if not string.find(key, '}', 1, true) then return key end
+  if several(key) then return (string.gsub(key, '[^\n]+', lock_of)) end
   return string.match(key, '^{(lock:[^}]*)}:permit:%d+$') or string.match(key, '^{([^}]*)}siding:permit:%d+$')
     or string.match(key, '^(.*}.*):siding:permit:%d+$') or key
 end
@@ -100,4 +111,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, lock_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

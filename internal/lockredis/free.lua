@@ -2,10 +2,14 @@
 --
 -- Comes after lines.lua.
 
--- Frees a lock that is held or reserved by a key, and gives it to whoever came first: it is reserved for a goroutine, or
+-- Frees a lock that is held or reserved by a key, or several that are held by theirs, and gives it to whoever came first: it is reserved for a goroutine, or
 -- offered to the lines. by is the name of the call, for a reservation; a trace comes behind '-trace-'. queue is that of the
 -- attempt that frees it, if any. waiting is how many of the wait queue and the lines there are, if the caller knows.
 local function free(key, by, queue, waiting)
+  if several(key) then
+    for one in each(key) do free(one, by, queue) end
+    return
+  end
   local lock = lock_of(key)
   give_up(key)
   waiting = waiting or call('EXISTS', lines_of(lock), queue_of(lock))

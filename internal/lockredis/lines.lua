@@ -92,13 +92,15 @@ local function may_take(lock, ticket)
   return true
 end
 
--- Puts a task into the line of a lock, at its ticket. The sets of its old state are left to the caller.
---   due  when the line should be looked at, at the latest
-local function wait_in_line(queue, id, lock, ticket, ends, due)
+-- Puts a task into the lines of the locks that it needs, at its ticket. The sets of its old state are left to the caller.
+--   due  when the lines should be looked at, at the latest
+local function wait_in_line(queue, id, locks, ticket, ends, due)
   call('ZADD', asynq(queue, 'retry'), ends, id)
-  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
-  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
-  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
+  for lock in each(locks) do
+    ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
+    ours('ZADD', lines_of(lock), 'LT', ticket, queue)
+    ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
+  end
 end
 
 return OFFER, SEEN, first_line, hand_on, freed_for, may_take, wait_in_line

@@ -13,7 +13,8 @@
 --   rule_of, room          prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
 --
--- Where a function takes what a key holds it reads that itself if it is nil. A key that is not there holds false.
+-- Where a function takes what a key holds it reads that itself if it is nil. A key that is not there holds false. Those that
+-- are for the locks of a task, held_by, take_lock, renew_lock and left_of, take the keys of several as well; see each.
 
 -- Makes the next fence of a lock: the time in us, or one more than the last. Those of a script differ. Returns the last
 -- one, too, or 0.
@@ -62,8 +63,17 @@ local function room(lock, value)
   return Permits().room(lock, rule)
 end
 
--- Takes a lock by a key that room has returned. Returns the fence, and the last one before it.
+-- Takes a lock by a key that room has returned. Returns the fence, and the last one before it; of several locks the fences, with
+-- commas between them, and the latest of those before.
 local function take_lock(key, token)
+  if several(key) then
+    local all, latest = {}, 0
+    for one in each(key) do
+      local fence, before = take_lock(one, token)
+      all[#all + 1], latest = fence, math.max(latest, before)
+    end
+    return table.concat(all, ','), latest
+  end
   local lock = lock_of(key)
   call('SET', key, token, 'PX', given.ttl)
   local fence, before = fenced(lock)
@@ -90,9 +100,19 @@ local function revoked_token(token) return 'siding:revoked-' .. string.sub(token
 
 -- Returns the key by which a token holds a lock: the one that its holder knows, whose value this is; or a permit, if the holder
 -- does not know which it was given. Nothing if it holds none. The second is true if an operator has revoked it: then the token
--- holds the lock until its holder returns, but may not renew it.
+-- holds the lock until its holder returns, but may not renew it. Of several keys it returns those that are held; and true also if
+-- these are not all.
 local function held_by(key, token, value)
   if key == '' then return nil end
+  if several(key) then
+    local held, some_lost = {}, false
+    for one in each(key) do
+      local found, revoked = held_by(one, token)
+      held[#held + 1], some_lost = found, some_lost or revoked or not found
+    end
+    if not held[1] then return nil end
+    return table.concat(held, '\n'), some_lost
+  end
   if value == nil then value = value_of(key) end
   if value == token then return key, false end
   if not value then return nil end
@@ -109,12 +129,24 @@ local function reserved_for(lock, waiter)
   end)
 end
 
--- Gives the key by which a token holds a lock another ttl. Returns false if another program has taken the lock.
+-- Gives the key by which a token holds a lock another ttl. Returns false if another program has taken the lock, or one of several.
 local function renew_lock(key)
+  if several(key) then
+    local kept = true
+    for one in each(key) do kept = renew_lock(one) and kept end
+    return kept
+  end
   local lock = lock_of(key)
   call('PEXPIRE', key, given.ttl)
   call('PEXPIRE', beside(lock, 'fence'), given.fence_ttl)
   return key == lock or Permits().renewed(lock, given.ttl)
 end
 
-return fenced, rules, marked, rule_of, room, take_lock, give_up, revoked_token, held_by, reserved_for, renew_lock
+-- For how long a lock is held by a key, ms; of several, the first to run out.
+local function left_of(key)
+  local left = math.huge
+  for one in each(key) do left = math.min(left, call('PTTL', one)) end
+  return left
+end
+
+return fenced, rules, marked, rule_of, room, take_lock, give_up, revoked_token, held_by, reserved_for, renew_lock, left_of

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -31,6 +32,50 @@ func CheckResource(name string) error {
 		return fmt.Errorf("%w: it holds a control character: %q", ErrResource, name)
 	}
 	return nil
+}
+
+// MaxResources is how many resources a task may need at once.
+const MaxResources = 16
+
+// Several resources that a task needs at once are one text, a line break before each name, as no name holds one: so a name that
+// somebody has made of foreign input cannot become two. The names are sorted, and each is there once.
+
+// Join returns the text of resources. That of one is its name.
+func Join(names ...string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strings.ReplaceAll(name, "\n", "\r") // which CheckResource refuses
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > 1 {
+		return "\n" + strings.Join(all, "\n")
+	}
+	return strings.Join(all, "")
+}
+
+// Names returns the names of the resources of a text.
+func Names(text string) []string {
+	if several, ok := strings.CutPrefix(text, "\n"); ok {
+		return strings.Split(several, "\n")
+	}
+	return []string{text}
+}
+
+// Show returns a text of resources for people.
+func Show(text string) string { return strings.Join(Names(text), ", ") }
+
+// CheckResources checks each resource of a text, and how many there are. It returns the text as [Join] makes it.
+func CheckResources(text string) (string, error) {
+	names := Names(text)
+	for _, name := range names {
+		if err := CheckResource(name); err != nil {
+			return "", err
+		}
+	}
+	if text = Join(names...); strings.Count(text, "\n") > MaxResources {
+		return "", fmt.Errorf("%w: want at most %d at once, have %d", ErrResource, MaxResources, strings.Count(text, "\n"))
+	}
+	return text, nil
 }
 
 // paired reports whether each brace of name has its other half, and the first pair is not empty. Then what is put

@@ -91,8 +91,12 @@ func (r *Rule) String() string {
 // permitPattern has the three kinds of names that Beside makes of permits.
 var permitPattern = regexp.MustCompile(`^(?:\{(lock:[^}]*)\}:permit:\d+|\{([^}]*)\}siding:permit:\d+|(.*\}.*):siding:permit:\d+)$`)
 
-// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself. Several keys have a line break between
+// two of them, and so have their locks.
 func LockOf(key string) string {
+	if first, rest, several := strings.Cut(key, "\n"); several {
+		return LockOf(first) + "\n" + LockOf(rest)
+	}
 	if strings.Contains(key, "}") {
 		if m := permitPattern.FindStringSubmatch(key); m != nil {
 			return m[1] + m[2] + m[3]

@@ -27,10 +27,11 @@ const (
 type Taken struct {
 	Name
 
-	Fence  int64 // of the lock; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
-	Ticket int64 // the task's place
-	Parked int   // how often the task has waited
-	Losses int   // how often it lost its lock
+	Fence  int64   // of the lock, or the first one; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
+	Fences []int64 // of several locks, in their order
+	Ticket int64   // the task's place
+	Parked int     // how often the task has waited
+	Losses int     // how often it lost its lock
 	// Freed is when somebody freed the lock while the task waited for it, by Redis' clock in µs; 0 if it did not wait, or if
 	// nobody did, as the holder has gone. FreedBy is the traceparent of who did; "" if that is not known.
 	Freed   int64
@@ -70,11 +71,12 @@ type Answer struct {
 
 // A Reply is what a step says to an Ask.
 type Reply struct {
-	Lock    string // Granted: its key, which is that of a permit if the lock has a rule
-	Fence   int64  // Granted
-	Holder  string // Rejected: what the lock holds
-	Waiting int    // Rejected: how many wait, if those are too many; else 0
-	Other   string // Coalesced: the id of the task that waits
+	Lock    string  // Granted: its key, which is that of a permit if the lock has a rule
+	Fence   int64   // Granted: as that of Taken
+	Fences  []int64 // Granted: likewise
+	Holder  string  // Rejected: what the lock holds
+	Waiting int     // Rejected: how many wait, if those are too many; else 0
+	Other   string  // Coalesced: the id of the task that waits
 }
 
 // A ParkedTask is a task that a step has put into the line of its lock.
@@ -118,10 +120,12 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 	}
 	for tasks.More() {
 		a.Taken = append(a.Taken, Taken{
-			Name:  Name{queue(tasks.Number()), tasks.Text(), tasks.Text(), tasks.Text()},
-			Fence: tasks.Number(), Ticket: tasks.Number(), Encoded: []byte(tasks.Text()),
+			Name: Name{queue(tasks.Number()), tasks.Text(), tasks.Text(), tasks.Text()},
 		})
-		a.Taken[len(a.Taken)-1].readPast(r, tasks.Text())
+		t := &a.Taken[len(a.Taken)-1]
+		t.Fence, t.Fences = readFences(r, tasks.Text())
+		t.Ticket, t.Encoded = tasks.Number(), []byte(tasks.Text())
+		t.readPast(r, tasks.Text())
 	}
 	for parked.More() {
 		group := parked.List()
@@ -147,6 +151,20 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 	return a, nil
 }
 
+// readFences reads the fences of an attempt's locks: the first, and all if there are several.
+func readFences(r *redisreply.Reader, text string) (first int64, all []int64) {
+	one, rest, several := strings.Cut(text, ",")
+	first = r.Parse(one)
+	if !several {
+		return first, nil
+	}
+	all = append(all, first)
+	for fence := range strings.SplitSeq(rest, ",") {
+		all = append(all, r.Parse(fence))
+	}
+	return first, all
+}
+
 // readPast reads what has become of a task before it was taken, "" for nothing.
 func (t *Taken) readPast(r *redisreply.Reader, text string) {
 	if text == "" {
@@ -164,7 +182,8 @@ func readResult(r *redisreply.Reader, text string) (Result, Reply) {
 	number, other, _ := strings.Cut(rest, " ")
 	switch result := Result(word); result {
 	case Granted:
-		return result, Reply{Fence: r.Parse(number), Lock: other}
+		fence, fences := readFences(r, number)
+		return result, Reply{Fence: fence, Fences: fences, Lock: other}
 	case Rejected:
 		return result, Reply{Waiting: int(r.Parse(number)), Holder: other}
 	case Coalesced:

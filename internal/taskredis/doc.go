@@ -21,7 +21,8 @@
 // An [Enqueuer] stores tasks. Beside the task itself, which only Go reads, it writes into the task's hash what our scripts
 // have to know of it:
 //
-//	siding_resource   what it needs the lock of; not there for none, or one that only the server can tell
+//	siding_resource   what it needs the lock of; not there for none, or one that only the server can tell; of several a line
+//	                  break before each name
 //	siding_priority   its head start in the line, 1 to 9; not there for 0
 //	siding_deadline   when it is given up, Unix seconds; not there for never
 //	siding_kind       its type, if it has a resource
@@ -30,7 +31,9 @@
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
-// siding_ticket; and siding_ttl, for how long the attempt takes and renews its lock, ms. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
+// siding_ticket; and siding_ttl, for how long the attempt takes and renews its lock, ms. siding_lock has several locks, or the
+// keys by which they are held, with a line break between two of them. A task that waits has siding_until, its score in asynq's
+// retry set. siding_parked, siding_crashes and
 // siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
 // the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share. siding_held is
 // there while the task holds its line: until when, us, or 'stop'.

@@ -20,23 +20,23 @@ local today, stats_until -- it counts nothing
 
 local task, queue, id, what, message, before = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local have = call('HMGET', task, 'state', 'siding_held', 'siding_lock', 'siding_deadline', 'msg')
-local state, held, lock = have[1], have[2], have[3]
+local state, held, locks = have[1], have[2], have[3]
 if not held or state ~= 'retry' and not (state == 'archived' and held == 'stop') then return 0 end
 
 if what == 'retry' then
   local ends = until_of(end_of(have[4], nil))
   call('ZADD', asynq(queue, 'retry'), ends, id)
   call('HSET', task, 'state', 'retry', 'siding_until', ends, 'siding_held', digits(now))
-  call('ZADD', siding(queue, 'held'), digits(now), lock)
+  for lock in each(locks) do call('ZADD', siding(queue, 'held'), digits(now), lock) end
   if state == 'archived' then call('ZREM', asynq(queue, 'archived'), id) end
 else
   if have[5] ~= before then return 0 end
   if state == 'retry' then archive(queue, id, ARGV[6]) end
   call('HSET', task, 'state', 'archived', 'msg', message)
   call('HDEL', task, 'siding_held', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_text') -- whoever looks at the line drops it
-  call('ZREM', siding(queue, 'held'), lock)
+  for lock in each(locks) do call('ZREM', siding(queue, 'held'), lock) end
   call('ZREM', asynq(queue, 'retry'), id)
 end
-ours('ZADD', siding(queue, 'ready'), digits(now), lock)
+for lock in each(locks) do ours('ZADD', siding(queue, 'ready'), digits(now), lock) end
 notify(siding(queue, 'notify'), 1)
 return 1

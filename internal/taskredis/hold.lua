@@ -7,21 +7,24 @@
 
 local LOOK = 10000000 -- us: so often a held line is looked at, as asynq's tools may delete or archive its task
 
--- Puts a task back at its place, and holds the line there. The sets of asynq are left to the caller.
+-- Puts a task back at its place, and holds the line there, or the lines of all the locks that it needs. The sets of asynq are
+-- left to the caller.
 --   due  when the line goes on, us; nil to stop it
-local function hold_line(queue, id, task, lock, due)
+local function hold_line(queue, id, task, locks, due)
   local ticket = call('HGET', task, 'siding_ticket') or digits(now)
-  call('HSET', task, 'siding_held', due and digits(due) or 'stop', 'siding_lock', lock, 'siding_ticket', ticket)
-  call('ZADD', siding(queue, 'held'), due and digits(due) or '+inf', lock)
-  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
-  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
-  ours('ZADD', siding(queue, 'ready'), digits(math.min(due or math.huge, now + LOOK)), lock)
+  call('HSET', task, 'siding_held', due and digits(due) or 'stop', 'siding_lock', locks, 'siding_ticket', ticket)
+  for lock in each(locks) do
+    call('ZADD', siding(queue, 'held'), due and digits(due) or '+inf', lock)
+    ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
+    ours('ZADD', lines_of(lock), 'LT', ticket, queue)
+    ours('ZADD', siding(queue, 'ready'), digits(math.min(due or math.huge, now + LOOK)), lock)
+  end
 end
 
--- Ends the hold of a line.
-local function release_line(queue, task, lock)
+-- Ends the hold of a task's lines.
+local function release_line(queue, task, locks)
   call('HDEL', task, 'siding_held')
-  call('ZREM', siding(queue, 'held'), lock)
+  for lock in each(locks) do call('ZREM', siding(queue, 'held'), lock) end
 end
 
 -- Until when the head of a line holds it, us; nil if it does not, or not any more.

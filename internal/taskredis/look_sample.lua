@@ -16,6 +16,8 @@ local queue, ids = ARGV[1], call('ZRANDMEMBER', KEYS[1], ARGV[2])
 local rows = {digits(now), call('ZCARD', KEYS[1]), #ids}
 for _, id in ipairs(ids) do
   local task = call('HMGET', asynq(queue, 't:' .. id), 'siding_lock', 'siding_ticket', 'siding_until')
-  if task[1] and task[2] and task[3] then rows[#rows + 1], rows[#rows + 2] = task[1], task[2] end
+  if task[1] and task[2] and task[3] then
+    for lock in each(task[1]) do rows[#rows + 1], rows[#rows + 2] = lock, task[2] end
+  end
 end
 return rows

@@ -37,7 +37,7 @@ elseif state == 'active' then
   lease = call('ZSCORE', asynq(queue, 'lease'), id) or '0'
 elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state == 'completed' then
   time = call('ZSCORE', asynq(queue, state), id) or '0'
-  local due = state == 'retry' and call('ZSCORE', siding(queue, 'ready'), found[4])
+  local due = state == 'retry' and call('ZSCORE', siding(queue, 'ready'), string.match(found[4], '^[^\n]*'))
   if due then
     local ready = siding(queue, 'ready')
     found[12] = call('ZCOUNT', ready, '-inf', '(' .. due)

@@ -138,14 +138,14 @@ if known == number then
   -- The caller trusts a lock from when it sent this call, so it has to last from now on.
   for _ = 1, tonumber(grants) do
     local i, queue, id, attempt = item()
-    local lock = string.match(results[tonumber(i)], '^granted %d+ (.*)$')
+    local lock = string.match(results[tonumber(i)], '^granted [%d,]+ (.*)$')
     if not renew(queue, id, attempt, lock) then results[tonumber(i)] = 'lost' end
   end
   for _ = 1, tonumber(starts) do
     local index, queue, id, fence = item()
     index = tonumber(index)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text')
-    local attempt, lock = have[1] or '', tonumber(fence) > 0 and have[2] or ''
+    local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
     if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], '0', '')}) do
         tasks[#tasks + 1] = value
@@ -233,8 +233,30 @@ local function delete_waiting(queue, id, lock)
   call('DEL', task)
 end
 
--- Settles an attempt that asks for a lock. It may go before those who wait if it came before them. If the lock is busy, its
--- policy says what becomes of it; but not if it has waited for this lock before, as then its handler may have begun.
+local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end: nobody goes before these
+
+-- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
+-- what the first one holds that it cannot have, when to look at that, and which it is.
+--   queue  the one in whose lines it waits: then the lines of queues that nobody serves are not before it; nil if it asks
+local function keys_for(locks, ticket, queue)
+  local keys = {}
+  for lock in each(locks) do
+    local _, first = Lines().first_line(lock)
+    local key, value, due = Queue().serve_found(lock, math.min(first, ticket), by)
+    if key and first < ticket then
+      for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
+        if not queue or older == queue or now - tonumber(call('HGET', slots, older) or '0') < Lines().SEEN then key = nil end
+      end
+    end
+    if not key or to_upkeep[lock] then return nil, value, due or now, lock end
+    keys[#keys + 1] = key
+  end
+  return table.concat(keys, '\n')
+end
+
+-- Settles an attempt that asks for a lock, or for several, which it gets all at once. It may go before those who wait if it came
+-- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
+-- may have begun. Policies that compare tasks are for those that need one lock.
 local function ask(queue, id, task, attempt, given)
   local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
   local want, came, ticket = given.want, have[1], tonumber(have[1])
@@ -245,9 +267,8 @@ local function ask(queue, id, task, attempt, given)
     call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
     have[5] = nil
   end
-  local _, first = Lines().first_line(want)
-  local key, value, due = Queue().serve_found(want, math.min(first, ticket), by)
-  if key and first > ticket and not busy[want] then
+  local key, value, due, first_busy = keys_for(want, ticket)
+  if key then
     local fence = take_lock(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
     call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
@@ -280,9 +301,9 @@ local function ask(queue, id, task, attempt, given)
     end
   end
   local ends = until_of(end_of(given.deadline, wait_ends))
-  Lines().wait_in_line(queue, id, want, digits(ticket), ends, due or now)
+  Lines().wait_in_line(queue, id, want, digits(ticket), ends, several(want) and now or due)
   call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', given.deadline)
-  local text = sentence(want, value ~= '' and value or nil)
+  local text = sentence(first_busy, value ~= '' and value or nil)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
   end
@@ -326,14 +347,16 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     if kind == 'ask' then -- it is not at work yet
       let_go(holds, queue, trace)
-    elseif not holds and lock_of(lock) == lock then
-      call('SET', lock, revoked_token(attempt), 'PX', ANSWERS, 'NX')
+    else
+      for one in each(known or '') do
+        if lock_of(one) == one then call('SET', one, revoked_token(attempt), 'PX', ANSWERS, 'NX') end
+      end
     end
     return 'lost'
   end
 
   if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
-  local place = known and known ~= '' and lock_of(known) -- the lock in whose line its place is
+  local place = known and known ~= '' and lock_of(known) -- the lock in whose line its place is, or several
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
@@ -361,11 +384,11 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if given.counts == '1' then counted(queue, 1) end
   elseif kind == 'again' and given.order == 'first' and holds then
-    local due, line, ticket, ends = now + given.after, lock_of(holds), place_of(task)
+    local due, ticket, ends = now + given.after, place_of(task)
     let_go(holds, queue, trace)
-    Lines().wait_in_line(queue, id, line, ticket, ends, due)
-    ours('ZADD', siding(queue, 'ready'), digits(due), line)
-    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line, 'siding_until', ends)
+    Lines().wait_in_line(queue, id, place, ticket, ends, due)
+    for lock in each(place) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', place, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
     if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     holds = nil
@@ -490,22 +513,24 @@ local function recover(queue, index)
     elseif attempt and lock and lock ~= '' and ticket then
       local key = held_by(lock, attempt)
       if key then -- its holder may trust it for so long
-        call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
+        call('ZADD', lease, in_seconds(math.max(left_of(key), 1)), id)
       elseif free_crash then
         again = lock_of(lock)
-        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(again)
+        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(string.match(again, '[^\n]+'))
         Lines().wait_in_line(queue, id, again, ticket, ends, due or now)
         call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
       elseif crashed >= free_crashes then
         -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line. One that
         -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.
-        local place, soon = lock_of(lock), now + FOREIGN
-        busy[place] = {value = '', due = soon, text = sentence(place, nil), of = {}}
-        ours('ZADD', siding(queue, 'ready'), 'XX', digits(soon), place)
+        local soon = now + FOREIGN
+        for place in each(lock_of(lock)) do
+          busy[place], to_upkeep[place] = {value = '', due = soon, text = sentence(place, nil), of = {}}, true
+          ours('ZADD', siding(queue, 'ready'), 'XX', digits(soon), place)
+        end
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
       -- It was to ask for its lock first, so its handler has not begun.
-      again = prefix .. have[10]
+      again = prefix .. string.gsub(have[10], '\n', '\n' .. prefix)
       to_pending(queue, id, task)
     end
     if again then
@@ -590,7 +615,7 @@ end
 
 -- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
 -- task among what is at work.
---   line  the lock for which it has waited; nil if it is pending
+--   line  the lock for which it has waited last; nil if it is pending
 --   over  '-1' or '-2' if it must not run, see above
 local function start(q, id, task, lock, ticket, have, line, over)
   so.begun = so.begun + 1
@@ -630,6 +655,25 @@ local function no_line(q, lock)
   if busy[lock] and busy[lock].of[q.name] then busy[lock].of[q.name].joined = false end
 end
 
+-- Keeps what is said of a line up to date, of which the head has left.
+--   head, ticket  who is first now, nil for nobody
+--   taken         whether the one that left has the lock
+local function next_in_line(q, lock, head, ticket, taken)
+  if head then
+    call('ZADD', lines_of(lock), digits(tonumber(ticket)), q.name)
+    if not taken then return end
+    -- While the rule has room for more, the lock stays due.
+    local due = now + ttl * 1000
+    if rule_of(lock) then
+      local _, _, later = room(lock)
+      due = later or now
+    end
+    call('ZADD', q.ready, digits(due), lock)
+  elseif taken then
+    no_line(q, lock)
+  end
+end
+
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
   local key, value, due = room(lock)
@@ -653,10 +697,14 @@ local function look(q, lock)
     local task = q.task .. id
     local have = read(task)
     local score = call('ZSCORE', q.retry, id)
-    local waits = not have.err and have.state == 'retry' and have.siding_ticket == ticket and have.siding_lock == lock and score and tonumber(score) == tonumber(have.siding_until)
+    local waits = not have.err and have.state == 'retry' and have.siding_ticket == ticket and needs(have.siding_lock or '', lock) and score and tonumber(score) == tonumber(have.siding_until)
     local held = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
     if held then return later(math.min(held, now + Hold().LOOK)) end
-    if waits and Queue().first_waiter(lock) then
+    if waits and have.siding_lock ~= lock then
+      -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
+      key, value, due = keys_for(have.siding_lock, tonumber(ticket), q.name)
+      if not key then return later(due > now and math.min(due, now + FOREIGN) or now + FOREIGN) end
+    elseif waits and Queue().first_waiter(lock) then
       key, value, due = Queue().serve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
     end
@@ -675,21 +723,18 @@ local function look(q, lock)
     end
     if not waits then call('ZREM', siding(q.name, 'held'), lock) end -- as asynq's tools may have deleted the task that held it
     call('ZREM', line, id)
-    if heads[3] then
-      call('ZADD', lines_of(lock), digits(tonumber(heads[4])), q.name)
-      if waits then
-        -- While the rule has room for more, the lock stays due.
-        due = now + ttl * 1000
-        if rule_of(lock) then
-          local _, _, later = room(lock)
-          due = later or now
+    next_in_line(q, lock, heads[3], heads[4], waits)
+    if waits then
+      for other in each(have.siding_lock) do
+        if other ~= lock then
+          local line = siding(q.name, 'line:' .. other)
+          call('ZREM', line, id)
+          local heads = ours('ZRANGE', line, 0, 0, 'WITHSCORES')
+          next_in_line(q, other, heads[1], heads[2], true)
         end
-        call('ZADD', q.ready, digits(due), lock)
       end
-    elseif waits then
-      no_line(q, lock)
+      return true
     end
-    if waits then return true end
   end
   return false
 end

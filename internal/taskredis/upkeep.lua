@@ -31,9 +31,9 @@ end
 
 local sound = {} -- lines, by key, whose lock knows them and is in the ready set
 
--- Sees to it that a waiting task is in its line, that its lock knows the line, and that the lock is in the ready set.
+-- Sees to it that a waiting task is in its lines, that their locks know them, and that the locks are in the ready set.
 -- Returns whether one of these was lost.
-local function mend(queue, id, lock, ticket)
+local function mend_line(queue, id, lock, ticket)
   local line, lines, ready = siding(queue, 'line:' .. lock), lines_of(lock), siding(queue, 'ready')
   local added = ours('ZADD', line, 'NX', ticket, id) == 1
   sound[line] = sound[line] or ours('ZSCORE', lines, queue) and ours('ZSCORE', ready, lock)
@@ -41,6 +41,11 @@ local function mend(queue, id, lock, ticket)
   ours('ZADD', lines, 'LT', ticket, queue)
   ours('ZADD', ready, 'LT', digits(now), lock)
   return true
+end
+local function mend(queue, id, locks, ticket)
+  local lost = false
+  for lock in each(locks) do lost = mend_line(queue, id, lock, ticket) or lost end
+  return lost
 end
 
 -- Writes down until when a task waits, by when it may wait no longer; see until_of.

@@ -68,7 +68,9 @@ local function forward(task, queue, key, id, score)
     call('LPUSH', asynq(queue, 'pending'), id)
     call('ZREM', key, id)
     call('HSET', task, 'state', 'pending', 'pending_since', digits(now) .. '000')
-    if waiting then ours('ZREM', siding(queue, 'line:' .. have[3]), id) end
+    if waiting then
+      for lock in each(have[3]) do ours('ZREM', siding(queue, 'line:' .. lock), id) end
+    end
     so.ready = true
   end
 end
@@ -111,10 +113,13 @@ local function cut_lock(task)
   local have = call('HMGET', task, 'siding_attempt', 'siding_lock', 'siding_ttl')
   local key = have[1] and have[2] and held_by(have[2], have[1])
   if not key then return nil end
-  local left, ttl = call('PTTL', key), tonumber(have[3] or '')
-  if not ttl or left <= ttl then return left end
-  call('PEXPIRE', key, digits(ttl))
-  return ttl
+  local ttl = tonumber(have[3] or '')
+  if ttl then
+    for one in each(key) do
+      if call('PTTL', one) > ttl then call('PEXPIRE', one, digits(ttl)) end
+    end
+  end
+  return left_of(key)
 end
 
 local function look_at_ready(key)

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -65,9 +67,12 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 		return fn(WithInfo(ctx, info), decoded)
 	}
 	info.Resource = guarded.Resource()
-	return w.hold(ctx, info.Resource, func(ctx context.Context) error {
-		return fn(WithInfo(ctx, info), decoded)
-	})
+	run := func(ctx context.Context) error { return fn(WithInfo(ctx, info), decoded) }
+	for _, name := range slices.Backward(store.Names(info.Resource)) { // all workers take them in one order
+		next := run
+		run = func(ctx context.Context) error { return w.hold(ctx, name, next) }
+	}
+	return run(ctx)
 }
 
 // WithInfo returns a context that carries info, as those of handlers do, for [queue.InfoFrom].

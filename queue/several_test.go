@@ -1,0 +1,281 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
+)
+
+// A transfer needs the accounts between which it moves an amount.
+type transfer struct {
+	Accounts []string `json:"accounts"`
+	N        int      `json:"n"`
+}
+
+func (transfer) Kind() string       { return "test:transfer" }
+func (t transfer) Resource() string { return queue.AllOf(t.Accounts...) }
+
+// Transfers between accounts lose nothing, whatever the order of their accounts, on each kind of store.
+func TestTasksOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		setup func(*testing.T) *bundle
+		store lock.Store
+	}{
+		"Redis":             {setup: setup},
+		"Cluster":           {setup: setupCluster},
+		"an external store": {setup: setup, store: newQueueless(locktest.NewMemory())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const tasks, accounts = 80, 6
+			b := tt.setup(t)
+			var mu sync.Mutex
+			balances, users, done := map[string]int{}, map[string]int{}, atomic.Int64{}
+			s := b.newServer(t, queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 20}})
+			queue.Handle(s, func(ctx context.Context, task transfer) error {
+				if want := queue.AllOf(task.Accounts...); queue.InfoFrom(ctx).Resource != want {
+					t.Errorf("want %q, have %q", want, queue.InfoFrom(ctx).Resource)
+				}
+				mu.Lock()
+				for _, account := range task.Accounts {
+					if tt.store == nil && lock.Fence(ctx, account) == 0 {
+						t.Errorf("want a fence of %s", account)
+					}
+					if users[account]++; users[account] > 1 {
+						t.Errorf("%d tasks use %s", users[account], account)
+					}
+				}
+				from, to := balances[task.Accounts[0]], balances[task.Accounts[1]]
+				mu.Unlock()
+				work := time.NewTimer(time.Duration(rand.IntN(3)) * time.Millisecond)
+				defer work.Stop()
+				<-work.C
+				mu.Lock()
+				defer mu.Unlock()
+				balances[task.Accounts[0]], balances[task.Accounts[1]] = from-task.N, to+task.N
+				for _, account := range task.Accounts {
+					users[account]--
+				}
+				done.Add(1)
+				return nil
+			})
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { shutdown(t, s) })
+			want := map[string]int{}
+			for n := range tasks {
+				pick := rand.Perm(accounts)
+				from, to := fmt.Sprint("account:", b.queue, pick[0]), fmt.Sprint("account:", b.queue, pick[1])
+				want[from], want[to] = want[from]-n, want[to]+n
+				b.enqueue(t, transfer{[]string{from, to}, n})
+			}
+			poll.Eventually(t, "all transfers", func() bool { return done.Load() == tasks })
+			mu.Lock()
+			defer mu.Unlock()
+			for account, balance := range want {
+				if balances[account] != balance {
+					t.Errorf("%s: want %d, have %d", account, balance, balances[account])
+				}
+			}
+		})
+	}
+}
+
+// A task that waits for one of its resources keeps nobody from work in the meantime but those who came behind it, and
+// tells the observer.
+func TestTaskOfSeveralResourcesWaits(t *testing.T) {
+	t.Parallel()
+	b, j := setup(t), &journal{}
+	one, two := b.resource+":1", b.resource+":2"
+	held, err := b.locker.Acquire(t.Context(), two, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.newServer(t, queue.ServerConfig{Observe: j.observe})
+	order := make(chan string, 3)
+	queue.Handle(s, func(ctx context.Context, _ transfer) error {
+		order <- "set"
+		for _, name := range []string{one, two} { // it has them, and may take them again
+			again, err := s.Locker().Acquire(ctx, name, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = again.Release(context.WithoutCancel(ctx)) }()
+		}
+		return nil
+	})
+	queue.Handle(s, func(_ context.Context, task job) error {
+		order <- fmt.Sprint("job ", task.N)
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	set := b.enqueue(t, transfer{[]string{two, one}, 1})
+	if e := j.await(t, queue.EventParked, set, 1); e.Resource != queue.AllOf(one, two) || e.Holder == "" {
+		t.Errorf("parked: have %+v", e)
+	}
+	if value := b.rdb.Get(t.Context(), "lock:"+one).Val(); value != "" {
+		t.Errorf("it holds %s while it waits: %s", one, value)
+	}
+	behind := b.enqueue(t, job{one, 1})
+	j.await(t, queue.EventParked, behind, 1)
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"set", "job 1"} {
+		if have := within(t, patience, want, order); have != want {
+			t.Errorf("want %s, have %s", want, have)
+		}
+	}
+	if e := j.await(t, queue.EventAcquired, set, 1); e.Via != queue.ViaHandOff || e.Fence == 0 {
+		t.Errorf("acquired: have %+v", e)
+	}
+	j.awaitBalance(t)
+}
+
+// An operator takes one of its locks: the attempt has lost what it needs, and the task comes again.
+func TestTaskLosesOneOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	b, j := setup(t), &journal{}
+	one, two := b.resource+":1", b.resource+":2"
+	runs := make(chan context.Context, 2)
+	s := b.newServer(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes})
+	queue.Handle(s, func(ctx context.Context, _ transfer) error {
+		runs <- ctx
+		if len(j.of(queue.EventLost, "")) == 0 {
+			<-ctx.Done()
+		}
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	set := b.enqueue(t, transfer{[]string{one, two}, 1})
+	ctx := within(t, patience, "a run", runs)
+	if _, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, patience, "the end of the run", ctx.Done())
+	if !errors.Is(context.Cause(ctx), lock.ErrLost) {
+		t.Errorf("want the lock lost, have %v", context.Cause(ctx))
+	}
+	j.await(t, queue.EventLost, set, 1)
+	b.awaitGone(t, set)
+}
+
+// Whoever enqueues hears at once what cannot be.
+func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	many := make([]string, 17)
+	for i := range many {
+		many[i] = fmt.Sprint("a:", i)
+	}
+	sharded, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		client    *queue.Client
+		resources []string
+		opts      queue.Options
+		want      string
+	}{
+		"none":             {b.client, nil, queue.Options{}, "it is empty"},
+		"an empty one":     {b.client, []string{"a", ""}, queue.Options{}, "it is empty"},
+		"too many":         {b.client, many, queue.Options{}, "want at most 16 at once, have 17"},
+		"a line break":     {b.client, []string{"a", "b\nc"}, queue.Options{}, "control character"},
+		"a line break too": {b.client, []string{"b\nc"}, queue.Options{}, "control character"},
+		"equal tasks":      {b.client, []string{"a", "b"}, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce}}, "several resources"},
+		"a crowd":          {b.client, []string{"a", "b"}, queue.Options{Policy: &queue.Policy{MaxWaiting: 3}}, "several resources"},
+		"shards":           {sharded, []string{"a", "b"}, queue.Options{}, "want one without shards"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.opts.Queue = b.queue
+			_, err := tt.client.Enqueue(t.Context(), transfer{Accounts: tt.resources}, &tt.opts)
+			refused := (*queue.TaskError)(nil)
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("want %q, have %v", tt.want, err)
+			}
+		})
+	}
+}
+
+// asynq's own clients name several resources in a header, or the program does by the payload. One that cannot be is archived.
+func TestAsynqTasksOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		ran := make(chan string, 2)
+		s := b.newServer(t, queue.ServerConfig{
+			Handler: asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				ran <- queue.InfoFrom(ctx).Resource
+				return nil
+			}),
+			Resources: map[string]queue.ResourceFunc{"by:payload": func(payload []byte) (string, error) {
+				return queue.AllOf(strings.Split(string(payload), " ")...), nil
+			}},
+			Policies: map[string]queue.Policy{"compared": {OnBusy: queue.OnBusyReplace}},
+		})
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shutdown(t, s) })
+		client := asynq.NewClientFromRedisClient(b.rdb)
+		want := queue.AllOf("a"+b.resource, "b"+b.resource)
+		add := func(kind, payload string, headers map[string]string) string {
+			info, err := client.EnqueueContext(t.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.ID
+		}
+		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})
+		add("by:payload", "b"+b.resource+" a"+b.resource, nil)
+		for range 2 {
+			if have := within(t, patience, "a task", ran); have != want {
+				t.Errorf("want %q, have %q", want, have)
+			}
+		}
+		for kind, header := range map[string]string{"bad": "\na\n", "compared": want} {
+			info := b.awaitState(t, add(kind, "", map[string]string{queue.HeaderResource: header}), asynq.TaskStateArchived)
+			if !strings.Contains(info.LastErr, "resource") {
+				t.Errorf("%s: have %q", kind, info.LastErr)
+			}
+		}
+	})
+}
+
+// Each resource is once in the text, in one order: so tasks that need the same ones are known as such.
+func TestAllOf(t *testing.T) {
+	t.Parallel()
+	if have := []string{queue.AllOf("b", "a", "b"), queue.AllOf("a", "b")}; have[0] != have[1] {
+		t.Errorf("want the same, have %q", have)
+	}
+	if have := queue.AllOf("a", "a"); have != "a" {
+		t.Errorf("want the name of a single one, have %q", have)
+	}
+	if names := strings.Fields(queue.AllOf("b", "a")); !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("have %q", names)
+	}
+}
