@@ -15,16 +15,26 @@ const settling = 2 * time.Second
 type exam struct {
 	*taskredis.TaskLook
 
-	state    State
-	resource string
-	lock     sight     // if there is a resource
-	worker   *Worker   // has the task
-	guarded  bool      // its server is, as far as is known
-	started  time.Time // since when the worker has it; zero if that is not known
-	gone     bool      // the worker of an active task is dead or cut off
-	limit    *Limit    // that an operator has set for the resource, nil for none
-	line     *HeldLine // if its line is held
-	next     time.Time // from when on the rates of limit allow a start; zero for now
+	state     State
+	resources []string  // all that it needs
+	resource  string    // the one that the verdict is about
+	key       string    // of its lock, or of a permit of that; "" if the task knows of none
+	lock      sight     // if there is a resource
+	worker    *Worker   // has the task
+	guarded   bool      // its server is, as far as is known
+	started   time.Time // since when the worker has it; zero if that is not known
+	gone      bool      // the worker of an active task is dead or cut off
+	limit     *Limit    // that an operator has set for the resource, nil for none
+	line      *HeldLine // if its line is held
+	next      time.Time // from when on the rates of limit allow a start; zero for now
+}
+
+// several returns the resources of a task that needs more than one.
+func (x *exam) several() []string {
+	if len(x.resources) < 2 {
+		return nil
+	}
+	return x.resources
 }
 
 // holds reports whether the task holds its lock.

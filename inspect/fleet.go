@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -47,14 +48,19 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	var places []place
 	for n := range f.active {
 		a := &f.active[n]
-		s, _, ok := i.spotOf(a.Lock)
-		if !ok || a.Lock == "" || a.Orphaned {
+		if a.Lock == "" || a.Orphaned {
 			continue
 		}
-		if active[s] == nil {
-			places = append(places, place{spot: s})
+		for key := range strings.SplitSeq(a.Lock, "\n") {
+			s, _, ok := i.spotOf(key)
+			if !ok {
+				continue
+			}
+			if active[s] == nil {
+				places = append(places, place{spot: s})
+			}
+			active[s] = append(active[s], a)
 		}
-		active[s] = append(active[s], a)
 	}
 	for n := range places {
 		for _, a := range active[places[n].spot] {

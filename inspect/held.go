@@ -57,23 +57,34 @@ func (i *Inspector) fleet(ctx context.Context) (fleet, error) {
 	return f, nil
 }
 
-// resourceOf returns the resource of a task that holds or waits for the lock of a key, or else the one that it names itself.
-// It is "" for a task that is unguarded or cannot be read.
-func (i *Inspector) resourceOf(lock string, m *taskredis.Message) string {
-	if s, _, ok := i.spotOf(lock); ok && lock != "" {
-		return s.resource
+// resourcesOf returns the resources of a task that holds or waits for the locks of a text, or else those that it names itself.
+// There is none for a task that is unguarded or cannot be read.
+func (i *Inspector) resourcesOf(locks string, m *taskredis.Message) (resources []string) {
+	for key := range strings.SplitSeq(locks, "\n") {
+		if s, _, ok := i.spotOf(key); ok && key != "" {
+			resources = append(resources, s.resource)
+		}
+	}
+	if resources != nil {
+		return resources
 	}
 	resource := m.Headers[queue.HeaderResource]
 	if find, ok := i.cfg.Resources[m.Type]; ok {
 		var err error
 		if resource, err = find(m.Payload); err != nil {
-			return ""
+			return nil
 		}
 	}
-	if store.CheckResource(resource) != nil {
-		return ""
+	text, err := store.CheckResources(resource)
+	if err != nil {
+		return nil
 	}
-	return resource
+	return store.Names(text)
+}
+
+// resourceOf returns the same as one text for people.
+func (i *Inspector) resourceOf(locks string, m *taskredis.Message) string {
+	return strings.Join(i.resourcesOf(locks, m), ", ")
 }
 
 // Held lists locks that are held or reserved, or for which somebody waits, by resource. It reads the
@@ -95,12 +106,10 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	}
 	for n := range f.active {
 		a := &f.active[n]
-		s, _, ok := i.spotOf(a.Lock)
-		if !ok || a.Lock == "" { // it has no lock yet, or its server takes none
-			s = spot{resource: i.resourceOf("", a.Message)}
-		}
-		if s.resource != "" && !known[s] {
-			mine[s] = append(mine[s], a.Queue)
+		for _, s := range i.spotsOf(a.Lock, a.Message) {
+			if !known[s] {
+				mine[s] = append(mine[s], a.Queue)
+			}
 		}
 	}
 	for s, queues := range mine {
@@ -188,7 +197,7 @@ func (f *fleet) name(i *Inspector, l *Lock) {
 func (f *fleet) holder(i *Inspector, resource, label string) (task *Task, gone bool) {
 	text, worker := parseHolder(label)
 	for n := range f.active {
-		if a := &f.active[n]; names(text, a.Message) && i.resourceOf(a.Lock, a.Message) == resource {
+		if a := &f.active[n]; names(text, a.Message) && slices.Contains(i.resourcesOf(a.Lock, a.Message), resource) {
 			task = &Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}
 			gone = a.Orphaned || !f.lives(worker)
 		}

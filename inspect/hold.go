@@ -52,10 +52,10 @@ func (i *Inspector) heldLines(ctx context.Context, queues []string, lock string)
 
 // findLine finds out whether the line of a task is held, by it or by the one before it.
 func (w *inquiry) findLine(ctx context.Context, x *exam) error {
-	if x.resource == "" || x.Lock == "" || x.State == "pending" || !x.Holds && !x.waits() {
+	if x.key == "" || x.State == "pending" || !x.Holds && !x.waits() {
 		return nil
 	}
-	lines, _, err := w.heldLines(ctx, []string{x.Queue}, x.Lock)
+	lines, _, err := w.heldLines(ctx, []string{x.Queue}, x.key)
 	if err == nil && len(lines) > 0 {
 		x.line = &lines[0]
 	}

@@ -42,8 +42,10 @@ type Explanation struct {
 	State State `json:"state"`
 	// AlsoIn are other queues that have a task of this id.
 	AlsoIn []string `json:"also_in,omitempty"`
-	// Resource is empty for a task that needs no lock.
-	Resource string `json:"resource,omitempty"`
+	// Resource is empty for a task that needs no lock. Of the Resources of a task that needs several it is the first that keeps
+	// the task from its work.
+	Resource  string   `json:"resource,omitempty"`
+	Resources []string `json:"resources,omitempty"`
 	// Lock is that of the resource, with its holder; nil without a resource.
 	Lock *Lock `json:"lock,omitempty"`
 	// Position is the rank among all who wait for the lock, 1 for the first, or 0. Since is when the task

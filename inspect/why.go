@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/lockredis"
@@ -70,13 +71,9 @@ type inquiry struct {
 
 // examine finds out what a task does.
 func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, error) {
-	x := &exam{TaskLook: t, guarded: true, resource: w.resourceOf(t.Lock, t.Message)}
-	if x.resource != "" {
-		var err error
-		if x.lock, err = w.look(ctx, w.queues, x.resource, lockredis.LookAt{Queue: t.Queue, Waiter: t.ID}); err != nil {
-			return nil, err
-		}
-		x.lock.own(x.Message)
+	x := &exam{TaskLook: t, guarded: true}
+	if err := w.findLock(ctx, x); err != nil {
+		return nil, err
 	}
 	if t.State == "active" {
 		if err := w.findWorker(ctx, x); err != nil {
@@ -85,6 +82,47 @@ func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, er
 	}
 	x.state = x.stateOf()
 	return x, nil
+}
+
+// findLock looks at the lock of a task. Of several, it is the first that keeps the task from its work, or else the first.
+func (w *inquiry) findLock(ctx context.Context, x *exam) error {
+	x.resources = w.resourcesOf(x.Lock, x.Message)
+	keys := strings.Split(x.Lock, "\n")
+	for n, resource := range x.resources {
+		lock, err := w.look(ctx, w.queues, resource, lockredis.LookAt{Queue: x.Queue, Waiter: x.ID})
+		if err != nil {
+			return err
+		}
+		keeps, err := w.keeps(ctx, x, &lock)
+		if err != nil {
+			return err
+		}
+		if n > 0 && !keeps {
+			continue
+		}
+		lock.own(x.Message)
+		if x.resource, x.lock = resource, lock; len(keys) == len(x.resources) {
+			x.key = keys[n]
+		}
+		if keeps {
+			break
+		}
+	}
+	return nil
+}
+
+// keeps reports whether one of several locks keeps a task from its work.
+func (w *inquiry) keeps(ctx context.Context, x *exam, lock *sight) (bool, error) {
+	switch mine := lock.State == lockredis.LookHeld && isHolder(x.Message, lock.Holder); {
+	case len(x.resources) == 1:
+		return true, nil
+	case x.State == "active":
+		return !mine, nil
+	case lock.State != lockredis.LookFree || lock.Position > 1:
+		return true, nil
+	}
+	limit, err := w.limit(ctx, lock.resource)
+	return limit != nil && limit.Holders == 0, err
 }
 
 // findWorker finds the worker of an active task.
@@ -122,7 +160,7 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 func (w *inquiry) explanation(x *exam) Explanation {
 	m := x.Message
 	e := Explanation{
-		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource,
+		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource, Resources: x.several(),
 		Worker: x.worker, Started: utc(x.started), LeaseEnds: utc(x.Lease), Paused: x.Paused,
 		Retried: m.Retried, Retries: m.Retry, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
 		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),

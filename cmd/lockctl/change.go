@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -157,7 +158,12 @@ func (c *connection) leaveLine(ctx context.Context, e inspect.Explanation, lock 
 	if lock == "" || e.State != inspect.StateWaiting && e.State != inspect.StateReady && e.State != inspect.StateParked {
 		return nil
 	}
-	return c.rdb.ZRem(ctx, taskredis.LineKey(e.Task.Queue, lock), e.Task.ID).Err()
+	for one := range strings.SplitSeq(lock, "\n") {
+		if err := c.rdb.ZRem(ctx, taskredis.LineKey(e.Task.Queue, one), e.Task.ID).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openTask connects, and explains the one task that is meant. The error says that there is none, or several. Otherwise the caller

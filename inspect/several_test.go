@@ -1,0 +1,48 @@
+package inspect_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/queue"
+)
+
+// Of a task that needs several resources the verdict is about the one that keeps it waiting; while it runs, each of its locks
+// says so.
+func TestSeveralResources(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	release, open := b.holder(t), b.hold(1)
+	defer open()
+	free := "a free one, " + b.resource
+	id := b.enqueue(t, job{Res: queue.AllOf(b.resource, free), N: 1})
+	e := b.awaitWhy(t, id, inspect.StateWaiting)
+	if e.Resource != b.resource || !slices.Equal(e.Resources, []string{free, b.resource}) || e.Lock == nil || e.Lock.State != inspect.Held {
+		t.Errorf("want the held one of two, have %+v", e)
+	}
+	behind := b.enqueue(t, job{Res: free, N: 2})
+	if e = b.awaitWhy(t, behind, inspect.StateWaiting); e.Position != 2 || e.Resources != nil {
+		t.Errorf("want it second in the line of a free lock, have %+v", e)
+	}
+	release()
+	e = b.awaitWhy(t, id, inspect.StateRunning)
+	if !strings.HasPrefix(e.Verdict.Wrong, "No") {
+		t.Errorf("have %q", e.Verdict.Wrong)
+	}
+	list, err := b.inspector.Held(t.Context())
+	must(t, err)
+	for _, resource := range []string{free, b.resource} {
+		at := slices.IndexFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource == resource })
+		if at < 0 || list.Locks[at].Task == nil || list.Locks[at].Task.ID != id {
+			t.Errorf("%s: want the task as its holder, have %+v", resource, list.Locks)
+		}
+	}
+	lost, err := b.inspector.Lost(t.Context())
+	must(t, err)
+	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Task.ID == id }) {
+		t.Errorf("have it among those that have lost their locks: %+v", lost)
+	}
+}
