@@ -335,6 +335,14 @@ func TestUpkeepMendsSeveralLines(t *testing.T) {
 		if mended.Waiting != 1 {
 			t.Errorf("want one task mended, have %+v", mended)
 		}
+		for _, lock := range []string{"lock:a", "lock:b"} {
+			_, line := b.rdb.ZScore(ctx, LineKey("q", lock), "set").Result()
+			_, ready := b.rdb.ZScore(ctx, ReadyKey("q"), lock).Result()
+			_, known := b.rdb.ZScore(ctx, LinesKey(lock), "q").Result()
+			if line != nil || ready != nil || known != nil {
+				t.Errorf("%s: want the task in its line, have %v, %v, %v", lock, line, ready, known)
+			}
+		}
 		s.takes("set ", done(holder...), 1, "q")
 	})
 }
