@@ -14,7 +14,7 @@
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
 --
 -- Where a function takes what a key holds it reads that itself if it is nil. A key that is not there holds false. Those that
--- are for the locks of a task, held_by, take_lock, renew_lock and left_of, take the keys of several as well; see each.
+-- are for the locks of a task, held_by, take_locks, renew_lock and left_of, take the keys of several as well; see each.
 
 -- Makes the next fence of a lock: the time in us, or one more than the last. Those of a script differ. Returns the last
 -- one, too, or 0.
@@ -63,22 +63,23 @@ local function room(lock, value)
   return Permits().room(lock, rule)
 end
 
--- Takes a lock by a key that room has returned. Returns the fence, and the last one before it; of several locks the fences, with
--- commas between them, and the latest of those before.
+-- Takes a lock by a key that room has returned. Returns the fence, and the last one before it.
 local function take_lock(key, token)
-  if several(key) then
-    local all, latest = {}, 0
-    for one in each(key) do
-      local fence, before = take_lock(one, token)
-      all[#all + 1], latest = fence, math.max(latest, before)
-    end
-    return table.concat(all, ','), latest
-  end
   local lock = lock_of(key)
   call('SET', key, token, 'PX', given.ttl)
   local fence, before = fenced(lock)
   if key ~= lock then Permits().taken(key, lock, rule_of(lock), fence, given.ttl) end
   return fence, before
+end
+
+-- Takes locks by their keys. Returns the fences, with commas between them, and the latest of those before.
+local function take_locks(keys, token)
+  local all, latest = {}, 0
+  for key in each(keys) do
+    local fence, before = take_lock(key, token)
+    all[#all + 1], latest = fence, math.max(latest, before)
+  end
+  return table.concat(all, ','), latest
 end
 
 -- Deletes the key by which a lock is held or reserved.
@@ -104,6 +105,8 @@ local function revoked_token(token) return 'siding:revoked-' .. string.sub(token
 -- these are not all.
 local function held_by(key, token, value)
   if key == '' then return nil end
+  if value == nil then value = value_of(key) end
+  if value == token then return key, false end -- as mostly: several are no key
   if several(key) then
     local held, some_lost = {}, false
     for one in each(key) do
@@ -113,8 +116,6 @@ local function held_by(key, token, value)
     if not held[1] then return nil end
     return table.concat(held, '\n'), some_lost
   end
-  if value == nil then value = value_of(key) end
-  if value == token then return key, false end
   if not value then return nil end
   local revoked = revoked_token(token)
   key, value = find_key(key, value, function(value) return value == token or value == revoked end)
@@ -149,4 +150,4 @@ local function left_of(key)
   return left
 end
 
-return fenced, rules, marked, rule_of, room, take_lock, give_up, revoked_token, held_by, reserved_for, renew_lock, left_of
+return fenced, rules, marked, rule_of, room, take_lock, take_locks, give_up, revoked_token, held_by, reserved_for, renew_lock, left_of

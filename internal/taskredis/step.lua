@@ -269,7 +269,7 @@ local function ask(queue, id, task, attempt, given)
   end
   local key, value, due, first_busy = keys_for(want, ticket)
   if key then
-    local fence = take_lock(key, attempt)
+    local fence = take_locks(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
     call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
     return 'granted ' .. fence .. ' ' .. key
@@ -622,7 +622,7 @@ local function start(q, id, task, lock, ticket, have, line, over)
   local kind = have.siding_kind
   local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (kind and kind .. ' ' or '') .. id .. holder, over or '0'
   local freed, freed_by, before = '0', '', nil
-  if lock ~= '' then fence, before = take_lock(lock, attempt) end
+  if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
   if line then freed, freed_by = Lines().freed_for(line, before) end
   -- One that has no lock yet keeps the place that it has in the line of one.
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
