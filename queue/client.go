@@ -56,7 +56,8 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 // store the task twice.
 //
 // If the answer of Redis is lost, the client sends the call again and reports success. If the task
-// has run and is gone by then, the second call stores the task once more, and the task runs again.
+// has run and is gone by then, the second call stores the task once more, and the task runs again. With
+// [Options.Debounce] that is so only if another task with this Debounce has come in between.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
 	if err := checkContext(ctx); err != nil {
 		return Receipt{}, err
@@ -69,8 +70,8 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 }
 
 // NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
-// PeriodicTaskManager or Client. opts must have no Delay, At and Deadline, as asynq may enqueue the
-// task at any time, and more than once. Without a TaskID asynq chooses one each time. An idle server
+// PeriodicTaskManager or Client. opts must have no Delay, At, Deadline and Debounce, as asynq may
+// enqueue the task at any time, and more than once. Without a TaskID asynq chooses one each time. An idle server
 // finds such a task within some 50 ms, as asynq's clients wake nobody. They do not see that an operator
 // has archived a task with Unique, and refuse equal ones for as long as it is archived: give a task that
 // comes again and again UniqueFor.
@@ -78,6 +79,9 @@ func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
 		return nil, err
+	}
+	if opts != nil && opts.Debounce != "" {
+		return nil, &TaskError{Kind: t.Kind(), Field: "debounce", Want: "want none here, as asynq's clients do not know it", Value: clip(opts.Debounce)}
 	}
 	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
 		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
@@ -116,7 +120,7 @@ func (p *prepared) outcome(err error) (Receipt, error) {
 	case err != nil:
 		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", m.Type, err)
 	}
-	return Receipt{m.ID, m.Queue}, nil
+	return Receipt{m.ID, m.Queue, p.enqueue.Replaced}, nil
 }
 
 // prepare checks all that needs no Redis. A task without a TaskID gets id.
@@ -134,6 +138,9 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	sharded := len(s[cmp.Or(o.Queue, "default")]) > 0
 	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
+	if err := o.debounced(t.Kind()); err != nil {
+		return nil, err
+	}
 	named := o.TaskID != ""
 	o.TaskID = cmp.Or(o.TaskID, id)
 	p := &prepared{named: named}
@@ -166,6 +173,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	p.enqueue = taskredis.Enqueue{
 		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,
+		Debounce: o.Debounce, Delay: o.Delay, MaxDelay: o.MaxDelay,
 		Resource: resource, Priority: o.Priority, Judged: o.Policy != nil && !o.Policy.parks(),
 	}
 	return p, nil
@@ -198,9 +206,10 @@ func (o Options) message(kind string, payload []byte, headers map[string]string)
 	return m
 }
 
-// at returns when the task is to run, the zero time for now.
+// at returns when the task is to run, the zero time for now, and for a debounced task, whose time Redis says.
 func (o Options) at(now time.Time) time.Time {
 	switch {
+	case o.Debounce != "":
 	case o.Delay > 0:
 		return wholeSecond(now.Add(o.Delay))
 	case o.At.After(now):

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
@@ -37,6 +38,45 @@ func ExampleClient_Enqueue() {
 	// Output:
 	// audits <nil>
 	// stored before: true
+}
+
+// Each change of an order asks for an audit. Of a burst of them one audit runs, 10 s after the last change, or
+// a minute after the first if the changes do not end.
+func ExampleOptions_debounce() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	opts := &queue.Options{Debounce: "changes", Delay: 10 * time.Second, MaxDelay: time.Minute}
+	var last queue.Receipt
+	for change := range 3 {
+		receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("change %d: an audit was replaced: %t\n", change+1, receipt.Replaced != "")
+		last = receipt
+	}
+	waiting, err := asynq.NewInspectorFromRedisClient(rdb).ListScheduledTasks("default")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, task := range waiting {
+		fmt.Println("the last audit waits:", task.ID == last.ID)
+	}
+	// Output:
+	// change 1: an audit was replaced: false
+	// change 2: an audit was replaced: true
+	// change 3: an audit was replaced: true
+	// the last audit waits: true
 }
 
 // ShipOrder is a task whose order may be one that nobody can ship.

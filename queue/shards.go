@@ -108,14 +108,17 @@ func (s sharding) shardOf(queue, key string) string {
 }
 
 // shardKey returns the key that chooses the shard of a task. Tasks of one resource share a shard.
-// An unguarded task shares a shard with its duplicate. The key is the kind and payload of a task
-// that is unique, and the id if the caller chose one. Any other task goes to a random shard.
+// An unguarded task shares a shard with its duplicate, and with the one that it replaces. The key is the
+// kind and payload of a task that is unique, the kind and debounce of one that has a debounce, and the id
+// if the caller chose one. Any other task goes to a random shard.
 func shardKey(resource, kind string, payload []byte, o Options) string {
 	switch {
 	case resource != "":
 		return resource
 	case o.Unique || o.UniqueFor != 0:
 		return kind + "\n" + string(payload)
+	case o.Debounce != "":
+		return kind + "\n" + o.Debounce
 	case o.TaskID != "":
 		return o.TaskID
 	default:

@@ -81,6 +81,14 @@ type Options struct {
 	// so long after this one was enqueued, or was to run by Delay or At, whatever becomes of it. At
 	// most one of Unique and UniqueFor is set. Whole seconds.
 	UniqueFor time.Duration
+	// Debounce has the task replace the last one of the same kind, resource, queue and Debounce while
+	// that waits for its Delay, so one task runs for a burst of them, with the payload that came last. It
+	// is due Delay after that one came, but no later than MaxDelay after the first. From then on it is a
+	// task like any other, and the next one begins anew. Both are whole seconds of Redis' clock, and
+	// MaxDelay is no less than Delay; the times are rounded up. There is no TaskID, At, Unique or
+	// UniqueFor beside it. Debounce is 1 to 512 bytes of UTF-8 without control characters.
+	Debounce string
+	MaxDelay time.Duration
 	// Retries is how often the task is tried again after its own failures. 0 means the default
 	// of 25, [NoRetries] means none.
 	Retries int
@@ -111,6 +119,8 @@ type Options struct {
 type Receipt struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"` // asynq's, which is a shard where the queue has shards
+	// Replaced is the id of the task that this one has replaced, see [Options.Debounce]; "" for none.
+	Replaced string `json:"replaced,omitempty"`
 }
 
 // Errors of a task that a client does not accept, for errors.Is.

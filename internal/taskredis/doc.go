@@ -9,6 +9,10 @@
 //	siding:{<queue>}:notify        a list; an element wakes one idle server
 //	siding:{<queue>}:held          the locks whose line is held by a task that has failed, by when it
 //	                               goes on (µs); +inf for one that has stopped
+//	siding:{<queue>}:debounce:<kind>:<digest>
+//	                               which of the debounced tasks with one key came last: its id; due and first, when it is
+//	                               due, and when the first of those came that have replaced each other, in Unix seconds;
+//	                               replaced, the id of the one that it has replaced
 //
 // and a lock that tasks wait for knows their queues. The keys of locks, and the functions that take and free them, are those of
 // package lockredis: goroutines wait for the same locks, and there is one order of arrival for both.
@@ -28,6 +32,7 @@
 //	siding_kind       its type, if it has a resource
 //	siding_once       there if it has a resource and no retries; then siding_began is the attempt whose handler began last
 //	siding_judged     there if it has a policy of its own
+//	siding_debounce   the key of its debounce, if it has one: only a task that names the key is replaced
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,

@@ -42,6 +42,14 @@ type Enqueue struct {
 	Unique time.Duration
 	Always bool
 
+	// Debounce, unless it is empty, has the task replace the last one with the same queue, type, Resource and Debounce, if that
+	// still waits for its delay; Enqueue sets Replaced to the id of that one. The task is scheduled by Redis' clock, not by At:
+	// Delay from now, but no later than MaxDelay after the first of those that have replaced each other. Both durations are
+	// whole seconds. The task has an OwnID, no Unique and no group. Neither Debounce nor Resource holds a line feed.
+	Debounce        string
+	Delay, MaxDelay time.Duration
+	Replaced        string
+
 	// OwnID says that the caller has just made up the id, so nobody else can have chosen it. Then a task of that id is this
 	// one, stored by an earlier send of the same call, and nothing has to be kept to know it.
 	OwnID bool
@@ -71,7 +79,8 @@ var enqueueScript = script("enqueue")
 //
 // After [ErrDuplicate] and [ErrIDConflict] the task is not stored. After another error it may be. A call whose answer is
 // lost is sent again by go-redis, and succeeds if it finds its own task. If that has run and is gone by then, it is stored
-// once more; or it is refused, if meanwhile somebody has stored an equal one.
+// once more; or it is refused, if meanwhile somebody has stored an equal one. A debounced task is stored once more only if
+// meanwhile another one of its debounce was.
 //
 // asynq leaves the key of uniqueness of a task that is refused for its id; this does not.
 func (q *Enqueuer) Enqueue(ctx context.Context, e *Enqueue) error {
@@ -79,7 +88,7 @@ func (q *Enqueuer) Enqueue(ctx context.Context, e *Enqueue) error {
 		return err
 	}
 	c := e.call(time.Now())
-	return c.outcome(enqueueScript.Run(ctx, q.rdb, c.keys, c.argv...).Int())
+	return c.outcome(enqueueScript.Run(ctx, q.rdb, c.keys, c.argv...).Result())
 }
 
 // Limits of one pipeline. A longer one would save little, and delay others at Redis.
@@ -133,7 +142,7 @@ func (q *Enqueuer) pipeline(ctx context.Context, tasks []*Enqueue) (errs []error
 		if redis.HasErrorPrefix(answer.Err(), "NOSCRIPT") { // the scripts were flushed in between
 			answer = enqueueScript.Run(ctx, q.rdb, c.keys, c.argv...)
 		}
-		err := c.outcome(answer.Int())
+		err := c.outcome(answer.Result())
 		if fault == nil && IsFault(err) {
 			fault = err
 		}
@@ -174,7 +183,7 @@ func (q *Enqueuer) list(ctx context.Context, queues ...string) error {
 
 // An enqueueCall is one of enqueue.lua.
 type enqueueCall struct {
-	m     *Message
+	e     *Enqueue
 	keys  []string
 	argv  []any
 	bytes int // of the encoded task
@@ -185,16 +194,23 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	state, place, beside, at := "pending", PendingKey(m.Queue), NotifyKey(m.Queue), ""
 	unique := e.Unique
 	switch {
+	case e.Debounce != "":
+		state, place, at = "debounced", ScheduledKey(m.Queue), wholeSeconds(e.Delay)
 	case e.At.After(now):
 		state, place, at = "scheduled", ScheduledKey(m.Queue), strconv.FormatInt(e.At.Unix(), 10)
 		unique = e.At.Add(unique).Sub(now)
 	case m.GroupKey != "":
 		state, place, beside = "aggregating", GroupKey(m.Queue, m.GroupKey), GroupsKey(m.Queue)
 	}
-	c := enqueueCall{m: m, keys: []string{TaskKey(m.Queue, m.ID), place, beside}}
-	seconds, name := "", ""
-	m.UniqueKey = ""
-	if e.Unique > 0 {
+	c := enqueueCall{e: e, keys: []string{TaskKey(m.Queue, m.ID), place, beside}}
+	seconds, name, debounce := "", "", ""
+	m.UniqueKey, e.Replaced = "", ""
+	switch {
+	case e.Debounce != "":
+		debounce = DebounceKey(m.Queue, m.Type, e.Resource, e.Debounce)
+		c.keys = append(c.keys, debounce)
+		seconds = wholeSeconds(e.MaxDelay)
+	case e.Unique > 0:
 		m.UniqueKey = UniqueKey(m.Queue, m.Type, m.Payload)
 		c.keys = append(c.keys, m.UniqueKey)
 		seconds = wholeSeconds(unique)
@@ -204,7 +220,7 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	}
 	encoded := m.Encode()
 	c.bytes = len(encoded)
-	c.argv = append(make([]any, 0, 19), m.ID, state, at, m.GroupKey, seconds, flag(e.Always), name, "msg", encoded)
+	c.argv = append(make([]any, 0, 21), m.ID, state, at, m.GroupKey, seconds, flag(e.Always), name, "msg", encoded)
 	if m.UniqueKey != "" && state != "aggregating" { // asynq leaves it out for a group
 		c.argv = append(c.argv, "unique_key", m.UniqueKey)
 	}
@@ -216,6 +232,9 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	}
 	if e.Judged {
 		c.argv = append(c.argv, "siding_judged", 1)
+	}
+	if debounce != "" {
+		c.argv = append(c.argv, "siding_debounce", debounce)
 	}
 	if e.Priority != 0 {
 		c.argv = append(c.argv, "siding_priority", e.Priority)
@@ -240,17 +259,22 @@ func wholeSeconds(d time.Duration) string {
 }
 
 // outcome reads the answer of enqueue.lua.
-func (c enqueueCall) outcome(answer int, err error) error {
+func (c enqueueCall) outcome(answer any, err error) error {
+	replaced, ok := answer.(string)
 	switch {
 	case err != nil: // Redis has not stored it, or nobody knows
-	case answer == 1:
+	case ok:
+		c.e.Replaced = replaced
 		return nil
-	case answer == 0:
+	case answer == int64(1):
+		return nil
+	case answer == int64(0):
 		err = ErrIDConflict
-	case answer == -1:
+	case answer == int64(-1):
 		err = ErrDuplicate
 	default:
-		err = fmt.Errorf("taskredis: enqueue: the script's answer is %d", answer)
+		err = fmt.Errorf("taskredis: enqueue: the script's answer is %v", answer)
 	}
-	return fmt.Errorf("%w: %s %q in the queue %q", err, c.m.Type, c.m.ID, c.m.Queue)
+	m := c.e.Message
+	return fmt.Errorf("%w: %s %q in the queue %q", err, m.Type, m.ID, m.Queue)
 }

@@ -2,6 +2,7 @@ package taskredis
 
 import (
 	"crypto/md5" //nolint:gosec // asynq's choice
+	"crypto/sha256"
 	"encoding/hex"
 )
 
@@ -54,6 +55,13 @@ func UniqueKey(queue, kind string, payload []byte) string {
 	}
 	sum := md5.Sum(payload) //nolint:gosec // asynq's choice
 	return asynqKey(queue, "unique:"+kind+":"+hex.EncodeToString(sum[:]))
+}
+
+// DebounceKey says which of the debounced tasks with the same queue, kind, resource and key came last. The end of its name has
+// the same length for all, so no two kinds share one.
+func DebounceKey(queue, kind, resource, key string) string {
+	sum := sha256.Sum256([]byte(resource + "\n" + key))
+	return sidingKey(queue, "debounce:"+kind+":"+hex.EncodeToString(sum[:16]))
 }
 
 // queuesKey is the set of the names of all queues. It is not in the slot of any of them.
