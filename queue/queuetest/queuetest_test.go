@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -182,6 +183,50 @@ func TestRecorder(t *testing.T) {
 	results, err := r.EnqueueBatch(ctx, []queue.Job{{Task: ping{}}})
 	if !errors.Is(err, r.Err) || !errors.Is(results[0].Err, r.Err) || len(r.Jobs()) != 0 {
 		t.Errorf("batch while away: want %v for all, have %v, %v", r.Err, results, err)
+	}
+}
+
+// Of the tasks with one debounce the last is kept, as none of them runs.
+func TestRecorderDebounces(t *testing.T) {
+	t.Parallel()
+	var r queuetest.Recorder
+	opts := &queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Minute}
+	var ids []string
+	for i, step := range []struct {
+		task     queue.Task
+		opts     *queue.Options
+		replaces int // -1 for none
+	}{
+		{audit{Order: "1"}, opts, -1},
+		{audit{Order: "1"}, opts, 0},
+		{audit{Order: "2"}, opts, -1}, // another resource
+		{ping{}, opts, -1},
+		{ping{}, nil, -1},
+		{ping{}, &queue.Options{Queue: "low", Debounce: "x", Delay: time.Second, MaxDelay: time.Minute}, -1},
+		{ping{}, &queue.Options{Debounce: "y", Delay: time.Second, MaxDelay: time.Minute}, -1},
+		{ping{}, opts, 3},
+		{audit{Order: "1"}, opts, 1},
+	} {
+		receipt, err := r.Enqueue(t.Context(), step.task, step.opts)
+		want := ""
+		if step.replaces >= 0 {
+			want = ids[step.replaces]
+		}
+		if err != nil || receipt.Replaced != want || slices.Contains(ids, receipt.ID) {
+			t.Errorf("%d: want a new id and %q replaced, have %+v, %v", i, want, receipt, err)
+		}
+		ids = append(ids, receipt.ID)
+	}
+	var have []string
+	for _, j := range r.Jobs() {
+		have = append(have, j.Options.TaskID)
+	}
+	if want := []string{ids[2], ids[4], ids[5], ids[6], ids[7], ids[8]}; !slices.Equal(have, want) {
+		t.Errorf("want the jobs %v, have %v", want, have)
+	}
+	r.Reset()
+	if receipt, err := r.Enqueue(t.Context(), ping{}, opts); err != nil || receipt.Replaced != "" {
+		t.Errorf("after a reset: want none replaced, have %+v, %v", receipt, err)
 	}
 }
 

@@ -21,10 +21,13 @@ type Recorder struct {
 	jobs   []queue.Job
 	ids    map[string]bool // queue and id of what is kept
 	unique map[string]bool // queue, kind and payload of what is kept and unique
+	// debounced are the ids of what is kept, by queue, kind, resource and Debounce.
+	debounced map[string]string
 }
 
 // Enqueue refuses what a client would refuse, and keeps the rest. As the tasks
-// are never run, an id or a unique task stays taken until [Recorder.Reset].
+// are never run, an id or a unique task stays taken until [Recorder.Reset], and
+// a task with a Debounce waits for its delay, and is replaced, until then.
 func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Options) (queue.Receipt, error) {
 	if err := queue.Check(t, opts); err != nil {
 		return queue.Receipt{}, err
@@ -50,14 +53,14 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ids == nil {
-		r.ids, r.unique = make(map[string]bool), make(map[string]bool)
+		r.ids, r.unique, r.debounced = make(map[string]bool), make(map[string]bool), make(map[string]string)
 	}
 	unique := fmt.Sprintf("%q %q %q", o.Queue, t.Kind(), payload)
 	if o.UniqueFor > 0 && r.unique[unique] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrDuplicate)
 	}
 	if o.TaskID == "" {
-		o.TaskID = fmt.Sprintf("task-%d", len(r.jobs)+1)
+		o.TaskID = fmt.Sprintf("task-%d", len(r.ids)+1)
 	}
 	id := fmt.Sprintf("%q %q", o.Queue, o.TaskID)
 	if r.ids[id] {
@@ -67,8 +70,25 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	if o.UniqueFor > 0 {
 		r.unique[unique] = true
 	}
+	replaced := r.replace(t, o)
 	r.jobs = append(r.jobs, queue.Job{Task: t, Options: &o})
-	return queue.Receipt{ID: o.TaskID, Queue: o.Queue}, nil
+	return queue.Receipt{ID: o.TaskID, Queue: o.Queue, Replaced: replaced}, nil
+}
+
+// replace drops the task whose place a debounced one takes, and returns its id.
+func (r *Recorder) replace(t queue.Task, o queue.Options) (id string) {
+	if o.Debounce == "" {
+		return ""
+	}
+	resource := ""
+	if g, ok := t.(queue.Guarded); ok {
+		resource = g.Resource()
+	}
+	key := fmt.Sprintf("%q %q %q %q", o.Queue, t.Kind(), resource, o.Debounce)
+	id = r.debounced[key]
+	r.debounced[key] = o.TaskID
+	r.jobs = slices.DeleteFunc(r.jobs, func(j queue.Job) bool { return j.Options.Queue == o.Queue && j.Options.TaskID == id })
+	return id
 }
 
 // EnqueueBatch enqueues jobs one after the other, as queue.Client does.
@@ -94,5 +114,5 @@ func (r *Recorder) Jobs() []queue.Job {
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.jobs, r.ids, r.unique = nil, nil, nil
+	r.jobs, r.ids, r.unique, r.debounced = nil, nil, nil, nil
 }
