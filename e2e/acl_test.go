@@ -216,6 +216,9 @@ func (g *guardedTestbed) enqueueAll(t *testing.T) {
 		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"53636%d","lines":%d},"unique":true,"retention":"1s"}`+"\n", i%2, i+1)
 	}
 	fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"delay":"1s"}`)
+	for range 2 {
+		fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"debounce":"acl","delay":"2s","max_delay":"2s"}`)
+	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
 	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -228,6 +228,9 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		switch {
 		case r.Err == nil:
 			f.report.Enqueued++
+			if r.Replaced != "" {
+				f.report.Replaced++
+			}
 			f.queues[r.Queue] = true
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++

@@ -22,6 +22,8 @@ type taskOptions struct {
 	At        string `json:"at"`
 	Unique    bool   `json:"unique"`
 	UniqueFor string `json:"unique_for"`
+	Debounce  string `json:"debounce"`
+	MaxDelay  string `json:"max_delay"`
 	Retries   *int   `json:"retries"` // nil when not given
 	Timeout   string `json:"timeout"`
 	Deadline  string `json:"deadline"`
@@ -49,6 +51,8 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.At, "at", "", "run it at this `time`, such as 2030-01-31T18:00:00Z")
 	f.BoolVar(&o.Unique, "unique", false, "refuse it while an equal task is unfinished")
 	f.StringVar(&o.UniqueFor, "unique-for", "", "refuse equal tasks for this `duration`, whatever becomes of it")
+	f.StringVar(&o.Debounce, "debounce", "", "replace the task of its kind, resource and this `key` that still waits for its delay")
+	f.StringVar(&o.MaxDelay, "max-delay", "", "with --debounce: run it no later than this `duration` after the first of those")
 	f.StringVar(&o.Timeout, "timeout", "", "`duration` after which an attempt ends (default 30m, unless there is a deadline)")
 	f.StringVar(&o.Deadline, "deadline", "", "`time` after which it does not run, also if it waits")
 	f.StringVar(&o.Retention, "retention", "", "keep it for this `duration` after its success (default 0)")
@@ -62,8 +66,8 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 
 // options reads the texts. Errors name the field of a line of a stream; [queue.Check] checks the rest.
 func (o taskOptions) options() (*queue.Options, error) {
-	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority, Unique: o.Unique}
-	var errs [7]error
+	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority, Unique: o.Unique, Debounce: o.Debounce}
+	var errs [8]error
 	opts.Delay, errs[0] = duration("delay", o.Delay)
 	opts.UniqueFor, errs[1] = duration("unique_for", o.UniqueFor)
 	opts.Timeout, errs[2] = duration("timeout", o.Timeout)
@@ -71,6 +75,7 @@ func (o taskOptions) options() (*queue.Options, error) {
 	opts.At, errs[4] = moment("at", o.At)
 	opts.Deadline, errs[5] = moment("deadline", o.Deadline)
 	opts.Policy, errs[6] = o.policy()
+	opts.MaxDelay, errs[7] = duration("max_delay", o.MaxDelay)
 	if err := cmp.Or(errs[:]...); err != nil {
 		return nil, err
 	}

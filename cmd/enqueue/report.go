@@ -26,6 +26,7 @@ type report struct {
 
 	Enqueued     int `json:"enqueued"`
 	WouldEnqueue int `json:"would_enqueue,omitempty"` // in a dry run
+	Replaced     int `json:"replaced,omitempty"`      // of those that were enqueued before, by a debounce
 	AlreadyThere int `json:"already_there"`
 	Refused      int `json:"refused"`
 	// Refusals are the first maxRefusals.
@@ -100,6 +101,7 @@ func (r *report) String() string {
 		row(r.WouldEnqueue, "tasks would be enqueued")
 	} else {
 		row(r.Enqueued, "tasks enqueued")
+		some(r.Replaced, "tasks replaced, by later ones with the same debounce")
 		there := "tasks were there already"
 		if r.ResumedAfter > 0 {
 			there += fmt.Sprintf("; all up to line %d, by the checkpoint", r.ResumedAfter)

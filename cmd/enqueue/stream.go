@@ -32,15 +32,17 @@ func (a *app) streamCommand() *cobra.Command {
   {"kind":"order:ship","payload":{"order":"1001"},"resource":"order:1001"}
 
 kind and payload are needed, and so is resource with a kind of your own; queue, id,
-delay, at, unique, unique_for, retries, timeout, deadline, retention, priority,
-on_busy, max_wait, max_waiting, use_retries and on_failure mean what the flags of
-"enqueue task" mean. Blank lines are skipped. A bad line is refused by its number
+delay, at, unique, unique_for, debounce, max_delay, retries, timeout, deadline,
+retention, priority, on_busy, max_wait, max_waiting, use_retries and on_failure mean
+what the flags of "enqueue task" mean. Blank lines are skipped. A bad line is refused by its number
 and does not stop the rest.
 
 ` + resumeHelp + `
 
 Lines from stdin or from a pipe have no checkpoint, and one without an id gets a
-random one: there only the ids in the lines keep a task from being enqueued twice.`,
+random one: there only the ids in the lines keep a task from being enqueued twice.
+So has one with a debounce, also in a file: if a run goes on after a fault, up to the
+last batch of them comes again, and replaces those that still wait.`,
 		Example: `  enqueue stream tasks.jsonl
   my-export | enqueue stream`,
 		Args: cobra.MaximumNArgs(1),
@@ -151,7 +153,7 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 		return queue.Job{}, err
 	}
 	opts.Queue = cmp.Or(opts.Queue, d.queue)
-	if opts.TaskID == "" && d.content.hash != "" {
+	if opts.TaskID == "" && d.content.hash != "" && opts.Debounce == "" {
 		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
 	}
 	return queue.Job{Task: task, Options: opts}, nil

@@ -65,6 +65,7 @@ func TestStreamLines(t *testing.T) {
 		"null":              {`{"kind":"order:audit","payload":null}`, `1: order:audit: order: is empty`},
 		"bad payload":       {`{"kind":"order:audit","payload":{"order":""}}`, `1: order:audit: order: is empty`},
 		"bad delay":         {`{"kind":"order:audit","payload":{"order":"1"},"delay":"soon"}`, `1: delay: want a duration such as 90s or 1h30m, have "soon"`},
+		"bad max delay":     {`{"kind":"order:audit","payload":{"order":"1"},"debounce":"1","max_delay":"5"}`, `1: max_delay: want a duration such as 90s or 1h30m, have "5"`},
 		"bad deadline":      {`{"kind":"order:audit","payload":{"order":"1"},"deadline":"2030-01-31"}`, `1: deadline: want a time with its zone such as 2030-01-31T18:00:00Z, have "2030-01-31"`},
 		"negative retries":  {`{"kind":"order:audit","payload":{"order":"1"},"retries":-1}`, "1: retries: want 0 or more, have -1"},
 		"too long":          {long + good, fmt.Sprintf("1: want a line of less than %d bytes", maxStreamLine)},
@@ -88,7 +89,8 @@ func TestStreamLines(t *testing.T) {
 func TestStreamOptions(t *testing.T) {
 	t.Parallel()
 	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique_for":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s","priority":3,"on_busy":"coalesce","max_wait":"1m","max_waiting":4,"use_retries":true,"on_failure":"hold"}
-{"kind":"order:audit","payload":{"order":"1"},"at":"2998-01-01T00:00:00+01:00","retries":0}`
+{"kind":"order:audit","payload":{"order":"1"},"at":"2998-01-01T00:00:00+01:00","retries":0}
+{"kind":"order:audit","payload":{"order":"1"},"debounce":"1","delay":"10s","max_delay":"1m"}`
 	want := []queue.Options{
 		{
 			Queue: "q", TaskID: "x", Delay: 5 * time.Second, UniqueFor: 6 * time.Second, Retries: 7, Timeout: 8 * time.Second,
@@ -99,6 +101,7 @@ func TestStreamOptions(t *testing.T) {
 			Queue: "elsewhere", TaskID: "2-0123456789abcdef", Retries: queue.NoRetries,
 			At: time.Date(2997, 12, 31, 23, 0, 0, 0, time.UTC),
 		},
+		{Queue: "elsewhere", Debounce: "1", Delay: 10 * time.Second, MaxDelay: time.Minute}, // without an id
 	}
 	_, jobs := decodeAll(t, streamDecoder{queue: "elsewhere", content: content{hash: "0123456789abcdefrest"}}, text)
 	var have []queue.Options
@@ -231,6 +234,28 @@ func TestStreamFile(t *testing.T) {
 	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", append(args, "--restart")...))
 	if have, distinct := pending(t, client, q), ids(t, client, q); have != lines || len(distinct) != lines {
 		t.Errorf("tasks: want %d with ids of their own, have %d with %d ids", lines, have, len(distinct))
+	}
+}
+
+// Lines of a file with one debounce leave one task, and the report says how many it has replaced.
+func TestStreamDebounces(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q, lines = "stream-debounce", 150
+	var text strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&text, `{"kind":"order:audit","payload":{"order":"1","lines":%d},"debounce":"1","delay":"1h","max_delay":"1h"}`+"\n", i+1)
+	}
+	file := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := file + ": done\n      150  tasks enqueued\n      149  tasks replaced, by later ones with the same debounce\n" +
+		"        0  tasks were there already\n        0  refused\n"
+	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", "stream", file, "--redis", server.Addr, "--queue", q))
+	left, err := inspect(t, server).ListScheduledTasks(q)
+	if err != nil || len(left) != 1 || string(left[0].Payload) != `{"order":"1","lines":150}` {
+		t.Errorf("want the last one left, have %+v, %v", left, err)
 	}
 }
 

@@ -27,7 +27,8 @@ func (a *app) taskCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task KIND --payload JSON|@FILE|-",
 		Short: "Enqueue one task and print its id",
-		Long: `Enqueue one task and print its id; with --json its receipt, {"id":..,"queue":..}.
+		Long: `Enqueue one task and print its id; with --json its receipt, {"id":..,"queue":..},
+and "replaced":.. if it has replaced another by --debounce.
 
 Known kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
 The payload of a known kind is checked, and says what its resource is. Any other
@@ -38,7 +39,8 @@ whose equal (--unique, --unique-for), is there already. After a fault of Redis t
 task may be stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s
-  enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001`,
+  enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001
+  enqueue task order:audit --payload '{"order":"536365"}' --debounce 536365 --delay 10s --max-delay 1m`,
 		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("retries") {

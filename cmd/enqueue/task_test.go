@@ -40,6 +40,7 @@ func TestTaskRefused(t *testing.T) {
 		"half a second":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--timeout", "500ms"}, "", `order:audit: timeout: want whole seconds, 1 or more, have "500ms"`},
 		"delay and time":   {[]string{"order:audit", "--payload", `{"order":"1"}`, "--delay", "5s", "--at", "2999-01-01T00:00:00Z"}, "", `order:audit: delay: want either a delay or a time, not both, have "5s"`},
 		"deadline gone":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--deadline", "2001-01-01T00:00:00Z"}, "", `order:audit: deadline: want a time to come, have "2001-01-01T00:00:00Z"`},
+		"debounce alone":   {[]string{"order:audit", "--payload", `{"order":"1"}`, "--debounce", "1"}, "", `order:audit: delay: want whole seconds, 1 or more, of a task with a debounce, have "0s"`},
 		"queue":            {[]string{"order:audit", "--payload", `{"order":"1"}`, "--queue", "{q}"}, "", `order:audit: queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{q}"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,6 +130,22 @@ func TestTaskDelayed(t *testing.T) {
 	least, most := before.Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour+time.Second)
 	if info.NextProcessAt.Before(least) || info.NextProcessAt.After(most) {
 		t.Errorf("want it to run at %v to %v, have %v", least, most, info.NextProcessAt)
+	}
+}
+
+func TestTaskDebounced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q = "task-debounced"
+	args := []string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--payload", `{"order":"1"}`, "--debounce", "1", "--delay", "1h", "--max-delay", "2h"}
+	first := enqueue(t, "", args...)
+	id := strings.TrimSpace(first.out)
+	have := enqueue(t, "", append(args, "--json")...)
+	if want := `"queue":"` + q + `","replaced":"` + id + `"}` + "\n"; id == "" || !strings.HasSuffix(have.out, want) || have.status != cli.StatusOK {
+		t.Errorf("want ...%s, have %+v", want, have)
+	}
+	if n := server.Client(t).ZCard(t.Context(), "asynq:{"+q+"}:scheduled").Val(); n != 1 {
+		t.Errorf("want one task, have %d", n)
 	}
 }
 
