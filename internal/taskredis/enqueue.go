@@ -45,7 +45,7 @@ type Enqueue struct {
 	// Debounce, unless it is empty, has the task replace the last one with the same queue, type, Resource and Debounce, if that
 	// still waits for its delay; Enqueue sets Replaced to the id of that one. The task is scheduled by Redis' clock, not by At:
 	// Delay from now, but no later than MaxDelay after the first of those that have replaced each other. Both durations are
-	// whole seconds. The task has an OwnID, no Unique and no group. Neither Debounce nor Resource holds a line feed.
+	// whole seconds. The task has an OwnID, no Unique and no group. Debounce holds no line feed.
 	Debounce        string
 	Delay, MaxDelay time.Duration
 	Replaced        string
