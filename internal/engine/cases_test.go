@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -48,10 +49,12 @@ func (l *ledger) begin(n *node, task *Task) *visit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := &visit{Task: task, node: n, began: time.Now()}
-	if other := l.at[task.Resource]; other != nil && task.Resource != "" && !other.node.dead() && !l.twice {
-		l.tb.Errorf("two at work on %s: %s and %s", task.Resource, other.ID, task.ID)
+	for _, name := range store.Names(task.Resource) {
+		if other := l.at[name]; other != nil && name != "" && !other.node.dead() && !l.twice {
+			l.tb.Errorf("two at work on %s: %s and %s", name, other.ID, task.ID)
+		}
+		l.at[name] = v
 	}
-	l.at[task.Resource] = v
 	l.visits = append(l.visits, v)
 	return v
 }
@@ -60,8 +63,10 @@ func (l *ledger) end(v *visit, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v.ended, v.cause = time.Now(), cause
-	if l.at[v.Resource] == v {
-		delete(l.at, v.Resource)
+	for _, name := range store.Names(v.Resource) {
+		if l.at[name] == v {
+			delete(l.at, name)
+		}
 	}
 }
 
