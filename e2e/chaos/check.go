@@ -114,12 +114,14 @@ func (c *checker) prepare() {
 	for _, r := range c.Runs {
 		c.byTask[r.Task] = append(c.byTask[r.Task], r)
 		if r.Resource != "" {
-			c.byResource[r.Resource] = append(c.byResource[r.Resource], r)
+			for _, resource := range r.of() {
+				c.byResource[resource] = append(c.byResource[resource], r)
+			}
 		}
 	}
 	c.tasksOf = make(map[string][]*Task)
 	for _, t := range c.Tasks {
-		c.tasksOf[t.Resource] = append(c.tasksOf[t.Resource], t)
+		c.tasksOf[lineOf(t.Resource)] = append(c.tasksOf[lineOf(t.Resource)], t)
 	}
 	for _, e := range c.Effects {
 		c.effects[e.Task]++
@@ -262,6 +264,9 @@ func (c *checker) checkHolds() {
 			c.checkPool(resource)
 			continue
 		}
+		if resource == anyPart {
+			continue // each part is looked at
+		}
 		runs := c.byResource[resource]
 		for i, r := range runs {
 			c.checkAwakening(r)
@@ -274,7 +279,7 @@ func (c *checker) checkHolds() {
 				f := c.overlap(r, later)
 				first = cmp.Or(first, f)
 				if f == nil {
-					c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", r.Resource, later.Begin, min(end, c.believed(later)),
+					c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", resource, later.Begin, min(end, c.believed(later)),
 						r.Task, r.Process, r.Fence, later.Task, later.Process, later.Fence)
 				}
 			}

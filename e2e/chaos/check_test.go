@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/queue"
 )
 
 const (
@@ -82,6 +83,18 @@ func TestCheckFinds(t *testing.T) {
 		{name: "nothing", change: func(*chaos.History) {}},
 		{name: "one more holder than the limit", want: "4 hold pool:0 at 9s, which has a limit of 3", change: func(h *chaos.History) {
 			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
+		}},
+		{name: "two who need one resource in common", want: "two hold part:1 from 2.5s to 2.6s: a on w1 (fence 10) and c on w2 (fence 30)", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: queue.AllOf("part:1", "part:2"), Fate: chaos.FateOK, Accepted: s}
+			h.Tasks["a"].Resource, h.Runs[0].Resource, h.Effects[0].Resource = queue.AllOf("part:0", "part:1"), queue.AllOf("part:0", "part:1"), ""
+			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w2", Resource: queue.AllOf("part:1", "part:2"), Fence: 30, Begin: 2500 * ms, Returned: 2600 * ms, Outcome: chaos.Done})
+			h.Effects = append(h.Effects, chaos.Effect{Task: "c"})
+		}},
+		{name: "two who need nothing in common", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: queue.AllOf("part:2", "part:3"), Fate: chaos.FateOK, Accepted: s}
+			h.Tasks["a"].Resource, h.Runs[0].Resource, h.Effects[0].Resource = queue.AllOf("part:0", "part:1"), queue.AllOf("part:0", "part:1"), ""
+			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w2", Resource: queue.AllOf("part:2", "part:3"), Fence: 30, Begin: 2500 * ms, Returned: 2600 * ms, Outcome: chaos.Done})
+			h.Effects = append(h.Effects, chaos.Effect{Task: "c"})
 		}},
 		{name: "a start while the resource is paused", want: "task b started on thing at 4s as holder 1, and an operator allowed 0 from 1.5s to 5s", change: func(h *chaos.History) {
 			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}

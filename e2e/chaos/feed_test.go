@@ -47,7 +47,7 @@ func (f *feed) run(ctx context.Context) {
 	if f.brief {
 		crowd, few = 100, 12 // so that they are soon done
 	}
-	lots := chaos.Resources()
+	lots := append(chaos.Resources(), chaos.Sets()...)
 	if !f.brief {
 		lots = append(lots, "") // left to asynq if their worker dies
 	}

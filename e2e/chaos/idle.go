@@ -75,7 +75,8 @@ func (c *checker) checkIdle() {
 	for _, t := range c.Tasks {
 		if t.Resource != "" {
 			w, s := c.waits(t)
-			waiting[t.Resource], orphaned[t.Resource] = append(waiting[t.Resource], w...), append(orphaned[t.Resource], s...)
+			line := lineOf(t.Resource)
+			waiting[line], orphaned[line] = append(waiting[line], w...), append(orphaned[line], s...)
 		}
 	}
 	busy, taken := c.busy(), c.taken()
@@ -125,7 +126,7 @@ func (c *checker) waitedAt(i idleTime) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
 		t := c.Tasks[id]
 		waiting, orphaned := c.waits(t)
-		if t.Resource != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
+		if lineOf(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
 			continue
 		}
 		var text strings.Builder

@@ -70,6 +70,17 @@ func TestIdle(t *testing.T) {
 			add(h, &chaos.Task{ID: "c", Resource: "thing", Accepted: 4 * s}, chaos.Run{Process: "w1", Fence: 15, Begin: 5 * s, Returned: 6500 * ms, Outcome: chaos.Done})
 		}},
 
+		{name: "a and b need other parts", begins: 9 * s, want: "part:* was free from 2s to 9s", change: func(h *chaos.History) {
+			for i, resource := range []string{queue.AllOf("part:0", "part:1"), queue.AllOf("part:2", "part:3")} {
+				h.Tasks[h.Runs[i].Task].Resource, h.Runs[i].Resource, h.Effects[i].Resource = resource, resource, ""
+			}
+		}},
+		{name: "somebody has another part meanwhile", begins: 9 * s, change: func(h *chaos.History) {
+			for i, resource := range []string{queue.AllOf("part:0", "part:1"), queue.AllOf("part:2", "part:3")} {
+				h.Tasks[h.Runs[i].Task].Resource, h.Runs[i].Resource, h.Effects[i].Resource = resource, resource, ""
+			}
+			h.Runs[0].Returned = 8500 * ms
+		}},
 		{name: "all workers are busy", begins: 9 * s, change: func(h *chaos.History) {
 			add(h, &chaos.Task{ID: "c"}, chaos.Run{Process: "w1", Begin: 2 * s, Returned: 9 * s, Outcome: chaos.Done})
 			add(h, &chaos.Task{ID: "d"}, chaos.Run{Process: "w2", Begin: 1 * s, Returned: 9 * s, Outcome: chaos.Done})

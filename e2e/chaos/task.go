@@ -80,7 +80,7 @@ type Work struct {
 // NewTask returns the n-th task of a run on a resource, unguarded if that is empty. The same seed
 // gives the same task.
 func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
-	id := fmt.Sprintf("%d-%s-%d", seed, cmp.Or(resource, "free"), n)
+	id := fmt.Sprintf("%d-%s-%d", seed, cmp.Or(strings.ReplaceAll(resource, "\n", "+"), "free"), n)
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(id))
 	r := rand.New(rand.NewPCG(seed, hash.Sum64()))
@@ -104,7 +104,9 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	if resource == "" {
 		return t, queue.Job{Task: Free{work}, Options: options}
 	}
-	drawWait(r, t, options)
+	if !IsSet(resource) {
+		drawWait(r, t, options)
+	}
 	return t, queue.Job{Task: Guarded{work, resource}, Options: options}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -149,7 +150,8 @@ func (w *worker) beat(ctx context.Context, stdout io.Writer) {
 // work is the handler of all tasks.
 func (w *worker) work(ctx context.Context, work Work) error {
 	info := queue.InfoFrom(ctx)
-	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, info.Resource), info.Retried)
+	first := store.Names(info.Resource)[0]
+	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, first), info.Retried)
 	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })
 	err := w.do(ctx, work, info)
 	watch()
@@ -173,8 +175,8 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 		return errBrief
 	}
 	resource := info.Resource
-	if IsPool(resource) {
-		resource = "" // the ledger would refuse the fences of all holders but the last
+	if IsPool(resource) || IsSet(resource) {
+		resource = "" // the ledger would refuse the fences of all holders of a pool but the last, and takes one of a task
 	}
 	if err := w.ledger.Record(ctx, info.ID, resource); err != nil {
 		return fmt.Errorf("ledger: %w", err)

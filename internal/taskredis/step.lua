@@ -865,7 +865,7 @@ local function take(q, id)
   if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts
-  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or asks and resource and ask_end or plain_end, id
+  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or resource and resource ~= '' and ask_end or plain_end, id
   q.passed = q.passed + 1
   return true
 end
