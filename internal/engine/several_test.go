@@ -72,7 +72,7 @@ func TestSetsOfKilledServers(t *testing.T) {
 			if len(done) != tasks {
 				t.Errorf("want %d tasks done, have %d", tasks, len(done))
 			}
-			ideal := rounds(needs, accounts, servers*each) * work
+			ideal := time.Duration(rounds(needs, accounts, servers*each)) * work
 			t.Logf("%d tasks, %d servers killed: %v; an ideal schedule takes %v; the last of two accounts began after %v, the last of %d after %v",
 				tasks, kills, took.Round(time.Millisecond), ideal, longest[2].Round(time.Millisecond), large, longest[large].Round(time.Millisecond))
 		})
@@ -90,7 +90,7 @@ func needsItsPayload(c *Config) {
 
 // rounds returns how long tasks of one length take, in that length, on so many slots, if each starts as soon as it is the first in
 // all its lines and nothing costs any time.
-func rounds(needs [][]int, accounts, slots int) (n time.Duration) {
+func rounds(needs [][]int, accounts, slots int) (n int) {
 	for left := needs; len(left) > 0; n++ {
 		taken, free := make([]bool, accounts), slots
 		var wait [][]int
