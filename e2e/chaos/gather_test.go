@@ -40,11 +40,9 @@ func (r *run) history(t *testing.T) *chaos.History {
 		}
 		for _, task := range tasks {
 			h.Archived[task.ID] = task.LastErr
-			marks, err := r.testbed.client().HMGet(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_attempt", "siding_started").Result()
-			if err != nil {
+			if h.Started[task.ID], err = r.testbed.client().HExists(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_began").Result(); err != nil {
 				t.Fatal(err)
 			}
-			h.Started[task.ID] = marks[1] != nil && marks[0] == marks[1]
 		}
 	}
 	if h.Forever, err = r.forever(t.Context(), h); err != nil {

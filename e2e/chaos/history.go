@@ -23,7 +23,7 @@ type History struct {
 	Ends        []End
 	// Archived are the tasks in asynq's archive at the end, with their last errors.
 	Archived map[string]string
-	// Started are those of them whose last attempt had started, by its mark in Redis.
+	// Started are those of them of which an attempt was about to start, by its mark in Redis.
 	Started map[string]bool
 	// Forever are the keys without expiry, except those that asynq keeps by design.
 	Forever []string
