@@ -57,16 +57,16 @@ func (i *Inspector) fleet(ctx context.Context) (fleet, error) {
 	return f, nil
 }
 
-// resourcesOf returns the resources of a task that holds or waits for the locks of a text, or else those that it names itself.
-// There is none for a task that is unguarded or cannot be read.
-func (i *Inspector) resourcesOf(locks string, m *taskredis.Message) (resources []string) {
+// spotsOf returns the locks of a task that holds or waits for those of a text; or, as it knows of none, those of the resources that
+// it names itself. There is none for a task that is unguarded or cannot be read.
+func (i *Inspector) spotsOf(locks string, m *taskredis.Message) (spots []spot) {
 	for key := range strings.SplitSeq(locks, "\n") {
 		if s, _, ok := i.spotOf(key); ok && key != "" {
-			resources = append(resources, s.resource)
+			spots = append(spots, s)
 		}
 	}
-	if resources != nil {
-		return resources
+	if spots != nil {
+		return spots
 	}
 	resource := m.Headers[queue.HeaderResource]
 	if find, ok := i.cfg.Resources[m.Type]; ok {
@@ -79,10 +79,21 @@ func (i *Inspector) resourcesOf(locks string, m *taskredis.Message) (resources [
 	if err != nil {
 		return nil
 	}
-	return store.Names(text)
+	for _, name := range store.Names(text) {
+		spots = append(spots, spot{resource: name})
+	}
+	return spots
 }
 
-// resourceOf returns the same as one text for people.
+// resourcesOf returns the resources of the same.
+func (i *Inspector) resourcesOf(locks string, m *taskredis.Message) (resources []string) {
+	for _, s := range i.spotsOf(locks, m) {
+		resources = append(resources, s.resource)
+	}
+	return resources
+}
+
+// resourceOf returns these as one text for people.
 func (i *Inspector) resourceOf(locks string, m *taskredis.Message) string {
 	return strings.Join(i.resourcesOf(locks, m), ", ")
 }

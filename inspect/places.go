@@ -96,22 +96,6 @@ func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
 	return s, queue, ok
 }
 
-// spotsOf returns which locks an active task has or is to have: those of its keys, or else, as it has none yet or its server takes
-// none, those of its resources.
-func (i *Inspector) spotsOf(locks string, m *taskredis.Message) (spots []spot) {
-	for key := range strings.SplitSeq(locks, "\n") {
-		if s, _, ok := i.spotOf(key); ok && key != "" {
-			spots = append(spots, s)
-		}
-	}
-	if spots == nil {
-		for _, resource := range i.resourcesOf("", m) {
-			spots = append(spots, spot{resource: resource})
-		}
-	}
-	return spots
-}
-
 // keys are those of a place.
 func (i *Inspector) keys(p *place) (keys []string) {
 	if !lockredis.IsCluster(i.rdb) {
