@@ -279,3 +279,26 @@ func TestAllOf(t *testing.T) {
 		t.Errorf("have %q", names)
 	}
 }
+
+// A debounce compares what tasks need, in whichever order they name it.
+func TestDebounceOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	opts := queue.Options{Debounce: "changes", Delay: time.Minute, MaxDelay: time.Hour}
+	one, two := b.resource+":1", b.resource+":2"
+	add := func(resources ...string) queue.Receipt {
+		opts.Queue = b.queue
+		r, err := b.client.Enqueue(t.Context(), transfer{Accounts: resources}, &opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := add(one, two)
+	if r := add(two); r.Replaced != "" {
+		t.Errorf("of one resource: want none replaced, have %q", r.Replaced)
+	}
+	if r := add(two, one); r.Replaced != first.ID {
+		t.Errorf("of the same two: want %q replaced, have %q", first.ID, r.Replaced)
+	}
+}
