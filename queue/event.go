@@ -83,7 +83,7 @@ type Event struct {
 	TaskID   string
 	TaskKind string
 	Queue    string // asynq's, as in [Receipt]
-	Resource string // of the task, empty for EventStarted and EventFinished
+	Resource string // of the task, or several as [AllOf] has them; empty for EventStarted and EventFinished
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
 	Parked   int    // only EventParked: how often the task has been parked, for whatever reason
 	Holder   string // EventParked, EventRejected: who holds the lock

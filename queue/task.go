@@ -155,7 +155,7 @@ type Info struct {
 	ID       string // the task's id, the same for all its attempts
 	Queue    string // asynq's, as in [Receipt]
 	Kind     string
-	Resource string // whose lock the attempt holds; empty for an unguarded task
+	Resource string // whose lock the attempt holds, or several as [AllOf] has them; empty for an unguarded task
 	Retried  int    // how many of its retries the task has used
 	Retries  int    // how many it has in all
 }
