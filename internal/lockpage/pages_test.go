@@ -91,8 +91,8 @@ func TestLineMoved(t *testing.T) {
 		h := open(t, lockpage.Config{Source: newSource(tt.lock)})
 		for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r"} {
 			page := get(t, h, address).Body.String()
-			if have := regexp.MustCompile(`moved \d`).MatchString(page); have != tt.moved || have && !regexp.MustCompile(`moved [34]\.\d s ago`).MatchString(page) {
-				t.Errorf("%s: %s: want moved %v, 3 s ago, have %s", name, address, tt.moved, page)
+			if have := regexp.MustCompile(`moved \d`).MatchString(page); have != tt.moved || have && !regexp.MustCompile(`moved ([3-9]|[1-5]\d)(\.\d)? s ago`).MatchString(page) {
+				t.Errorf("%s: %s: want moved %v, 3 s ago or, on a slow machine, some more, have %s", name, address, tt.moved, page)
 			}
 		}
 	}
