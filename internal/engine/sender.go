@@ -142,8 +142,8 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 func (s *sender) answered(ctx context.Context, a answered) {
 	f := s.flight
 	if f == nil || f.Number != a.number { // another try was answered before
-		if a.err == nil { // this one may have done what the other found in the record, which does not say what went wrong
-			s.loop.troubles.found(ctx, a.answer.Troubles)
+		if a.err == nil { // this one may have done what the other found in the record
+			s.loop.tellOf(ctx, a.answer)
 		}
 		return
 	}
@@ -225,6 +225,11 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	for i := range a.Taken {
 		l.take(ctx, s, &a.Taken[i], f.Number, sent, now)
 	}
+	l.tellOf(ctx, a)
+}
+
+// tellOf tells what the record of a step does not have: who was parked and recovered, and what went wrong.
+func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 	l.troubles.found(ctx, a.Troubles)
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
 		tell(ctx, l.logger, "Parked", func() {
