@@ -134,12 +134,13 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 	})
 }
 
-// A step is sent again, and answered from its record, before the answer comes that says what was wrong.
-func TestLoopLogsTheTroublesOfALateAnswer(t *testing.T) {
+// A step is sent again, and answered from its record, before the answer comes that says what was wrong, and who was parked.
+func TestLoopTellsOfALateAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg, logs := loopConfig(t, nil), new(logbook)
-		var tries atomic.Int64
+		var tries, parked atomic.Int64
+		cfg.Parked = func(*taskredis.ParkedTask, string) { parked.Add(1) }
 		cfg.Logger = logs.logger()
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
@@ -150,6 +151,7 @@ func TestLoopLogsTheTroublesOfALateAnswer(t *testing.T) {
 			if tries.Add(1) == 1 {
 				time.Sleep(time.Second)
 				a.Troubles = []string{"asynq:{q}:t:1: WRONGTYPE"}
+				a.Parked = []taskredis.ParkedTask{{Queue: "q", ID: "1", Lock: "lock:a"}}
 			}
 			return a, nil
 		}})
@@ -158,6 +160,9 @@ func TestLoopLogsTheTroublesOfALateAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel()
 		synctest.Wait()
+		if parked.Load() != 1 {
+			t.Errorf("want one task told as parked, have %d", parked.Load())
+		}
 		if have := logs.count("asynq:{q}:t:1: WRONGTYPE"); tries.Load() != 2 || have != 1 {
 			t.Errorf("two tries: want one line of the trouble, have %d and %d", tries.Load(), have)
 		}
