@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/delay"
-	"github.com/sidingq/siding/bench/internal/locking"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 )
@@ -26,8 +26,8 @@ const (
 	turns = 5
 	// yardstick is how many empty scripts are timed per round.
 	yardstick = 500
-	// many goroutines show what it is worth that calls go together.
-	many = 256
+	// some goroutines take uncontended locks at once, and many show what it is worth that calls go together.
+	some, many = 16, 256
 )
 
 // A bench measures all contenders on one Redis.
@@ -70,7 +70,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 	}
 	each := func(what string, clients int, measure func(context.Context, course) error) error {
 		for _, c := range contest.Turns(b.contenders, round) {
-			err := c.Run(ctx, []string{b.addr}, clients, func(ctx context.Context, opened []locking.Client) error {
+			err := c.run(ctx, b.addr, clients, func(ctx context.Context, opened []client) error {
 				before, err := redisstat.ReadUsage(ctx, b.client)
 				if err != nil {
 					return err
@@ -78,12 +78,12 @@ func (b *bench) round(ctx context.Context, round int) error {
 				return measure(ctx, course{c, what, opened, before})
 			})
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", c.Name, what, err)
+				return fmt.Errorf("%s, %s: %w", c.name, what, err)
 			}
 		}
 		return nil
 	}
-	for _, n := range []int{1, locking.Goroutines, many} {
+	for _, n := range []int{1, some, many} {
 		for range turns {
 			err := each(fmt.Sprintf("uncontended, %d at once", n), 1, func(ctx context.Context, c course) error {
 				return b.uncontended(ctx, c, n)
@@ -122,29 +122,29 @@ type course struct {
 	contender
 
 	what    string
-	clients []locking.Client
+	clients []client
 	before  redisstat.Usage
 }
 
 // uncontended lets so many goroutines of one client each lock a name of its own.
 func (b *bench) uncontended(ctx context.Context, c course, goroutines int) error {
-	ops := max(1, b.ops*locking.Goroutines/max(goroutines, locking.Goroutines)) // of each
-	took, err := locking.Uncontended(ctx, c.clients[0], goroutines, ops)
+	ops := max(1, b.ops*some/max(goroutines, some)) // of each
+	took, err := uncontended(ctx, c.clients[0], goroutines, ops)
 	if err != nil {
 		return err
 	}
 	acquisitions := goroutines * ops
-	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/took.Seconds())
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/took.Seconds())
 	return b.addCommands(ctx, c, acquisitions)
 }
 
 // handOffs lets locks go from one waiter to the next.
 func (b *bench) handOffs(ctx context.Context, c course, waiters int) error {
-	took, acquisitions, err := locking.HandOffs{Waiters: waiters, AtOnce: atOnce, Least: b.options.handOffs}.Run(ctx, c.clients)
+	took, acquisitions, err := pass(ctx, c.clients, waiters, b.options.handOffs)
 	if err != nil {
 		return err
 	}
-	b.results.AddPercentiles(c.Name, c.what, "hand-off", took)
+	b.results.AddPercentiles(c.name, c.what, "hand-off", took)
 	return b.addCommands(ctx, c, acquisitions)
 }
 
@@ -158,8 +158,8 @@ func (b *bench) addCommands(ctx context.Context, c course, acquisitions int) err
 	for _, name := range c.direct {
 		sent += used.Calls[name]
 	}
-	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "commands sent", Unit: "per acquisition"}, float64(sent)/float64(acquisitions))
-	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "commands run", Unit: "per acquisition"}, float64(used.Run())/float64(acquisitions))
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands sent", Unit: "per acquisition"}, float64(sent)/float64(acquisitions))
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands run", Unit: "per acquisition"}, float64(used.Run())/float64(acquisitions))
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	_, err = fmt.Fprintf(w, "Redis %s, %s, %d CPUs, %d rounds, %v added to each round trip\n", info["Server"]["redis_version"], runtime.Version(), runtime.NumCPU(), b.rounds, b.rtt)
 	for _, c := range b.contenders {
 		if err == nil {
-			err = c.WriteSetting(w)
+			_, err = fmt.Fprintf(w, "  %s: %s; %s\n", c.name, strings.TrimSpace(c.module+" "+contest.Version(c.module)), c.config)
 		}
 	}
 	return err

@@ -6,76 +6,123 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"github.com/sidingq/siding/bench/internal/locking"
 	"github.com/sidingq/siding/lock"
 )
 
 // A contender is one library in one configuration.
 type contender struct {
-	locking.Contender
-
+	name string
+	// module is where its code comes from, and config how it is set up: for readers.
+	module, config string
+	// open makes a client with connections of its own, as a process has one.
+	open func(addr string) (client, error)
 	// direct are the commands that it sends by themselves. All others that it
 	// causes are sent from within its scripts.
 	direct []string
 }
+
+func (c contender) called() string { return c.name }
 
 // contenders returns all there are, set up as their documentation recommends
 // for one Redis.
 func contenders() []contender {
 	return []contender{
 		{
-			Contender: locking.Contender{
-				Name: "siding", Module: "github.com/sidingq/siding", Config: "wait queue, defaults: TTL 15 s",
-				Open: openSiding(lock.Options{Wait: lock.Forever}),
-			},
-			direct: []string{"subscribe", "unsubscribe"},
+			name: "siding", module: "github.com/sidingq/siding", config: "wait queue, defaults: TTL 15 s",
+			open: openSiding(lock.Options{Wait: lock.Forever}), direct: []string{"subscribe", "unsubscribe"},
 		},
-		{Contender: locking.Contender{
-			Name: "siding-poll", Module: "github.com/sidingq/siding", Config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
-			Open: openSiding(lock.Options{Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}),
-		}},
 		{
-			Contender: locking.Contender{
-				Name: "redsync", Module: "github.com/go-redsync/redsync/v4", Config: "defaults: expiry 8 s, tries every 50 to 250 ms, at random",
-				Open: openRedsync,
-			},
-			direct: []string{"set"},
+			name: "siding-poll", module: "github.com/sidingq/siding", config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
+			open: openSiding(lock.Options{Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}),
 		},
-		{Contender: locking.Contender{
-			Name: "redislock", Module: "github.com/bsm/redislock", Config: "TTL 10 s, LinearBackoff(100ms) as in its example",
-			Open: openRedislock,
-		}},
-		{Contender: locking.Contender{
-			Name: "rueidislock", Module: "github.com/redis/rueidis",
-			Config: "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching",
-			Open:   openRueidislock,
-		}},
+		{
+			name: "redsync", module: "github.com/go-redsync/redsync/v4", config: "defaults: expiry 8 s, tries every 50 to 250 ms, at random",
+			open: openRedsync, direct: []string{"set"},
+		},
+		{
+			name: "redislock", module: "github.com/bsm/redislock", config: "TTL 10 s, LinearBackoff(100ms) as in its example",
+			open: openRedislock,
+		},
+		{
+			name: "rueidislock", module: "github.com/redis/rueidis",
+			config: "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching",
+			open:   openRueidislock,
+		},
 	}
+}
+
+type sidingLocker struct {
+	client *redis.Client
+	*lock.Locker
+
+	opts lock.Options
 }
 
 // openSiding returns what opens a Locker of ours whose callers wait that way.
-func openSiding(opts lock.Options) func(context.Context, []string) (locking.Client, error) {
-	return func(_ context.Context, addrs []string) (locking.Client, error) {
-		client := redis.NewClient(&redis.Options{Addr: addrs[0]})
-		return locking.Siding(lock.Redis(client), opts, client.Close)
+func openSiding(opts lock.Options) func(string) (client, error) {
+	return func(addr string) (client, error) {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		l, err := lock.New(lock.Redis(client), lock.Config{})
+		return sidingLocker{client, l, opts}, err
 	}
 }
 
-func openRedsync(_ context.Context, addrs []string) (locking.Client, error) {
-	return locking.Redsync(locking.Nodes(addrs, redis.Options{})), nil
+func (l sidingLocker) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	lease, err := l.Acquire(ctx, name, &l.opts)
+	if err != nil {
+		return nil, err
+	}
+	return lease.Release, nil
 }
+
+func (l sidingLocker) Close() error {
+	l.Locker.Close()
+	return l.client.Close()
+}
+
+type redsyncLocker struct {
+	client *redis.Client
+	*redsync.Redsync
+}
+
+func openRedsync(addr string) (client, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	return redsyncLocker{client, redsync.New(goredis.NewPool(client))}, nil
+}
+
+func (l redsyncLocker) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	m := l.NewMutex(name)
+	for {
+		err := m.LockContext(ctx)
+		var taken *redsync.ErrTaken
+		switch {
+		case err == nil:
+			return func(ctx context.Context) error {
+				_, err := m.UnlockContext(ctx)
+				return err
+			}, nil
+		case ctx.Err() != nil || !errors.As(err, &taken):
+			return nil, err
+		}
+		// redsync gave up after its 32 tries: try again.
+	}
+}
+
+func (l redsyncLocker) Close() error { return l.client.Close() }
 
 type redislockLocker struct {
 	client *redis.Client
 	*redislock.Client
 }
 
-func openRedislock(_ context.Context, addrs []string) (locking.Client, error) {
-	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
+func openRedislock(addr string) (client, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
 	return redislockLocker{client, redislock.New(client)}, nil
 }
 
@@ -93,9 +140,9 @@ func (l redislockLocker) Close() error { return l.client.Close() }
 
 type rueidisLocker struct{ locker rueidislock.Locker }
 
-func openRueidislock(_ context.Context, addrs []string) (locking.Client, error) {
+func openRueidislock(addr string) (client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: addrs},
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 		KeyMajority:    1,
 		NoLoopTracking: true,
 	})

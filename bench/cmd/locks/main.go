@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.json {
 		return b.results.WriteJSON(stdout, names(o.contenders))
 	}
-	return b.results.WriteColumns(stdout, names(o.contenders))
+	return b.results.WriteRows(stdout, names(o.contenders))
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -90,7 +90,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.waiters, err = contest.Numbers(list)
 		return err
 	})
-	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.Called, &o.contenders)
+	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -105,4 +105,4 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-func names(of []contender) []string { return contest.Names(of, contender.Called) }
+func names(of []contender) []string { return contest.Names(of, contender.called) }

@@ -143,35 +143,10 @@ func (r *Results) WriteJSON(w io.Writer, contenders []string) error {
 	return nil
 }
 
-// WriteColumns writes a block for each case, with a column for each contender.
-func (r *Results) WriteColumns(w io.Writer, contenders []string) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	what := ""
-	for _, f := range r.figures {
-		if f.Case != what {
-			what = f.Case
-			header := []string{"\n" + what}
-			if r.cells[f][Nobody] == nil {
-				header = append(header, contenders...)
-			}
-			_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
-		}
-		cells := []string{fmt.Sprintf("  %s, %s", f.Name, f.Unit)}
-		for _, name := range append([]string{Nobody}, contenders...) {
-			if c := r.cells[f][name]; c != nil {
-				cells = append(cells, c.String())
-			}
-		}
-		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
-	}
-	return table.Flush() // tells of the errors of the lines before, too
-}
-
 // abreast is how many figures WriteRows puts side by side, at most.
 const abreast = 5
 
-// WriteRows writes blocks for each case, with a row for each contender that took part. It is for
-// more contenders than there is room for columns.
+// WriteRows writes blocks for each case, with a row for each contender that took part.
 func (r *Results) WriteRows(w io.Writer, contenders []string) error {
 	for figures := r.figures; len(figures) > 0; {
 		n := 1

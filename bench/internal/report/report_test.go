@@ -37,22 +37,6 @@ func some() *report.Results {
 	return &r
 }
 
-func TestWriteColumns(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	if err := some().WriteColumns(&out, []string{"a", "b"}); err != nil {
-		t.Fatal(err)
-	}
-	want := `
-a case       a                 b
-  rate, 1/s  300 (9.88-12345)  0.300 (0.010-12.3)
-  time, s    1.50              unfinished: 3 of 4
-`
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("-want +have:\n%s", diff)
-	}
-}
-
 // TestWriteRows: a contender that did not take part has no row, and a case with
 // many figures has several blocks.
 func TestWriteRows(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package etcdtest runs real etcd servers for tests and benchmarks. Package proc says how they
+// Package etcdtest runs real etcd servers for tests. Package proc says how they
 // end, and what happens without etcd.
 package etcdtest
 
@@ -27,14 +27,7 @@ type Server struct {
 	Addr string
 
 	peer  string          // its address for the other members
-	peers *locktest.Proxy // in tests, between the members and peer
-}
-
-// RunCluster starts so many servers that are one cluster. etcd's default times apply: a dead leader
-// is replaced after one to two seconds, and a lease lives for two at least. The caller must Stop
-// the servers.
-func RunCluster(ctx context.Context, members int) ([]*Server, error) {
-	return run(ctx, members, func(*Server) {})
+	peers *locktest.Proxy // between the members and peer
 }
 
 // Start runs a server until the test's cleanup.
@@ -43,35 +36,28 @@ func Start(tb testing.TB) *Server {
 	return StartCluster(tb, 1)[0]
 }
 
-// StartCluster is RunCluster until the test's cleanup, with members that can be cut off from
-// each other.
-func StartCluster(tb testing.TB, members int) []*Server {
+// StartCluster starts so many servers that are one cluster, until the test's cleanup. They can be cut
+// off from each other. etcd's default times apply: a dead leader is replaced after one to two seconds,
+// and a lease lives for two at least.
+func StartCluster(tb testing.TB, members int) (servers []*Server) {
 	tb.Helper()
-	servers, err := run(tb.Context(), members, func(s *Server) { s.peers = locktest.NewProxy(tb, s.peer) })
+	program, err := proc.Look("etcd-server", "etcd")
+	if err == nil {
+		err = proc.OnFreePorts(func() (err error) {
+			if servers, err = newCluster(tb.Context(), program, members); err != nil {
+				return err
+			}
+			for _, s := range servers {
+				s.peers = locktest.NewProxy(tb, s.peer)
+			}
+			return start(tb.Context(), servers)
+		})
+	}
 	proc.Need(tb, err)
 	for _, s := range servers {
 		proc.ForTest(tb, s, nil)
 	}
 	return servers
-}
-
-// run starts a cluster, and calls prepare for each member before the member starts. After an
-// error no member runs.
-func run(ctx context.Context, members int, prepare func(*Server)) (servers []*Server, err error) {
-	program, err := proc.Look("etcd-server", "etcd")
-	if err != nil {
-		return nil, err
-	}
-	err = proc.OnFreePorts(func() (err error) {
-		if servers, err = newCluster(ctx, program, members); err != nil {
-			return err
-		}
-		for _, s := range servers {
-			prepare(s)
-		}
-		return start(ctx, servers)
-	})
-	return servers, err
 }
 
 func newCluster(ctx context.Context, program string, members int) (servers []*Server, err error) {
@@ -134,12 +120,7 @@ func stop(servers []*Server) {
 func (s *Server) name() string { return filepath.Base(s.Dir) }
 
 // advertised is the URL by which the other members reach the server.
-func (s *Server) advertised() string {
-	if s.peers != nil {
-		return "http://" + s.peers.Addr
-	}
-	return "http://" + s.peer
-}
+func (s *Server) advertised() string { return "http://" + s.peers.Addr }
 
 // Addrs returns the addresses of servers.
 func Addrs(servers ...*Server) []string {

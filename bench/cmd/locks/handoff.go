@@ -1,4 +1,4 @@
-package locking
+package main
 
 import (
 	"context"
@@ -24,31 +24,25 @@ const (
 	settled = 50 * time.Millisecond
 )
 
-// HandOffs says how locks go from one waiter to the next until each has had it once.
-type HandOffs struct {
-	Waiters int // per lock, spread over the clients
-	AtOnce  int // how many waiters are watched at once, over several locks if there are few at each
-	Least   int // number of hand-offs
-}
-
-// Run returns how long each took, from the release until the next one had the lock. It also returns
-// how many acquisitions there were.
-func (h HandOffs) Run(ctx context.Context, clients []Client) (took []time.Duration, acquisitions int, _ error) {
-	locks := max(1, h.AtOnce/h.Waiters)
-	for len(took) < h.Least {
+// pass has locks go from one of so many waiters to the next until each has had it once. It returns how
+// long each hand-off took, from the release until the next one had the lock, and how many acquisitions
+// there were. With few waiters per lock several locks are watched at once.
+func pass(ctx context.Context, clients []client, waiters, least int) (took []time.Duration, acquisitions int, _ error) {
+	locks := max(1, atOnce/waiters)
+	for len(took) < least {
 		drains := make([]*drain, locks)
 		all, work := errgroup.WithContext(ctx)
 		for i := range drains {
 			d := &drain{clients: clients, name: "hand-off:" + rand.Text(), start: time.Now()}
 			drains[i] = d
-			all.Go(func() error { return d.run(work, h.Waiters) })
+			all.Go(func() error { return d.run(work, waiters) })
 		}
 		if err := all.Wait(); err != nil {
 			return nil, 0, err
 		}
 		for _, d := range drains {
 			took = append(took, d.latencies...)
-			acquisitions += 1 + h.Waiters
+			acquisitions += 1 + waiters
 		}
 	}
 	return took, acquisitions, nil
@@ -57,7 +51,7 @@ func (h HandOffs) Run(ctx context.Context, clients []Client) (took []time.Durati
 // A drain is one lock with one holder and a number of waiters. Each waiter releases the lock as
 // soon as it has it, and does not come again.
 type drain struct {
-	clients []Client
+	clients []client
 	name    string
 	start   time.Time
 
@@ -93,7 +87,7 @@ func (d *drain) run(ctx context.Context, waiters int) error {
 }
 
 // wait is the life of a waiter.
-func (d *drain) wait(ctx context.Context, l Client) error {
+func (d *drain) wait(ctx context.Context, l client) error {
 	unlock, err := d.enter(ctx, l)
 	if err != nil {
 		return err
@@ -106,7 +100,7 @@ func (d *drain) wait(ctx context.Context, l Client) error {
 }
 
 // enter takes the lock and checks that nobody else is inside.
-func (d *drain) enter(ctx context.Context, l Client) (func(context.Context) error, error) {
+func (d *drain) enter(ctx context.Context, l client) (func(context.Context) error, error) {
 	unlock, err := l.Lock(ctx, d.name)
 	if err != nil {
 		return nil, err

@@ -1,14 +1,10 @@
-package locking
+package main
 
 import (
 	"context"
 	"strings"
 	"testing"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open is a lock that everybody gets.
 type open struct{}
@@ -21,7 +17,7 @@ func (open) Close() error { return nil }
 // TestTwoHolders: a contender that does not exclude is found out.
 func TestTwoHolders(t *testing.T) {
 	t.Parallel()
-	_, _, err := HandOffs{Waiters: 3, AtOnce: 20, Least: 1000}.Run(t.Context(), []Client{open{}})
+	_, _, err := pass(t.Context(), []client{open{}}, 3, 1000)
 	if err == nil || !strings.Contains(err.Error(), "hold the lock at once") {
 		t.Errorf("want two holders noticed, have %v", err)
 	}
