@@ -61,7 +61,7 @@ mutants: ## Make mistakes in a package (MUTANTS) and want its tests to find them
 
 .PHONY: model
 model: ## Explore the whole model of the protocol
-	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/verify/model/... # without the race detector, ten times faster
+	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/verify/model # without the race detector, ten times faster
 
 .PHONY: chaos
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
@@ -103,7 +103,7 @@ lint: ## Check format and style (after: make tools)
 
 .PHONY: reference
 reference: ## Write config.yaml and the generated pages of docs/reference from the code
-	go test -count=1 -run='^Test(ShippedFile|Reference)$$' ./internal/config ./internal/verify/reference -update
+	go test -count=1 -run='^Test(ShippedFile|Reference)$$' ./internal/config ./internal/verify/docs -update
 
 .PHONY: vuln
 vuln: ## Look up known vulnerabilities of what is used (asks vuln.go.dev; not in CI)

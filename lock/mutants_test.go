@@ -5,11 +5,11 @@ package lock_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/verify/mutants"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // mistakes that one could make in this package, each with the tests that find it.
-var mistakes = []mutants.Mutant{
+var mistakes = []verify.Mutant{
 	{
 		"the trust window is ignored", "../internal/lease/holding.go",
 		"deadline := h.start.Add(h.cfg.trusted())",
@@ -288,5 +288,5 @@ var mistakes = []mutants.Mutant{
 	},
 }
 
-//nolint:paralleltest // see mutants.Run
-func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }
+//nolint:paralleltest // see verify.Mutants
+func TestMutants(t *testing.T) { verify.Mutants(t, mistakes) }

@@ -5,11 +5,11 @@ package lockredis_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/verify/mutants"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // mistakes that one could make in the scripts, each with the tests that find it.
-var mistakes = []mutants.Mutant{
+var mistakes = []verify.Mutant{
 	{
 		"goroutines go first", "lines.lua",
 		"serve(lock, tonumber(lines[2] or math.huge), by)",
@@ -168,5 +168,5 @@ var mistakes = []mutants.Mutant{
 	},
 }
 
-//nolint:paralleltest // see mutants.Run
-func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }
+//nolint:paralleltest // see verify.Mutants
+func TestMutants(t *testing.T) { verify.Mutants(t, mistakes) }

@@ -3,11 +3,11 @@ package etcdlock_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/verify/mutants"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // mistakes that one could make in this package, each with the tests that find it.
-var mistakes = []mutants.Mutant{
+var mistakes = []verify.Mutant{
 	{
 		"the end of a session is not foreseen", "../../internal/lease/holding.go",
 		"deadline := h.start.Add(h.cfg.trusted())",
@@ -100,5 +100,5 @@ var mistakes = []mutants.Mutant{
 	},
 }
 
-//nolint:paralleltest // see mutants.Run
-func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }
+//nolint:paralleltest // see verify.Mutants
+func TestMutants(t *testing.T) { verify.Mutants(t, mistakes) }

@@ -3,11 +3,11 @@ package redlock_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/verify/mutants"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // mistakes that one could make in this package, each with the tests that find it.
-var mistakes = []mutants.Mutant{
+var mistakes = []verify.Mutant{
 	{
 		"one node is enough", "verdict.go",
 		"return n/2 + 1",
@@ -131,5 +131,5 @@ var mistakes = []mutants.Mutant{
 	},
 }
 
-//nolint:paralleltest // see mutants.Run
-func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }
+//nolint:paralleltest // see verify.Mutants
+func TestMutants(t *testing.T) { verify.Mutants(t, mistakes) }

@@ -15,7 +15,7 @@ import (
 
 // languages are those of the blocks in the documentation.
 var languages = []string{
-	"go",      // internal/verify/snippets checks its types
+	"go",      // TestSnippets checks its types
 	"sh",      // e2e runs it
 	"console", // commands that no test runs, see notRun
 	"redis",   // users of Redis; e2e logs in as each

@@ -1,4 +1,5 @@
-// Package docs_test keeps the documentation in step with the repository.
+// Package docs_test keeps the documentation in step with the repository. make reference writes the pages of
+// docs/reference that the code decides.
 package docs_test
 
 import (

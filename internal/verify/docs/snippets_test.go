@@ -1,16 +1,4 @@
-// Package snippets_test checks the types of all Go code in the documentation. That is each go block
-// of a page, and each block of code in a doc comment that users read.
-//
-// A block may be a part of a program:
-//
-//   - "..." stands for code that is left out.
-//   - A func, type or import that begins a line is one of the file. The rest is the body of a
-//     function that returns an error.
-//   - [imports] has the packages that a block may name.
-//   - [preludes] has what a page takes for granted, such as the reader's own handler.
-//
-// Values that are not used are no mistake. No block is left out.
-package snippets_test
+package docs_test
 
 import (
 	"cmp"
@@ -22,7 +10,6 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -35,10 +22,18 @@ import (
 	"testing"
 )
 
-// root is the repository, seen from here.
-var root = filepath.Join("..", "..", "..")
-
-// TestSnippets wants all types right in each block.
+// TestSnippets checks the types of all Go code in the documentation. That is each go block of a page,
+// and each block of code in a doc comment that users read.
+//
+// A block may be a part of a program:
+//
+//   - "..." stands for code that is left out.
+//   - A func, type or import that begins a line is one of the file. The rest is the body of a
+//     function that returns an error.
+//   - [imported] has the packages that a block may name.
+//   - [preludes] has what a page takes for granted, such as the reader's own handler.
+//
+// Values that are not used are no mistake. No block is left out.
 func TestSnippets(t *testing.T) {
 	t.Parallel()
 	byModule := make(map[string][]block)
@@ -121,7 +116,7 @@ func (b block) prelude() string {
 }
 
 var (
-	fence = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	goFence = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	// commented is code in a doc comment: lines after a tab, and empty lines between them.
 	commented = regexp.MustCompile(`(?m)^//\t.*\n(?:(?://\n)*//\t.*\n)*`)
 	// isGo tells code from tables, pictures and commands.
@@ -142,31 +137,15 @@ func blocks(t *testing.T) []block {
 			}
 		}
 	}
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, name := range named(t, func(name string) bool {
+		// Nobody reads the doc comments of these two to use a package.
+		return !strings.HasPrefix(name, "internal/") && !strings.HasPrefix(name, "bench/") && (path.Ext(name) == ".md" || isCode(name))
+	}) {
+		if path.Ext(name) == ".md" {
+			find(name, read(t, name), goFence, 1, func(s string) string { return s })
+			continue
 		}
-		if entry.IsDir() {
-			if base := entry.Name(); base == ".git" || base == "node_modules" || name == "internal" || name == "bench" {
-				return fs.SkipDir // nobody reads the doc comments there to use the package
-			}
-			return nil
-		}
-		text, err := os.ReadFile(filepath.Join(root, name))
-		switch {
-		case err != nil:
-			return err
-		case path.Ext(name) == ".md":
-			find(name, string(text), fence, 1, func(s string) string { return s })
-		case path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go"):
-			find(name, string(text), commented, 0, func(s string) string {
-				return regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(s, "")
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		find(name, read(t, name), commented, 0, func(s string) string { return regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(s, "") })
 	}
 	return all
 }
@@ -319,8 +298,8 @@ func importsOf(text string) map[string]string {
 		}
 	}
 	for _, ident := range file.Unresolved {
-		if imported, ok := imports[ident.Name]; ok && named[" "+imported] == "" {
-			named[ident.Name] = imported
+		if pkg, ok := imported[ident.Name]; ok && named[" "+pkg] == "" {
+			named[ident.Name] = pkg
 		}
 	}
 	return named

@@ -1,7 +1,6 @@
-package explore
+package model
 
 import (
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"time"
@@ -9,10 +8,10 @@ import (
 
 // A graph has all states by number, in the order of their discovery, and the steps between them
 // that count.
-type graph[S comparable, M fmt.Stringer] struct {
-	Model[S, M]
+type graph struct {
+	*Model
 
-	goals   []Goal[S]
+	goals   []Goal
 	seeds   [2]maphash.Seed
 	numbers map[[2]uint64]int32
 	parents []int32
@@ -23,9 +22,9 @@ type graph[S comparable, M fmt.Stringer] struct {
 	actors  []uint8
 }
 
-// Run visits every state that can be reached, and checks all properties up to the first one that is
+// Explore visits every state that can be reached, and checks all properties up to the first one that is
 // broken.
-func Run[S comparable, M fmt.Stringer](m Model[S, M]) Report {
+func (m *Model) Explore() Report {
 	began, g := time.Now(), newGraph(m)
 	report := g.build()
 	for i := 0; i < len(g.goals) && report.Broken == ""; i++ {
@@ -35,18 +34,18 @@ func Run[S comparable, M fmt.Stringer](m Model[S, M]) Report {
 	return report
 }
 
-func newGraph[S comparable, M fmt.Stringer](m Model[S, M]) *graph[S, M] {
-	return &graph[S, M]{
+func newGraph(m *Model) *graph {
+	return &graph{
 		Model: m, goals: m.Goals(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, numbers: map[[2]uint64]int32{},
 	}
 }
 
 // build finds all states, and the steps between them.
-func (g *graph[S, M]) build() (report Report) {
+func (g *graph) build() (report Report) {
 	start := g.Canonical(g.Start())
 	g.add(g.hash(start), &start, -1)
-	var steps []Step[S, M]
-	queue := []S{start}
+	var steps []Transition
+	queue := []State{start}
 	for n := int32(0); len(queue) > 0 && report.Broken == ""; n++ {
 		s := queue[0]
 		queue = queue[1:]
@@ -85,12 +84,12 @@ func (g *graph[S, M]) build() (report Report) {
 }
 
 // hash identifies a state: no two of some million have the same 128 bits.
-func (g *graph[S, M]) hash(s S) [2]uint64 {
+func (g *graph) hash(s State) [2]uint64 {
 	return [2]uint64{maphash.Comparable(g.seeds[0], s), maphash.Comparable(g.seeds[1], s)}
 }
 
 // add gives a state its number.
-func (g *graph[S, M]) add(hash [2]uint64, s *S, parent int32) int32 {
+func (g *graph) add(hash [2]uint64, s *State, parent int32) int32 {
 	number := int32(len(g.parents))
 	g.numbers[hash] = number
 	var reached uint8
@@ -105,7 +104,7 @@ func (g *graph[S, M]) add(hash [2]uint64, s *S, parent int32) int32 {
 
 // trace returns a shortest way to state number n, and that state. The way has the states themselves
 // and not those that stand for them, so that everything keeps its name.
-func (g *graph[S, M]) trace(n int32) (steps []Step[S, M], s S) {
+func (g *graph) trace(n int32) (steps []Transition, s State) {
 	var on []int32
 	for ; n > 0; n = g.parents[n] {
 		on = append(on, n)
@@ -122,7 +121,7 @@ func (g *graph[S, M]) trace(n int32) (steps []Step[S, M], s S) {
 	return steps, s
 }
 
-func (g *graph[S, M]) words(n int32) (words []string) {
+func (g *graph) words(n int32) (words []string) {
 	steps, _ := g.trace(n)
 	for _, step := range steps {
 		words = append(words, step.Move.String())
@@ -132,7 +131,7 @@ func (g *graph[S, M]) words(n int32) (words []string) {
 
 // toBroken returns a shortest way to a step from state number n that breaks a property, and the
 // property. If no step of the state itself does so, the model does not take care of what stands for it.
-func (g *graph[S, M]) toBroken(n int32, property string) (words []string, broken string) {
+func (g *graph) toBroken(n int32, property string) (words []string, broken string) {
 	_, s := g.trace(n)
 	words = g.words(n)
 	for _, step := range g.Steps(nil, &s) {

@@ -1,4 +1,4 @@
-package ready
+package model
 
 // A Mistake is one that could be made in the protocol. A model with a mistake must fail.
 type Mistake string

@@ -1,4 +1,4 @@
-package ready
+package model
 
 import "slices"
 
@@ -11,7 +11,7 @@ type builder struct {
 	final bool
 }
 
-// Steps implements [explore.Model].
+// Steps appends all steps that are possible in s.
 func (m *Model) Steps(steps []Transition, s *State) []Transition {
 	b := builder{m, s, steps, m.Final(s)}
 	for n := range uint8(len(m.Servers)) {
@@ -41,7 +41,7 @@ const (
 	byResource = 30 // and its number
 	byUpkeep   = 35
 	byOperator = 40 // and the number of a queue
-	nobody     = 63
+	nobody     = 63 // a fair run may do without these
 )
 
 // may adds a move, unless nothing is left for a fault or an action.

@@ -1,7 +1,7 @@
-package snippets_test
+package docs_test
 
-// imports has the packages that a block may name without an import, by their names there.
-var imports = map[string]string{
+// imported has the packages that a block may name without an import, by their names there.
+var imported = map[string]string{
 	"context":  "context",
 	"errors":   "errors",
 	"fmt":      "fmt",

@@ -1,4 +1,4 @@
-package ready
+package model
 
 import (
 	"cmp"
@@ -66,7 +66,8 @@ func (s *State) refers(r *Redis, name uint8) bool {
 		slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name })
 }
 
-// Canonical implements [explore.Model]. It names attempts, tickets and scores anew.
+// Canonical returns the state that stands for s, and for all states that differ from s only in what
+// changes nothing. It names attempts, tickets and scores anew.
 func (m *Model) Canonical(s State) State {
 	s.sortAttempts()
 	for r := range uint8(MaxResources) {

@@ -1,13 +1,9 @@
-// Package reference_test writes the pages of docs/reference that the code decides, and keeps them in
-// step with it: metrics and errors. make reference writes them.
-package reference_test
+package docs_test
 
 import (
 	"flag"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +11,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write the pages of docs/reference")
-
-// root is the repository, seen from here.
-var root = filepath.Join("..", "..", "..")
 
 // head begins each page behind its title, so that nobody writes there by hand.
 const head = "\n<!-- make reference writes this page from the code. -->\n\n"
@@ -87,35 +80,4 @@ func filled(text string) string {
 		column += len(word)
 	}
 	return b.String() + "\n"
-}
-
-// named returns the files of the repository that a function wants, in order.
-func named(t *testing.T, want func(string) bool) []string {
-	t.Helper()
-	var names []string
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "node_modules" || entry.Name() == "testdata"):
-			return fs.SkipDir
-		case !entry.IsDir() && want(name):
-			names = append(names, name)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

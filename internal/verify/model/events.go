@@ -1,4 +1,4 @@
-package ready
+package model
 
 // apply makes a move. It reports whether it is one.
 func (m *Model) apply(s *State, move Move) bool {

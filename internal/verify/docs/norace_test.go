@@ -1,6 +1,6 @@
 //go:build !race
 
-package snippets_test
+package docs_test
 
 // race has go list compile as go test does.
 const race = "-race=false"

@@ -1,4 +1,4 @@
-package ready
+package model
 
 // recoverAll recovers the queues from which this step begins attempts.
 func (x *script) recoverAll(sent *Copy) {

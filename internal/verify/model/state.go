@@ -1,4 +1,4 @@
-package ready
+package model
 
 // Sizes of a state. A run that needs more attempts at a time panics.
 const (

@@ -1,4 +1,4 @@
-package imports_test
+package verify_test
 
 import (
 	"encoding/json"
@@ -58,7 +58,7 @@ func (p goPackage) ours() bool { return strings.HasPrefix(p.ImportPath+"/", modu
 func packages(t *testing.T, args ...string) (all []goPackage) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,TestImports,XTestImports,Module"}, args...)...)
-	cmd.Dir = "../../.."
+	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -1,4 +1,4 @@
-package reference_test
+package docs_test
 
 import (
 	"fmt"

@@ -1,9 +1,9 @@
-package explore
+package model
 
 import "slices"
 
 // judge looks for a state without a way to a goal, and for a run without end.
-func (g *graph[S, M]) judge(report *Report, goal int) {
+func (g *graph) judge(report *Report, goal int) {
 	bit := uint8(1) << goal
 	component, hope := g.components(bit)
 	if n := slices.IndexFunc(component, func(c int32) bool { return !hope[c] }); n >= 0 {
@@ -20,12 +20,12 @@ func (g *graph[S, M]) judge(report *Report, goal int) {
 // treadmill returns a state of a strongly connected component in which a fair run can stay for
 // ever, -1 if there is none. That is so if each actor now and then cannot move there, or moves
 // within.
-func (g *graph[S, M]) treadmill(bit uint8, component []int32) int32 {
+func (g *graph) treadmill(bit uint8, component []int32) int32 {
 	count := slices.Max(component) + 1
 	within, always := make([]uint64, count), make([]uint64, count)
 	some := make([]int32, count)
 	for c := range always {
-		always[c] = ^uint64(0) &^ (1 << Nobody)
+		always[c] = ^uint64(0) &^ (1 << nobody)
 	}
 	for n := range int32(len(g.parents)) {
 		c, possible := component[n], uint64(0)
@@ -52,7 +52,7 @@ func (g *graph[S, M]) treadmill(bit uint8, component []int32) int32 {
 // components returns the strongly connected component of each state, and of each component whether
 // it leads to the goal. Tarjan's algorithm, here with a stack of its own, finds a component after
 // all to which that component leads.
-func (g *graph[S, M]) components(bit uint8) (component []int32, hope []bool) {
+func (g *graph) components(bit uint8) (component []int32, hope []bool) {
 	size := len(g.parents)
 	component = make([]int32, size)
 	order, low := make([]int32, size), make([]int32, size)
@@ -112,7 +112,7 @@ func (g *graph[S, M]) components(bit uint8) (component []int32, hope []bool) {
 }
 
 // hopeful reports whether a state is at the goal, or leads to a component that leads there.
-func (g *graph[S, M]) hopeful(n int32, bit uint8, component []int32, hope []bool) bool {
+func (g *graph) hopeful(n int32, bit uint8, component []int32, hope []bool) bool {
 	if g.reached[n]&bit != 0 {
 		return true
 	}

@@ -1,4 +1,4 @@
-package ready
+package model
 
 // settle ends an attempt, and frees its lock.
 func (x *script) settle(slot int, kind Kind) Result {

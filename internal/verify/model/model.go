@@ -1,4 +1,4 @@
-// Package ready is a model of the step by which a server ends and begins attempts, and of the
+// Package model is a model of the step by which a server ends and begins attempts, and of the
 // lines and ready sets in which tasks wait. The model is small enough to try every order of the steps of a few
 // tasks, with some faults among them.
 //
@@ -25,13 +25,9 @@
 //   - a run without end, fair to everybody, in which no task finishes.
 //
 // A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds mistakes.
-package ready
+package model
 
-import (
-	"slices"
-
-	"github.com/sidingq/siding/internal/verify/model/explore"
-)
+import "slices"
 
 // Unguarded is the resource of a task that has none.
 const Unguarded = MaxResources
@@ -61,13 +57,7 @@ type Model struct {
 	Turns    bool // count who was passed
 }
 
-// A Transition is a move, and the state after it.
-type Transition = explore.Step[State, Move]
-
-// Explore visits every state that can be reached, up to the first one that breaks a property.
-func (m *Model) Explore() explore.Report { return explore.Run(m) }
-
-// Start implements [explore.Model].
+// Start returns the state in which the model starts.
 func (m *Model) Start() State {
 	s := State{Faults: m.Faults, Failures: m.Failures, Actions: m.Actions}
 	for n := len(m.Tasks); n < MaxTasks; n++ {
@@ -85,9 +75,9 @@ const (
 	prompt
 )
 
-// Goals implements [explore.Model].
-func (m *Model) Goals() []explore.Goal[State] {
-	return []explore.Goal[State]{
+// Goals returns what is to stay within reach, at most eight.
+func (m *Model) Goals() []Goal {
+	return []Goal{
 		{
 			Property: "hope: from here not all tasks can finish any more", Reached: m.Final,
 			Fair: "progress: a run without end in which no task finishes",
@@ -106,7 +96,7 @@ func (m *Model) Final(s *State) bool {
 	return true
 }
 
-// Idle implements [explore.Model].
+// Idle returns the property that is broken if no step out of s happens at once; "" for none.
 func (m *Model) Idle(s *State) string {
 	if s.Faults != m.Faults || s.Actions != m.Actions {
 		return ""

@@ -1,6 +1,6 @@
 //go:build race
 
-package snippets_test
+package docs_test
 
 // race has go list compile as go test -race does, so that each uses what the other has compiled.
 const race = "-race=true"

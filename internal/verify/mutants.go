@@ -1,6 +1,4 @@
-// Package mutants shows that tests find the mistakes for which they exist. The package makes each
-// mistake in a copy of another package, and runs the tests of that.
-package mutants
+package verify
 
 import (
 	"context"
@@ -12,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sidingq/siding/internal/verify"
 )
 
 // A Mutant is a mistake in a package: an edit of a text that its file has once.
@@ -24,18 +20,18 @@ type Mutant = struct {
 	Found    []string // the tests, each of which finds the mistake alone
 }
 
-// Run makes each mistake in a copy of the package under test. All tests named for a mistake
-// must find it, and must pass without it. The caller's test must not be parallel: builds
-// would slow down tests that race with a clock. Without SIDING_VERIFY, Run only looks whether the
+// Mutants shows that tests find the mistakes for which they exist. Each mistake is made in a copy of the
+// package under test. All tests named for it must find it, and must pass without it. The caller's test must not be parallel: builds
+// would slow down tests that race with a clock. Without SIDING_VERIFY, Mutants only looks whether the
 // sources are those that the mistakes change.
-func Run(t *testing.T, mistakes []Mutant) {
+func Mutants(t *testing.T, mistakes []Mutant) {
 	t.Helper()
 	var all []string
 	for _, m := range mistakes {
 		all = append(all, m.Found...)
 		sourceOf(t, m)
 	}
-	verify.Long(t)
+	Long(t)
 	wantEach(t, "PASS", os.Args[0], all)
 	const builders = 2
 	building := make(chan struct{}, builders) // tests mostly wait, and need no such limit
@@ -110,7 +106,7 @@ func wantEach(t *testing.T, end, program string, names []string) {
 	t.Helper()
 	patterns := make([]string, len(names))
 	for i, name := range names {
-		patterns[i] = verify.Pattern(name)
+		patterns[i] = Pattern(name)
 	}
 	const longest = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), longest)

@@ -1,4 +1,4 @@
-package ready
+package model
 
 // run is one arrival of a step at Redis, by its number. It returns the script, if that did anything.
 func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fails uint8) *script {
