@@ -22,7 +22,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/mysqltest"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -61,7 +60,7 @@ func TestPausedProcess(t *testing.T) {
 		"redis":      func(t *testing.T) string { t.Helper(); return redistest.Shared(t).Addr },
 		"sqlite":     func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "stock.db") },
 		"postgresql": func(t *testing.T) string { t.Helper(); return pgtest.DSN(t) },
-		"mysql":      func(t *testing.T) string { t.Helper(); return mysqltest.Database(t).FormatDSN() },
+		"mysql":      func(t *testing.T) string { t.Helper(); return mysqlDatabase(t).FormatDSN() },
 	} {
 		for _, fenced := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/fenced=%t", name, fenced), func(t *testing.T) {

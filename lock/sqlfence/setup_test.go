@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/sidingq/siding/internal/testenv/mysqltest"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
@@ -139,7 +138,7 @@ func each(t *testing.T, all []backend, run func(*testing.T, *bundle, backend)) {
 	for server, hold := range map[string]func(*testing.T){
 		"sqlite":     func(*testing.T) {},
 		"postgresql": func(t *testing.T) { t.Helper(); pgtest.DSN(t) },
-		"mysql":      func(t *testing.T) { t.Helper(); mysqltest.Database(t) },
+		"mysql":      func(t *testing.T) { t.Helper(); mysqlDatabase(t) },
 	} {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
@@ -199,7 +198,7 @@ func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
 // change. With snapshot a transaction may not lock what has changed since it began.
 func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool) *bundle {
 	t.Helper()
-	config := mysqltest.Database(t)
+	config := mysqlDatabase(t)
 	config.ClientFoundRows = foundRows
 	config.Params = map[string]string{"innodb_snapshot_isolation": strconv.FormatBool(snapshot)}
 	connector, err := mysql.NewConnector(config)

@@ -1,6 +1,4 @@
-// Package mysqltest runs real MariaDB servers for tests. Package proc says how they end, and what
-// happens without MariaDB.
-package mysqltest
+package sqlfence_test
 
 import (
 	"context"
@@ -15,19 +13,19 @@ import (
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// account runs the server if we are root. Debian's package makes the account.
+// account runs the server of MariaDB if we are root. Debian's package makes the account.
 const account = "mysql"
 
-// A Server is a MariaDB server. The server listens on a socket in its folder, so that servers
+// A mariaDB is a real server for tests. Package proc says how it ends, and what happens without MariaDB. The server listens on a socket in its folder, so that servers
 // never meet. It does not wait for disks, so its data does not survive the machine.
-type Server struct {
+type mariaDB struct {
 	*proc.Server
 
 	databases atomic.Int64
 }
 
-// Run starts a server without data, which the caller must Stop.
-func Run(ctx context.Context) (*Server, error) {
+// runMariaDB starts a server without data, which the caller must Stop.
+func runMariaDB(ctx context.Context) (*mariaDB, error) {
 	const debianPackage = "mariadb-server"
 	program, err := proc.Look(debianPackage, "mariadbd", "/usr/sbin/mariadbd") // not in everybody's PATH
 	if err != nil {
@@ -41,7 +39,7 @@ func Run(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Server: p}
+	s := &mariaDB{Server: p}
 	data := filepath.Join(s.Dir, "data")
 	s.Account, s.Ready = account, s.answers
 	s.Args = []string{
@@ -58,7 +56,7 @@ func Run(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) initialize(ctx context.Context, install, data string) error {
+func (s *mariaDB) initialize(ctx context.Context, install, data string) error {
 	cmd, err := s.Command(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")
 	if err != nil {
 		return err
@@ -70,12 +68,12 @@ func (s *Server) initialize(ctx context.Context, install, data string) error {
 }
 
 // answers returns nil when the server answers.
-func (s *Server) answers(ctx context.Context) error {
+func (s *mariaDB) answers(ctx context.Context) error {
 	return s.do(func(db *sql.DB) error { return db.PingContext(ctx) })
 }
 
-// CreateDatabase creates an empty database and returns how to connect to it.
-func (s *Server) CreateDatabase(ctx context.Context) (*mysql.Config, error) {
+// createDatabase creates an empty database and returns how to connect to it.
+func (s *mariaDB) createDatabase(ctx context.Context) (*mysql.Config, error) {
 	name := fmt.Sprintf("db%d", s.databases.Add(1))
 	return s.config(name), s.do(func(db *sql.DB) error {
 		_, err := db.ExecContext(ctx, "CREATE DATABASE "+name)
@@ -84,7 +82,7 @@ func (s *Server) CreateDatabase(ctx context.Context) (*mysql.Config, error) {
 }
 
 // do calls f with a connection of the superuser.
-func (s *Server) do(f func(*sql.DB) error) error {
+func (s *mariaDB) do(f func(*sql.DB) error) error {
 	db, err := sql.Open("mysql", s.config("").FormatDSN())
 	if err != nil {
 		return err
@@ -93,23 +91,23 @@ func (s *Server) do(f func(*sql.DB) error) error {
 	return f(db)
 }
 
-func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
+func (s *mariaDB) socket() string { return filepath.Join(s.Dir, "socket") }
 
-func (s *Server) config(database string) *mysql.Config {
+func (s *mariaDB) config(database string) *mysql.Config {
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName = "root", "unix", s.socket(), database
 	config.Logger = &mysql.NopLogger{} // errors say as much
 	return config
 }
 
-// shared is state of the package, as the tests of a process share it.
-var shared proc.Shared[*Server]
+// sharedMariaDB is state of the package, as the tests of a process share it.
+var sharedMariaDB proc.Shared[*mariaDB]
 
-// Database creates an empty database for a test, and returns how to connect to it. The tests of this
+// mysqlDatabase creates an empty database for a test, and returns how to connect to it. The tests of this
 // process share the server.
-func Database(tb testing.TB) *mysql.Config {
+func mysqlDatabase(tb testing.TB) *mysql.Config {
 	tb.Helper()
-	config, err := shared.Use(tb, func() (*Server, error) { return Run(tb.Context()) }).CreateDatabase(tb.Context())
+	config, err := sharedMariaDB.Use(tb, func() (*mariaDB, error) { return runMariaDB(tb.Context()) }).createDatabase(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
