@@ -111,40 +111,6 @@ func (a *aggregator) keys(queue string) []string {
 	return slices.Sorted(maps.Keys(kinds))
 }
 
-// The same groups come out of ours and of asynq's server as the same tasks.
-func TestAggregationIsThatOfAsynq(t *testing.T) {
-	t.Parallel()
-	a := newAggregator(t, join)
-	theirs := a.queue + "-asynq"
-	for _, queue := range []string{a.queue, theirs} {
-		a.put(queue, "ada", "one", "two", "three")
-		a.put(queue, "mail:to:bob", "four")
-	}
-	if err := a.inspector.PauseQueue(theirs); err != nil { // so that the tasks stay pending
-		t.Fatal(err)
-	}
-	server := asynq.NewServerFromRedisClient(a.redis, asynq.Config{
-		Queues: map[string]int{theirs: 1}, GroupAggregator: join, GroupGracePeriod: time.Second, LogLevel: asynq.FatalLevel,
-	})
-	if err := server.Start(asynq.NewServeMux()); err != nil {
-		t.Fatal(err)
-	}
-	defer server.Shutdown()
-	a.rounds("two tasks of ours", func() bool { return len(a.pending(a.queue)) == 2 })
-	poll.Eventually(t, "two tasks of asynq", func() bool {
-		return len(a.pending(theirs)) == 2 && !slices.Contains(a.keys(theirs), "aggregation_sets")
-	})
-	if have, want := a.pending(a.queue), a.pending(theirs); !slices.Equal(have, want) {
-		t.Errorf("want the tasks %q, have %q", want, have)
-	}
-	if have, want := append(a.keys(a.queue), "paused"), a.keys(theirs); !slices.Equal(slices.Sorted(slices.Values(have)), want) {
-		t.Errorf("want the keys %q, have %q", want, have)
-	}
-	if a.log.String() != "" {
-		t.Errorf("want no line, have:\n%v", a.log)
-	}
-}
-
 // asynq's server and ours work on the same groups. Each task is in one aggregated task.
 func TestAggregationBesideAsynq(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ func grouping(size int, delay time.Duration, opts ...asynq.Option) func(c *asynq
 		c.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
 			payloads := make([]string, len(tasks))
 			for i, t := range tasks {
-				payloads[i] = string(t.Payload())
+				payloads[i] = string(t.Payload()) + t.Headers()["trace"]
 			}
 			return asynq.NewTask("batch of "+group, []byte(strings.Join(payloads, ", ")), opts...)
 		})
