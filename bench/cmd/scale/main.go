@@ -11,10 +11,9 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/program"
 )
 
@@ -88,7 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.tasks, "tasks", 1_000_000, "how many tasks wait")
 	flags.Func("resources", "on how many resources they wait, one case each (default 1,1000,100000)", func(list string) (err error) {
-		o.resources, err = numbers(list, 1)
+		o.resources, err = contest.Numbers(list)
 		return err
 	})
 	flags.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it")
@@ -110,17 +109,4 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 	}
 	return o, nil
-}
-
-// numbers reads a list like "1,1000".
-func numbers(list string, least int) ([]int, error) {
-	var all []int
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least {
-			return nil, fmt.Errorf("want numbers of %d or more, have %q", least, text)
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }
