@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -215,59 +214,6 @@ func TestRenewLeavesAnothersLock(t *testing.T) {
 			s.Errorf("want %q, have %q", value, have)
 		}
 		s.release(theirs)
-	})
-}
-
-// TestOperatorDeletesTheKey: the holder is told at its next renewal, long
-// before its deadline.
-func TestOperatorDeletesTheKey(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: time.Hour, RenewEvery: 20 * time.Millisecond})
-		held := s.take("")
-		work := held.Context(s.Context())
-		s.expire()
-		if cause := ended(s.T, work); !errors.Is(cause, lock.ErrLost) {
-			s.Errorf("want ErrLost, have %v", cause)
-		}
-		if have := s.value(); have != "" {
-			s.Errorf("want no key made, have %q", have)
-		}
-		if err := held.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
-			s.Errorf("want ErrLost, have %v", err)
-		}
-	})
-}
-
-// TestRenewalHoldsPastTheTTL: others find the lock busy all the while.
-func TestRenewalHoldsPastTheTTL(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: 4 * time.Second, RenewEvery: 50 * time.Millisecond})
-		held, taken := s.take(""), time.Now()
-		work := held.Context(s.Context())
-		poll.Eventually(s.T, "a lease held for longer than the ttl", func() bool {
-			_ = s.refuse("")
-			return time.Since(taken) >= s.cfg.TTL+500*time.Millisecond
-		})
-		if err := context.Cause(work); err != nil {
-			s.Errorf("want the work alive, have %v", err)
-		}
-		s.release(held)
-	})
-}
-
-// TestLocksExpire: a holder that died frees its resource after its TTL.
-func TestLocksExpire(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: time.Second})
-		dead := s.take("")
-		abandon(dead)
-		_ = s.takeOnceFree()
-		if !dead.Deadline().IsZero() {
-			s.Error("want the dead holder's lease invalid before the next one has the lock")
-		}
 	})
 }
 
