@@ -2,10 +2,7 @@ module github.com/sidingq/siding/bench
 
 go 1.26.0
 
-replace (
-	github.com/sidingq/siding => ..
-	github.com/sidingq/siding/lock/etcdlock => ../lock/etcdlock
-)
+replace github.com/sidingq/siding => ..
 
 require (
 	github.com/bsm/redislock v0.9.4

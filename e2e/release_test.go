@@ -166,7 +166,7 @@ func TestReleaseRefuses(t *testing.T) {
 	good := strings.TrimSpace(r.git(t, "rev-parse", "HEAD"))
 	for _, spoil := range []struct{ file, text, by, want string }{
 		{"lock/etcdlock/go.mod", releasePath + " " + releaseVersion, releasePath + " v0.0.9", "lock/etcdlock/go.mod: want " + releasePath + " v0.1.0, have v0.0.9"},
-		{"bench/go.mod", "etcdlock " + releaseVersion, "etcdlock v0.0.0", "bench/go.mod: want " + releasePath + "/lock/etcdlock v0.1.0, have v0.0.0"},
+		{"bench/go.mod", releasePath + " " + releaseVersion, releasePath + " v0.0.0", "bench/go.mod: want " + releasePath + " v0.1.0, have v0.0.0"},
 		{"queue/queueotel/go.mod", "=> ../..", "=> ../..\n\nreplace github.com/google/uuid => github.com/google/uuid v1.5.0", "queue/queueotel/go.mod: want no replace but by a folder of Siding"},
 		{"go.mod", "go 1.26.0", "go 1.26.0\n\nreplace github.com/google/uuid => ../uuid", "go.mod: want no replace but by a folder of Siding"},
 		{"go.mod", "go 1.26.0", "go 1.26.0\n\nreplace " + releasePath + "/lock/etcdlock => ./lock/etcdlock", "go.mod: want no replace, as go install refuses it"},

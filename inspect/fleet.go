@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -51,7 +51,7 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 		if a.Lock == "" || a.Orphaned {
 			continue
 		}
-		for key := range strings.SplitSeq(a.Lock, "\n") {
+		for _, key := range store.SplitLocks(a.Lock) {
 			s, _, ok := i.spotOf(key)
 			if !ok {
 				continue

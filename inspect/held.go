@@ -60,7 +60,7 @@ func (i *Inspector) fleet(ctx context.Context) (fleet, error) {
 // spotsOf returns the locks of a task that holds or waits for those of a text; or, as it knows of none, those of the resources that
 // it names itself. There is none for a task that is unguarded or cannot be read.
 func (i *Inspector) spotsOf(locks string, m *taskredis.Message) (spots []spot) {
-	for key := range strings.SplitSeq(locks, "\n") {
+	for _, key := range store.SplitLocks(locks) {
 		if s, _, ok := i.spotOf(key); ok && key != "" {
 			spots = append(spots, s)
 		}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/queue"
 )
@@ -87,7 +87,7 @@ func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, er
 // findLock looks at the lock of a task. Of several, it is the first that keeps the task from its work, or else the first.
 func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 	x.resources = w.resourcesOf(x.Lock, x.Message)
-	keys := strings.Split(x.Lock, "\n")
+	keys := store.SplitLocks(x.Lock)
 	for n, resource := range x.resources {
 		lock, err := w.look(ctx, w.queues, resource, lockredis.LookAt{Queue: x.Queue, Waiter: x.ID})
 		if err != nil {

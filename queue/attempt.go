@@ -150,7 +150,7 @@ func (a *attempt) fences() []int64 {
 
 // adopt returns the leases of the locks that the engine has taken for an attempt, and a context under them.
 func (s *Server) adopt(ctx context.Context, a *attempt) (context.Context, leases) {
-	names, keys, fences := store.Names(a.Resource), strings.Split(a.Taken.Lock, "\n"), a.fences()
+	names, keys, fences := store.Names(a.Resource), store.SplitLocks(a.Taken.Lock), a.fences()
 	all := make(leases, len(names))
 	for i, name := range names {
 		all[i] = s.locks.Adopt(name, keys[i], a.Taken.Attempt, fences[i])
@@ -176,66 +176,10 @@ func (s *Server) unguarded(ctx context.Context, a *attempt, next engine.Handler)
 // errNotReturned is the error that observers get for a handler that did not return.
 var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
-// elsewhere runs a task whose lock the engine cannot take: in a [ServerConfig.Store], or in another slot of a Cluster than
-// its queue. The engine has put the tasks of the queue in order, by a lock of their own, and this one is the first. If
-// somebody else has the lock, such as a task of another queue, it comes again after about a second, in its place. From then on
-// it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
-// themselves would leave it no turn. One of several resources waits for none of them while it holds another.
-func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
-	asked, ran, lost := time.Now(), false, false
-	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
-	waiting := ctx
-	names := store.Names(a.Resource)
-	if a.Taken.Parked > 0 && s.queued && len(names) == 1 {
-		opts.Wait = turnWait
-		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
-	}
-	var fence int64
-	var failed error // of the handler
-	err = s.doUnder(waiting, names, opts, func(ctx context.Context) error {
-		ran, fence = true, lock.Fence(ctx, names[0])
-		s.acquired(a, fence)
-		failed = next(ctx, a.Task)
-		lost = errors.Is(context.Cause(ctx), lock.ErrLost) // this lock; an error of the handler may be about a second one
-		return failed
-	})
-	switch {
-	case lost, ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
-		return s.lossOf(ctx, a, fence)
-	case ran:
-		return failed
-	}
-	busy, waits := errors.AsType[*lock.BusyError](err)
-	if waits {
-		ev := a.event(EventParked)
-		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, lock.ErrBusy
-		s.observe(ev)
-	} else {
-		s.fault(ctx, "a lock could not be asked for", err)
-	}
-	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
-	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 { // need has read it before
-		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
-	}
-	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
-}
-
-// doUnder runs work under the locks of some resources.
-func (s *Server) doUnder(ctx context.Context, names []string, opts *lock.Options, work func(context.Context) error) error {
-	for _, name := range slices.Backward(names) {
-		next := work
-		work = func(ctx context.Context) error { return s.locker.Do(ctx, name, opts, next) }
-	}
-	return work(ctx) //nolint:wrapcheck // the caller reads it
-}
-
-// turnWait is how long a task that was refused before waits in the wait queue of its lock.
-const turnWait = 500 * time.Millisecond
-
 // meaningOf returns a handler's error as the engine understands it.
 func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if errors.Is(context.Cause(ctx), store.ErrLost) {
-		return s.lossOf(ctx, a, a.Taken.Fence)
+		return s.lossOf(ctx, a, a.fences())
 	}
 	if _, ok := errors.AsType[*engine.AgainError](err); ok {
 		return err // the handler has not begun
@@ -261,11 +205,11 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	return err
 }
 
-// lossOf logs that an attempt has lost its lock, and returns the error that says why.
-func (s *Server) lossOf(ctx context.Context, a *attempt, fence int64) error {
+// lossOf logs that an attempt has lost its lock, and returns the error that says why. fences are as those of [attempt.fences].
+func (s *Server) lossOf(ctx context.Context, a *attempt, fences []int64) error {
 	held := time.Since(a.Began)
 	reason := fmt.Sprintf("lost %s after %.1f s", store.Show(a.Resource), held.Seconds())
-	by, why := s.revokedBy(ctx, a, fence)
+	by, why := s.revokedBy(ctx, a, fences)
 	if by == "" {
 		s.logLoss(ctx, a, held)
 	} else {
@@ -290,17 +234,13 @@ func (s *Server) logLoss(ctx context.Context, a *attempt, held time.Duration) {
 	s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", attrs...)
 }
 
-// revokedBy returns who has revoked the lock of an attempt with a fence, and why; "" if nobody has, or if Redis does not answer.
-func (s *Server) revokedBy(ctx context.Context, a *attempt, fence int64) (by, reason string) {
+// revokedBy returns who has revoked a lock of an attempt, and why; "" if nobody has, or if Redis does not answer.
+func (s *Server) revokedBy(ctx context.Context, a *attempt, fences []int64) (by, reason string) {
 	if s.cfg.Store != nil {
 		return "", ""
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	fences := []int64{fence}
-	if a.Taken.Fences != nil {
-		fences = a.Taken.Fences
-	}
 	for i, name := range store.Names(a.Resource) {
 		by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(name), fences[i])
 		if err != nil || by != "" {

@@ -151,35 +151,40 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	j.awaitBalance(t)
 }
 
-// An operator takes one of its locks: the attempt has lost what it needs, and the task comes again.
+// An operator takes one of its locks: the attempt has lost what it needs, its end names the operator, and the task comes again.
 func TestTaskLosesOneOfSeveralResources(t *testing.T) {
 	t.Parallel()
-	b, j := setup(t), &journal{}
-	one, two := b.resource+":1", b.resource+":2"
-	runs := make(chan context.Context, 2)
-	s := b.newServer(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes})
-	queue.Handle(s, func(ctx context.Context, _ transfer) error {
-		runs <- ctx
-		if len(j.of(queue.EventLost, "")) == 0 {
-			<-ctx.Done()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		j := &journal{}
+		one, two := b.resource+":1", b.resource+":2"
+		runs := make(chan context.Context, 2)
+		s := b.newServer(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes})
+		queue.Handle(s, func(ctx context.Context, _ transfer) error {
+			runs <- ctx
+			if len(j.of(queue.EventLost, "")) == 0 {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		t.Cleanup(func() { shutdown(t, s) })
+		set := b.enqueue(t, transfer{[]string{one, two}, 1})
+		ctx := within(t, patience, "a run", runs)
+		if _, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"}); err != nil {
+			t.Fatal(err)
+		}
+		within(t, patience, "the end of the run", ctx.Done())
+		if !errors.Is(context.Cause(ctx), lock.ErrLost) {
+			t.Errorf("want the lock lost, have %v", context.Cause(ctx))
+		}
+		if e := j.await(t, queue.EventLost, set, 1); !strings.Contains(fmt.Sprint(e.Err), "a test released it: it wants to know") {
+			t.Errorf("want it revoked by a test, have %+v", e)
+		}
+		b.awaitGone(t, set)
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
-	set := b.enqueue(t, transfer{[]string{one, two}, 1})
-	ctx := within(t, patience, "a run", runs)
-	if _, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"}); err != nil {
-		t.Fatal(err)
-	}
-	within(t, patience, "the end of the run", ctx.Done())
-	if !errors.Is(context.Cause(ctx), lock.ErrLost) {
-		t.Errorf("want the lock lost, have %v", context.Cause(ctx))
-	}
-	j.await(t, queue.EventLost, set, 1)
-	b.awaitGone(t, set)
 }
 
 // Whoever enqueues hears at once what cannot be.

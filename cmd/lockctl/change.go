@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -154,12 +154,12 @@ func (a *app) change(ctx context.Context, s settling, does change) error {
 
 // leaveLine takes a task that waited, and has been archived or deleted, out of the line of its lock. Servers would do so when
 // its turn comes; until then it would count as one that waits. If it waits again by now, they put it back.
-func (c *connection) leaveLine(ctx context.Context, e inspect.Explanation, lock string) error {
-	if lock == "" || e.State != inspect.StateWaiting && e.State != inspect.StateReady && e.State != inspect.StateParked {
+func (c *connection) leaveLine(ctx context.Context, e inspect.Explanation, locks string) error {
+	if locks == "" || e.State != inspect.StateWaiting && e.State != inspect.StateReady && e.State != inspect.StateParked {
 		return nil
 	}
-	for one := range strings.SplitSeq(lock, "\n") {
-		if err := c.rdb.ZRem(ctx, taskredis.LineKey(e.Task.Queue, one), e.Task.ID).Err(); err != nil {
+	for _, key := range store.SplitLocks(locks) {
+		if err := c.rdb.ZRem(ctx, taskredis.LineKey(e.Task.Queue, key), e.Task.ID).Err(); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -184,7 +183,7 @@ func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resour
 	}
 	for i, t := range some {
 		if resource == "" || slices.Contains(store.Names(t.Headers[queue.HeaderResource]), resource) ||
-			slices.Contains(strings.Split(locks[i].Val(), "\n"), c.settings.Queue.Lock.Prefix+resource) {
+			slices.Contains(store.SplitLocks(locks[i].Val()), c.settings.Queue.Lock.Prefix+resource) {
 			fits = append(fits, inspect.Task{Queue: t.Queue, ID: t.ID, Kind: t.Type})
 		}
 	}

@@ -80,7 +80,7 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	for range 2 {
 		var refusal *Refusal
-		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LockOf(a.Lock) {
+		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LocksOf(a.Lock) {
 			var here bool
 			if refusal, here = l.ask(a, need); !here {
 				outcome.Kind = parkedKind
@@ -155,13 +155,13 @@ func (l *loop) refused(ctx context.Context, t *Task, r Refusal) error {
 	return err
 }
 
-// lockOf returns the key of the lock of a resource; of several, with a line break between two of them.
+// lockOf returns the key of the lock of a resource, or those of several.
 func (l *loop) lockOf(a *attempt, resource string) string {
 	locks := store.Names(resource)
 	for i, name := range locks {
 		locks[i] = taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + name
 	}
-	return strings.Join(locks, "\n")
+	return store.JoinLocks(locks)
 }
 
 // needOf returns what a task needs.
@@ -177,9 +177,9 @@ func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.Lock
 
 // resourceOf returns the resource of a lock, or of its permit, that tasks of a queue take; or several.
 func (l *loop) resourceOf(queue, lock string) string {
-	resources := strings.Split(store.LockOf(lock), "\n")
-	for i, lock := range resources {
-		resources[i] = strings.TrimPrefix(lock, taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
+	resources := store.SplitLocks(lock)
+	for i, key := range resources {
+		resources[i] = strings.TrimPrefix(store.LockOf(key), taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
 	}
 	return store.Join(resources...)
 }

@@ -67,9 +67,9 @@ func ifText(yes bool, text string) string {
 
 // resourcesOf returns the resources of locks, or of their permits.
 func resourcesOf(locks string) string {
-	names := strings.Split(store.LockOf(locks), "\n")
-	for i, lock := range names {
-		names[i] = strings.TrimPrefix(lock, lockPrefix)
+	names := store.SplitLocks(locks)
+	for i, key := range names {
+		names[i] = strings.TrimPrefix(store.LockOf(key), lockPrefix)
 	}
 	return store.Join(names...)
 }
@@ -285,7 +285,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 
 // holdsAll reports whether an attempt holds its locks by all of these keys.
 func (w *world) holdsAll(keys, attempt string) bool {
-	for key := range strings.SplitSeq(keys, "\n") {
+	for _, key := range store.SplitLocks(keys) {
 		if w.redis.do("GET", key) != attempt {
 			return false
 		}
@@ -378,7 +378,7 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 		ticket, _ := strconv.ParseInt(w.redis.db.HGet(key, "siding_ticket"), 10, 64)
 		held := w.redis.db.HGet(key, "siding_lock")
 		needs, holds := false, false
-		for one := range strings.SplitSeq(held, "\n") {
+		for _, one := range store.SplitLocks(held) {
 			value, _ := w.redis.db.Get(one)
 			holds = holds || value == w.redis.db.HGet(key, "siding_attempt")
 			needs = needs || slices.Contains(store.Names(at.resource), resourcesOf(one))
@@ -392,7 +392,7 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 // waits reports whether a member of a line waits for its lock.
 func (w *world) waits(queue, id, lock string, ticket float64) bool {
 	key := taskredis.TaskKey(queue, id)
-	if w.redis.db.HGet(key, "state") != "retry" || !slices.Contains(strings.Split(w.redis.db.HGet(key, "siding_lock"), "\n"), lock) || w.redis.db.HGet(key, "siding_ticket") != fmt.Sprintf("%.0f", ticket) {
+	if w.redis.db.HGet(key, "state") != "retry" || !slices.Contains(store.SplitLocks(w.redis.db.HGet(key, "siding_lock")), lock) || w.redis.db.HGet(key, "siding_ticket") != fmt.Sprintf("%.0f", ticket) {
 		return false
 	}
 	score, ok := w.scoreOf(taskredis.RetryKey(queue), id)
@@ -511,7 +511,7 @@ func (w *world) checkWaiting(j *job) {
 		return // it is to be retried
 	}
 	ticket := db.HGet(key, "siding_ticket")
-	for lock := range strings.SplitSeq(db.HGet(key, "siding_lock"), "\n") {
+	for _, lock := range store.SplitLocks(db.HGet(key, "siding_lock")) {
 		if score, ok := w.scoreOf(taskredis.LineKey(j.queue, lock), j.id); !ok || fmt.Sprintf("%.0f", score) != ticket {
 			w.failf("%s waits for %s with ticket %s, but the line has %.0f", j.id, lock, ticket, score)
 		}
@@ -522,7 +522,7 @@ func (w *world) checkWaiting(j *job) {
 func (w *world) checkActive(j *job) {
 	db, key := w.redis.db, taskredis.TaskKey(j.queue, j.id)
 	attempt := db.HGet(key, "siding_attempt")
-	for lock := range strings.SplitSeq(db.HGet(key, "siding_lock"), "\n") {
+	for _, lock := range store.SplitLocks(db.HGet(key, "siding_lock")) {
 		if value, err := db.Get(lock); lock == "" || err != nil || value != attempt {
 			continue
 		}

@@ -61,6 +61,13 @@ func Names(text string) []string {
 	return []string{text}
 }
 
+// SplitLocks returns the keys in the text of a task's locks, or of the keys by which it holds them: one text for all, with a line
+// break between two, as in the scripts. That of one lock is its key.
+func SplitLocks(text string) []string { return strings.Split(text, "\n") }
+
+// JoinLocks is the opposite of [SplitLocks].
+func JoinLocks(keys []string) string { return strings.Join(keys, "\n") }
+
 // Show returns a text of resources for people.
 func Show(text string) string { return strings.Join(Names(text), ", ") }
 

@@ -91,18 +91,23 @@ func (r *Rule) String() string {
 // permitPattern has the three kinds of names that Beside makes of permits.
 var permitPattern = regexp.MustCompile(`^(?:\{(lock:[^}]*)\}:permit:\d+|\{([^}]*)\}siding:permit:\d+|(.*\}.*):siding:permit:\d+)$`)
 
-// LockOf returns the key of the lock that a permit is of, and the key of a lock itself. Several keys have a line break between
-// two of them, and so have their locks.
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
 func LockOf(key string) string {
-	if first, rest, several := strings.Cut(key, "\n"); several {
-		return LockOf(first) + "\n" + LockOf(rest)
-	}
 	if strings.Contains(key, "}") {
 		if m := permitPattern.FindStringSubmatch(key); m != nil {
 			return m[1] + m[2] + m[3]
 		}
 	}
 	return key
+}
+
+// LocksOf does the same with each key of a text, see [SplitLocks].
+func LocksOf(text string) string {
+	keys := SplitLocks(text)
+	for i, key := range keys {
+		keys[i] = LockOf(key)
+	}
+	return JoinLocks(keys)
 }
 
 // Beside is the key of what belongs to a lock, in its slot of a Cluster, as beside of common.lua makes it. The name depends on

@@ -34,7 +34,7 @@ func locksOf(resources ...string) string {
 		locks[i] = "lock:" + name
 	}
 	slices.Sort(locks)
-	return strings.Join(locks, "\n")
+	return store.JoinLocks(locks)
 }
 
 func (b *bench) want(key, want string) {

@@ -1,0 +1,72 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/lock"
+)
+
+// elsewhere runs a task whose lock the engine cannot take: in a [ServerConfig.Store], or in another slot of a Cluster than
+// its queue. The engine has put the tasks of the queue in order, by a lock of their own, and this one is the first. If
+// somebody else has the lock, such as a task of another queue, it comes again after about a second, in its place. From then on
+// it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
+// themselves would leave it no turn. One of several resources waits for none of them while it holds another.
+func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
+	asked, ran, lost := time.Now(), false, false
+	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
+	waiting := ctx
+	names := store.Names(a.Resource)
+	if a.Taken.Parked > 0 && s.queued && len(names) == 1 {
+		opts.Wait = turnWait
+		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
+	}
+	var fences []int64
+	var failed error // of the handler
+	err = s.doUnder(waiting, names, opts, func(ctx context.Context) error {
+		ran = true
+		for _, name := range names {
+			fences = append(fences, lock.Fence(ctx, name))
+		}
+		s.acquired(a, fences[0])
+		failed = next(ctx, a.Task)
+		lost = errors.Is(context.Cause(ctx), lock.ErrLost) // this lock; an error of the handler may be about a second one
+		return failed
+	})
+	switch {
+	case lost, ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
+		return s.lossOf(ctx, a, fences)
+	case ran:
+		return failed
+	}
+	busy, waits := errors.AsType[*lock.BusyError](err)
+	if waits {
+		ev := a.event(EventParked)
+		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, lock.ErrBusy
+		s.observe(ev)
+	} else {
+		s.fault(ctx, "a lock could not be asked for", err)
+	}
+	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
+	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 { // need has read it before
+		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
+	}
+	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
+}
+
+// doUnder runs work under the locks of some resources.
+func (s *Server) doUnder(ctx context.Context, names []string, opts *lock.Options, work func(context.Context) error) error {
+	for _, name := range slices.Backward(names) {
+		next := work
+		work = func(ctx context.Context) error { return s.locker.Do(ctx, name, opts, next) }
+	}
+	return work(ctx) //nolint:wrapcheck // the caller reads it
+}
+
+// turnWait is how long a task that was refused before waits in the wait queue of its lock.
+const turnWait = 500 * time.Millisecond
