@@ -237,17 +237,9 @@ func (p *Page) Text() (have string) {
 func (p *Page) Click(selector string) {
 	p.tb.Helper()
 	quoted, _ := json.Marshal(selector)
-	p.Await(`(e => {
-		if (!e) return false;
-		e.scrollIntoView({block: "center"});
-		const r = e.getClientRects()[0], now = document.timeline.currentTime;
-		const at = {X: r.x + r.width / 2, Y: r.y + r.height / 2}, was = window.clickAt;
-		const rests = was && was.X === at.X && was.Y === at.Y;
-		window.clickAt = {...at, drawn: rests ? was.drawn : now};
-		return rests && was.drawn < now && e.contains(document.elementFromPoint(at.X, at.Y));
-	})(document.querySelector(` + string(quoted) + `))`)
+	p.Await(`document.querySelector(` + string(quoted) + `)`)
 	var at struct{ X, Y float64 }
-	p.Eval(`window.clickAt`, &at)
+	p.Eval(`(e => { e.scrollIntoView({block: "center"}); const r = e.getClientRects()[0]; return {X: r.x + r.width / 2, Y: r.y + r.height / 2} })(document.querySelector(`+string(quoted)+`))`, &at)
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
 		p.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
 	}
@@ -318,6 +310,7 @@ func command(ctx context.Context, program, profile string, args ...string) *exec
 		"--disable-sync",
 		"--disable-breakpad",
 		"--no-first-run",
+		"--allow-pre-commit-input", // else a click on a page that is loaded and not yet painted is dropped
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 		"--user-data-dir=" + profile,
 	}, args...)...)
