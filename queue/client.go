@@ -136,12 +136,11 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	if queue, ok := queueOfShard(o.Queue); ok && len(s[queue]) > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want " + queue + ", not one of its shards", Value: o.Queue}
 	}
-	sharded := len(s[cmp.Or(o.Queue, "default")]) > 0
-	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
+	named, queue := o.TaskID != "", cmp.Or(o.Queue, "default")
+	o.Queue = s.shardOf(queue, shardKey(resource, t.Kind(), payload, o))
 	if err := o.debounced(t.Kind()); err != nil {
 		return nil, err
 	}
-	named := o.TaskID != ""
 	o.TaskID = cmp.Or(o.TaskID, id)
 	p := &prepared{named: named}
 	if p.options, err = o.asynq(t.Kind(), now); err != nil {
@@ -168,8 +167,8 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	if several := len(store.Names(resource)) > 1; several && o.Policy != nil && o.Policy.compares() {
 		return nil, &TaskError{Kind: t.Kind(), Field: "policy", Want: noComparison}
-	} else if several && sharded {
-		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want one without shards for a task of several resources", Value: o.Queue}
+	} else if several && len(s[queue]) > 0 {
+		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want one without shards for a task of several resources", Value: queue}
 	}
 	p.enqueue = taskredis.Enqueue{
 		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,

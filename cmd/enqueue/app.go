@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -69,7 +70,13 @@ were refused (the others are enqueued).`,
 // lack what it was to have, without a word. A task with an empty payload is refused as such.
 func checkEmpty(given *pflag.FlagSet) (err error) {
 	given.Visit(func(f *pflag.Flag) {
-		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "payload" {
+		texts := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			texts = list.GetSlice()
+		} else if f.Value.Type() != "string" {
+			return
+		}
+		if err == nil && slices.Contains(texts, "") && f.Name != "payload" {
 			err = fmt.Errorf("--%s: want a text, have nothing", f.Name)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -14,9 +15,25 @@ import (
 // A taskText is a task as text, without its options: the arguments of enqueue task, or fields of a line
 // of a stream.
 type taskText struct {
-	Kind     string          `json:"kind"`
-	Payload  json.RawMessage `json:"payload"`
-	Resource string          `json:"resource"`
+	Kind      string          `json:"kind"`
+	Payload   json.RawMessage `json:"payload"`
+	Resources names           `json:"resource"`
+}
+
+// names are those of a task's resources: in a line one text, or a list of texts.
+type names []string
+
+// UnmarshalJSON reads either.
+func (n *names) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*n = slices.DeleteFunc(names{one}, func(name string) bool { return name == "" })
+		return nil
+	}
+	if json.Unmarshal(text, (*[]string)(n)) != nil {
+		return fmt.Errorf("resource: want a text or a list of texts, have %.80s", text)
+	}
+	return nil
 }
 
 // decode makes the task. A known kind checks its payload, and knows its resource: another one is
@@ -27,15 +44,15 @@ func (t taskText) decode() (queue.Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		if want := task.Resource(); t.Resource != "" && t.Resource != want {
-			return nil, fmt.Errorf("%s: resource: want %.160q as its payload says, or none, have %.160q", t.Kind, want, t.Resource)
+		if want, have := task.Resource(), queue.AllOf(t.Resources...); len(t.Resources) > 0 && have != want {
+			return nil, fmt.Errorf("%s: resource: want %.160q as its payload says, or none, have %.160q", t.Kind, store.Show(want), store.Show(have))
 		}
 		return task, nil
 	}
 	if t.Kind == "" {
 		return nil, fmt.Errorf("kind: want one of %s, or one of your own, have nothing", strings.Join(tasks.Kinds(), ", "))
 	}
-	if t.Resource == "" {
+	if len(t.Resources) == 0 {
 		return nil, fmt.Errorf("resource: want one with the kind %.40q, which is none of %s, have nothing", t.Kind, strings.Join(tasks.Kinds(), ", "))
 	}
 	var value json.RawMessage
@@ -52,7 +69,7 @@ func (t taskText) decode() (queue.Task, error) {
 type foreignTask struct{ text taskText }
 
 func (t foreignTask) Kind() string     { return t.text.Kind }
-func (t foreignTask) Resource() string { return t.text.Resource }
+func (t foreignTask) Resource() string { return queue.AllOf(t.text.Resources...) }
 
 // MarshalJSON returns the payload.
 func (t foreignTask) MarshalJSON() ([]byte, error) { return t.text.Payload.MarshalJSON() }

@@ -83,6 +83,27 @@ func TestPayloadsOfOtherKinds(t *testing.T) {
 	}
 }
 
+// A task may need several resources: each has a flag of its own, and a line has a list of them.
+func TestSeveralResources(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]string{
+		`["account:2","account:1"]`: "\naccount:1\naccount:2",
+		`["account:1"]`:             "account:1",
+		`"account:1"`:               "account:1",
+	} {
+		_, jobs := decodeAll(t, streamDecoder{}, `{"kind":"cash:move","payload":{},"resource":`+list+`}`)
+		if len(jobs) != 1 || jobs[0].Task.(queue.Guarded).Resource() != want {
+			t.Errorf("%s: want %q, have %v", list, want, jobs)
+		}
+	}
+	command := []string{"task", "cash:move", "--payload", "{}", "--dry-run", "--resource", "account:1"}
+	wantResult(t, result{"cash:move is valid\n", "", cli.StatusOK}, enqueue(t, "", append(command, "--resource", "account:2")...))
+	have := enqueue(t, "", append(command, "--resource", "account:{2")...)
+	if have.status != exitRefused || !strings.Contains(have.err, `braces have to be in pairs`) {
+		t.Errorf("want the second one refused, have %+v", have)
+	}
+}
+
 // All options go with a task of any kind, and its id has nothing of its kind.
 func TestOptionsOfOtherKinds(t *testing.T) {
 	t.Parallel()

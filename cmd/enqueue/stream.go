@@ -31,11 +31,12 @@ func (a *app) streamCommand() *cobra.Command {
   {"kind":"order:audit","payload":{"order":"536365"},"queue":"critical","delay":"5s"}
   {"kind":"order:ship","payload":{"order":"1001"},"resource":"order:1001"}
 
-kind and payload are needed, and so is resource with a kind of your own; queue, id,
-delay, at, unique, unique_for, debounce, max_delay, retries, timeout, deadline,
-retention, priority, on_busy, max_wait, max_waiting, use_retries and on_failure mean
-what the flags of "enqueue task" mean. Blank lines are skipped. A bad line is refused by its number
-and does not stop the rest.
+kind and payload are needed, and so is resource with a kind of your own: a text, or
+a list if the task needs several at once. queue, id, delay, at, unique, unique_for,
+debounce, max_delay, retries, timeout, deadline, retention, priority, on_busy,
+max_wait, max_waiting, use_retries and on_failure mean what the flags of "enqueue
+task" mean. Blank lines are skipped. A bad line is refused by its number and does not
+stop the rest.
 
 ` + resumeHelp + `
 

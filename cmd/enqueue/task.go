@@ -40,6 +40,7 @@ task may be stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s
   enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001
+  enqueue task cash:move --payload '{"cents":500}' --resource account:1 --resource account:2
   enqueue task order:audit --payload '{"order":"536365"}' --debounce 536365 --delay 10s --max-delay 1m`,
 		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +66,7 @@ task may be stored all the same: with an --id you can try again safely.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&payload, "payload", "", "the task's payload: `JSON`, @FILE, or - for stdin")
-	f.StringVar(&task.Resource, "resource", "", "the `resource` of a task of your own, such as order:1001")
+	f.StringArrayVar((*[]string)(&task.Resources), "resource", nil, "the `resource` of a task of your own, such as order:1001; once for each if it needs several")
 	f.IntVar(&retries, "retries", 0, "try it again after `n` failures of its own at most; 0 for never (default 25)")
 	options.addFlags(f)
 	_ = cmd.MarkFlagRequired("payload") // there is such a flag

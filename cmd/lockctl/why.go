@@ -171,7 +171,7 @@ func (a *app) addWorker(f *fields, e inspect.Explanation) {
 // addLock adds the lock of the task, and its holder.
 func (a *app) addLock(f *fields, e inspect.Explanation) {
 	f.add("resource", e.Resource)
-	f.add("of", strings.Join(e.Resources, ", "))
+	f.add("needs", strings.Join(e.Resources, ", "))
 	if l := e.Lock; l != nil {
 		holder := holderOf(*l)
 		if l.Worker != nil {

@@ -114,14 +114,14 @@ func (c *checker) prepare() {
 	for _, r := range c.Runs {
 		c.byTask[r.Task] = append(c.byTask[r.Task], r)
 		if r.Resource != "" {
-			for _, resource := range r.of() {
+			for _, resource := range r.resources() {
 				c.byResource[resource] = append(c.byResource[resource], r)
 			}
 		}
 	}
 	c.tasksOf = make(map[string][]*Task)
 	for _, t := range c.Tasks {
-		c.tasksOf[lineOf(t.Resource)] = append(c.tasksOf[lineOf(t.Resource)], t)
+		c.tasksOf[idleAs(t.Resource)] = append(c.tasksOf[idleAs(t.Resource)], t)
 	}
 	for _, e := range c.Effects {
 		c.effects[e.Task]++
@@ -264,7 +264,7 @@ func (c *checker) checkHolds() {
 			c.checkPool(resource)
 			continue
 		}
-		if resource == anyPart {
+		if resource == allParts {
 			continue // each part is looked at
 		}
 		runs := c.byResource[resource]

@@ -75,7 +75,7 @@ func (c *checker) checkIdle() {
 	for _, t := range c.Tasks {
 		if t.Resource != "" {
 			w, s := c.waits(t)
-			line := lineOf(t.Resource)
+			line := idleAs(t.Resource)
 			waiting[line], orphaned[line] = append(waiting[line], w...), append(orphaned[line], s...)
 		}
 	}
@@ -126,7 +126,7 @@ func (c *checker) waitedAt(i idleTime) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
 		t := c.Tasks[id]
 		waiting, orphaned := c.waits(t)
-		if lineOf(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
+		if idleAs(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
 			continue
 		}
 		var text strings.Builder

@@ -1,18 +1,16 @@
 package chaos
 
 import (
-	"strings"
-
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
 )
 
 const partPrefix = "part:"
 
-// parts are resources of which each task needs several at once.
+// parts are the resources that no task needs alone.
 func parts() []string { return numbered(partPrefix, 4) }
 
-// Sets are what the tasks of parts want: any two of them, or all.
+// Sets are what those tasks need: any two of the parts, or all.
 func Sets() []string {
 	all := parts()
 	sets := []string{queue.AllOf(all...)}
@@ -24,25 +22,25 @@ func Sets() []string {
 	return sets
 }
 
-// IsSet reports whether a resource is one of those.
-func IsSet(resource string) bool { return strings.HasPrefix(resource, "\n") }
+// IsSet reports whether a task needs several resources.
+func IsSet(resource string) bool { return len(store.Names(resource)) > 1 }
 
-// anyPart stands for all the parts: while tasks wait for some of them, somebody has one, as the first of all who wait lacks none
-// that nobody has.
-const anyPart = partPrefix + "*"
+// allParts stands for the parts together. A single one may stand idle while the first of its line waits for another one. But as
+// long as any task waits for some, one of them is in use: the task that came first of all lacks one that somebody has.
+const allParts = partPrefix + "*"
 
-// lineOf returns as what a resource may stand idle.
-func lineOf(resource string) string {
+// idleAs returns the name under which is measured how long nobody uses a resource that tasks wait for.
+func idleAs(resource string) string {
 	if IsSet(resource) {
-		return anyPart
+		return allParts
 	}
 	return resource
 }
 
-// of returns the resources that a run holds, and anyPart.
-func (r Run) of() []string {
+// resources returns what a run has in use, and allParts if that is a set of them.
+func (r Run) resources() []string {
 	if IsSet(r.Resource) {
-		return append(store.Names(r.Resource), anyPart)
+		return append(store.Names(r.Resource), allParts)
 	}
 	return []string{r.Resource}
 }

@@ -16,7 +16,8 @@
 --                                 resources a line break, the pattern, a tab, and a rule; see rule_of
 --   judged                        kinds of tasks that have a policy, each between line breaks, or ''
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
---   outcomes                      how many follow; each is queue, id, attempt, lock, trace, kind, and then
+--   outcomes                      how many follow; each is queue, id, attempt, lock, trace, kind, and then; a lock, here and
+--                                 below, may be several, with a line break between two of them, and their fences a comma
 --     done                          unique
 --     complete                      unique, message, for how long it is kept in us
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
