@@ -648,11 +648,14 @@ func TestRightsOfAnOperator(t *testing.T) {
 	}
 	g.begin(t)
 	g.as(aclOperator)
+	poll.Eventually(t, "a doctor who finds no fault, once a worker looks after the queue", func() bool {
+		_, status := g.lockctl(t, "doctor")
+		return status == 0
+	})
 	for _, c := range []struct {
 		args   string
 		status int
 	}{
-		{"doctor", 0},
 		{"list", 0},
 		{"list --all", 0},
 		{"top", 0},

@@ -230,8 +230,8 @@ func TestCrashedTaskRunsNext(t *testing.T) {
 			t.Error("want some of the backlog left by then, have none")
 		}
 	}
-	t.Run("many wait", func(t *testing.T) { test(t, 1500, 0, 1500*time.Millisecond, 20*time.Millisecond) })
-	t.Run("backlog", func(t *testing.T) { test(t, 20, 1000, 1500*time.Millisecond, 20*time.Millisecond) })
+	t.Run("many wait", func(t *testing.T) { test(t, 1500, 0, 3*time.Second, 20*time.Millisecond) })
+	t.Run("backlog", func(t *testing.T) { test(t, 20, 1000, 3*time.Second, 20*time.Millisecond) })
 	t.Run("as in the field", func(t *testing.T) {
 		verify.Long(t)
 		test(t, 1500, 1000, 15*time.Second, 200*time.Millisecond)
