@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/ledger"
 )
@@ -38,6 +39,8 @@ func Register(s *queue.Server, l *ledger.Ledger, work time.Duration) {
 	handle[DeductStock](s, b)
 	handle[DebitBalance](s, b)
 	handle[PlaceOrder](s, b)
+	handle[TransferBalance](s, b)
+	handle[FulfilOrder](s, b)
 }
 
 func handle[T task](s *queue.Server, b *Book) {
@@ -50,8 +53,8 @@ func handle[T task](s *queue.Server, b *Book) {
 	})
 }
 
-// Run runs one valid task. ctx must carry the fencing token of the task's resource and the task's id,
-// as that of a server does.
+// Run runs one valid task. ctx must carry the fencing token of each of the task's resources and the
+// task's id, as that of a server does.
 //
 // [queue.Permanent] marks an error that no retry can mend. A holder that has lost its lock gets an
 // error that wraps lock.ErrStale: the next attempt has a newer fence. The end of ctx gives its cause.
@@ -67,9 +70,9 @@ func (b *Book) Run(ctx context.Context, t queue.Task) error {
 	return err
 }
 
-// read reads the row of r and thinks about it.
-func (b *Book) read(ctx context.Context, r ledger.Row) error {
-	if err := b.ledger.Read(ctx, r); err != nil {
+// read reads rows and thinks about them.
+func (b *Book) read(ctx context.Context, rows ...ledger.Row) error {
+	if err := b.ledger.Read(ctx, rows...); err != nil {
 		return err
 	}
 	return b.think(ctx)
@@ -80,10 +83,10 @@ func (b *Book) think(ctx context.Context) error { return sleep.For(ctx, b.work) 
 
 // effect begins the journal's entry of t.
 func effect(ctx context.Context, t queue.Guarded) ledger.Effect {
-	return ledger.Effect{TaskID: queue.InfoFrom(ctx).ID, Kind: t.Kind(), Subject: t.Resource()}
+	return ledger.Effect{TaskID: queue.InfoFrom(ctx).ID, Kind: t.Kind()}
 }
 
 // outOfRange is the error of a sum that an integer cannot hold.
 func outOfRange(t queue.Guarded, what string) error {
-	return queue.Permanent(fmt.Errorf("%s: %s of %s is out of range", t.Kind(), what, t.Resource()))
+	return queue.Permanent(fmt.Errorf("%s: %s of %s is out of range", t.Kind(), what, store.Show(t.Resource())))
 }

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -47,7 +49,15 @@ func openLedger(t *testing.T, dsn string) *ledger.Ledger {
 func attempt(ctx context.Context, task queue.Task, id string, fence int64) context.Context {
 	ctx = queuetest.WithInfo(ctx, queue.Info{ID: id})
 	if guarded, ok := task.(queue.Guarded); ok {
-		ctx = locktest.WithFence(ctx, guarded.Resource(), fence)
+		ctx = fenced(ctx, guarded, fence)
+	}
+	return ctx
+}
+
+// fenced gives each of the task's resources the fence.
+func fenced(ctx context.Context, task queue.Guarded, fence int64) context.Context {
+	for _, resource := range store.Names(task.Resource()) {
+		ctx = locktest.WithFence(ctx, resource, fence) //nolint:fatcontext // a few
 	}
 	return ctx
 }
@@ -186,6 +196,77 @@ func TestDebitBalance(t *testing.T) {
 	b.want(t, "SELECT customer, balance FROM accounts ORDER BY customer", "13047 -1\n17850 -1191200")
 }
 
+func TestTransferBalance(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	transfer := func(from, to string, cents int64) tasks.TransferBalance {
+		return tasks.TransferBalance{From: from, To: to, Cents: cents}
+	}
+	const accounts = "SELECT customer, balance, declined FROM accounts ORDER BY customer"
+	b.run(t, transfer("1", "2", 1))
+	b.want(t, accounts, "1 0 1\n2 0 0")
+	b.run(t, tasks.DebitBalance{Customer: "1", Order: "C1", Amount: -50_000}, transfer("1", " 2", 500))
+	b.want(t, accounts, "1 0 1\n2 50000 0")
+	b.run(t, transfer("2", "1", 501), transfer("2", "1", 200))
+	b.want(t, accounts, "1 20000 1\n2 30000 1")
+}
+
+func TestFulfilOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fulfil := func(order string, candles, lamps int64) tasks.FulfilOrder {
+		return tasks.FulfilOrder{Order: order, Items: []tasks.Pick{{SKU: "85049a", Quantity: candles}, {SKU: "22086", Quantity: lamps}}}
+	}
+	const stock = "SELECT sku, on_hand, back_ordered FROM stock ORDER BY sku"
+	b.run(t, fulfil("1", 10, 1001))
+	b.want(t, stock, "22086 1000 0\n85049A 1000 0") // all stays, as the last is short
+	b.run(t, fulfil("1", 10, 1000), fulfil("1", 1, 1), fulfil("2", 1, 1))
+	b.want(t, stock, "22086 0 0\n85049A 990 0")
+	b.want(t, "SELECT order_no, fulfilment FROM orders ORDER BY order_no", "1 fulfilled\n2 short")
+}
+
+// TestOneStaleFence: who has lost one lock of several changes nothing, whichever it is.
+func TestOneStaleFence(t *testing.T) {
+	t.Parallel()
+	for _, task := range []queue.Guarded{
+		tasks.TransferBalance{From: "1", To: "2", Cents: 1},
+		tasks.FulfilOrder{Order: "1", Items: []tasks.Pick{{SKU: "22086", Quantity: 1}, {SKU: "22087", Quantity: 1}}},
+	} {
+		for _, lost := range store.Names(task.Resource()) {
+			t.Run(task.Kind()+" without "+lost, func(t *testing.T) {
+				t.Parallel()
+				path := filepath.Join(t.TempDir(), "ledger.db")
+				synctest.Test(t, func(t *testing.T) {
+					b, slow := slowAndFast(t, path)
+					b.run(t, tasks.DebitBalance{Customer: "1", Order: "C1", Amount: -50_000})
+					late := make(chan error)
+					go func() { late <- slow.Run(attempt(t.Context(), task, "t1", 2), task) }()
+					synctest.Wait() // it has read, and thinks
+					var next ledger.Row
+					switch kind, id, _ := strings.Cut(lost, ":"); kind {
+					case "account":
+						next = &ledger.Account{Customer: id}
+					case "order":
+						next = &ledger.Order{Number: id}
+					case "sku":
+						next = &ledger.Stock{SKU: id}
+					}
+					if err := b.ledger.Read(locktest.WithFence(t.Context(), lost, 3), next); err != nil {
+						t.Fatal(err)
+					}
+					if err := <-late; !errors.Is(err, lock.ErrStale) {
+						t.Errorf("want %v, have %v", lock.ErrStale, err)
+					}
+					b.want(t, "SELECT count(*) FROM journal", "1")
+					b.want(t, "SELECT balance FROM accounts WHERE balance NOT IN (0, 50000)", "")
+					b.want(t, "SELECT on_hand FROM stock WHERE on_hand < 1000", "")
+					b.want(t, "SELECT fulfilment FROM orders WHERE fulfilment <> ''", "")
+				})
+			})
+		}
+	}
+}
+
 // TestPlaceOrder submits one form twice.
 func TestPlaceOrder(t *testing.T) {
 	t.Parallel()
@@ -218,9 +299,9 @@ func TestRunTwice(t *testing.T) {
 			tables := []string{"orders", "stock", "accounts", "users", "placements", "journal"}
 			// All but the fence, which may rise.
 			columns := map[string]string{
-				"orders": "order_no, lines, units, value, audits", "stock": "sku, on_hand, back_ordered",
-				"accounts": "customer, balance", "users": "user_id, placed",
-				"placements": "task_id, number", "journal": "task_id, fence, row_after",
+				"orders": "order_no, lines, units, value, audits, fulfilment", "stock": "sku, on_hand, back_ordered",
+				"accounts": "customer, balance, declined", "users": "user_id, placed",
+				"placements": "task_id, number", "journal": "task_id, part, fence, row_after",
 			}
 			state := func() (all []string) {
 				for _, table := range tables {
@@ -250,6 +331,8 @@ func TestErrors(t *testing.T) {
 	if err := b.book.Run(attempt(t.Context(), debit(1), "t2", 50), debit(1)); err != nil {
 		t.Fatal(err)
 	}
+	transfer := tasks.TransferBalance{From: "1", To: "2", Cents: 1}
+	b.run(t, transfer)
 	tests := []struct {
 		name      string
 		id        string
@@ -262,6 +345,8 @@ func TestErrors(t *testing.T) {
 		{"unknown", "t3", 100, other{}, nil, `no handler for tasks_test.other of kind "other"`, true},
 		{"out of range", "t3", 100, debit(math.MaxInt64), nil, "balance:debit: balance of account:17850 is out of range", true},
 		{"id of another task", "t2", 100, debit(-1), ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
+		{"id of another transfer", "task-2", 100, tasks.TransferBalance{From: "1", To: "3", Cents: 1}, ledger.ErrTaskID, "on account:2 already, wanted for balance:transfer on account:3", true},
+		{"id of a debit", "t2", 100, transfer, ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
 		{"former holder", "t3", 49, debit(-1), lock.ErrStale, "", false},
 		{"no lock", "t3", 0, debit(-1), lock.ErrNoFence, "", false},
 	}
@@ -275,7 +360,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: want permanent %t, have %t: %v", test.name, test.permanent, have, err)
 		}
 	}
-	b.want(t, "SELECT count(*) FROM journal", "2")
+	b.want(t, "SELECT count(*) FROM journal", "4")
 }
 
 type other struct{}

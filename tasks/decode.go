@@ -15,11 +15,13 @@ import (
 )
 
 var decoders = map[string]func(payload []byte) (queue.Guarded, error){
-	AuditOrder{}.Kind():   decode[AuditOrder],
-	AllocateLine{}.Kind(): decode[AllocateLine],
-	DeductStock{}.Kind():  decode[DeductStock],
-	DebitBalance{}.Kind(): decode[DebitBalance],
-	PlaceOrder{}.Kind():   decode[PlaceOrder],
+	AuditOrder{}.Kind():      decode[AuditOrder],
+	AllocateLine{}.Kind():    decode[AllocateLine],
+	DeductStock{}.Kind():     decode[DeductStock],
+	DebitBalance{}.Kind():    decode[DebitBalance],
+	PlaceOrder{}.Kind():      decode[PlaceOrder],
+	TransferBalance{}.Kind(): decode[TransferBalance],
+	FulfilOrder{}.Kind():     decode[FulfilOrder],
 }
 
 // Kinds lists, in alphabetical order, the kinds of task that [Decode] knows and

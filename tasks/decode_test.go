@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -36,6 +37,11 @@ func TestDecode(t *testing.T) {
 			"order:place", `{"user":"ann","submission":"f1","items":[{"sku":"85123A","quantity":6,"price":"2.55"}]}`,
 			tasks.PlaceOrder{User: "ann", Submission: "f1", Items: []tasks.Item{{SKU: "85123A", Quantity: 6, Price: 25500}}},
 		},
+		{"balance:transfer", `{"from":"17850","to":"13047","cents":250}`, tasks.TransferBalance{From: "17850", To: "13047", Cents: 250}},
+		{
+			"order:fulfil", `{"order":"536365","items":[{"sku":"85123A","quantity":6}]}`,
+			tasks.FulfilOrder{Order: "536365", Items: []tasks.Pick{{SKU: "85123A", Quantity: 6}}},
+		},
 	}
 	var kinds []string
 	for _, test := range tests {
@@ -63,7 +69,7 @@ func TestDecodeRefuses(t *testing.T) {
 	tests := []struct{ name, kind, payload, want string }{
 		{
 			"unknown kind", "order:cancel", `{}`,
-			`kind: want one of balance:debit, order:audit, order:place, stock:deduct, warehouse:allocate, have "order:cancel"`,
+			`kind: want one of balance:debit, balance:transfer, order:audit, order:fulfil, order:place, stock:deduct, warehouse:allocate, have "order:cancel"`,
 		},
 		{"no payload", "order:audit", ``, `order:audit: payload: want a JSON object: EOF`},
 		{"no JSON", "order:audit", `order=1`, `order:audit: payload: want a JSON object: invalid character 'o' looking for beginning of value`},
@@ -84,6 +90,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"number for money", "balance:debit", `{"amount":2.55}`, `balance:debit: payload: amount: want a string such as "2.55", have number`},
 		{"no money", "balance:debit", `{"amount":"2,55"}`, `balance:debit: payload: want a decimal such as 2.55`},
 		{"object for an array", "order:place", `{"items":{}}`, `order:place: payload: items: want an array, have object`},
+		{"fraction of a cent", "balance:transfer", `{"cents":0.5}`, `balance:transfer: payload: cents: want a whole number, have number 0.5`},
+		{"price of goods that are paid", "order:fulfil", `{"items":[{"price":"1"}]}`, `order:fulfil: payload: unknown field "price"`},
 		{"not valid", "balance:debit", `{"order":"1","amount":"1"}`, `balance:debit: customer: is empty`},
 	}
 	for _, test := range tests {
@@ -103,6 +111,8 @@ func FuzzDecode(f *testing.F) {
 	for _, kind := range tasks.Kinds() {
 		f.Add(kind, []byte(`{"order":"536365","line":2,"sku":"85049a","quantity":6,"price":"2.55"}`))
 		f.Add(kind, []byte(`{"user":"u","submission":"s","items":[{"sku":"x","quantity":1,"price":"0.0001"}]}`))
+		f.Add(kind, []byte(`{"from":"17850","to":"13047","cents":250}`))
+		f.Add(kind, []byte(`{"order":"1","items":[{"sku":"x","quantity":1},{"sku":"y","quantity":2}]}`))
 		f.Add(kind, []byte(`{"customer":"17850","order":"C1","amount":"-2.55","lines":3} `))
 	}
 	f.Fuzz(func(t *testing.T, kind string, payload []byte) {
@@ -110,9 +120,15 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		prefix, name, _ := strings.Cut(task.Resource(), ":")
-		if prefix == "" || name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}\n\x00") {
-			t.Errorf("want a usable resource, have %q", task.Resource())
+		all := store.Names(task.Resource())
+		if len(all) > store.MaxResources {
+			t.Errorf("want at most %d resources, have %q", store.MaxResources, all)
+		}
+		for _, resource := range all {
+			prefix, name, _ := strings.Cut(resource, ":")
+			if prefix == "" || name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}\n\x00") {
+				t.Errorf("want a usable resource, have %q", resource)
+			}
 		}
 		text, err := json.Marshal(task)
 		if err != nil {

@@ -19,6 +19,7 @@ type Money int64
 const (
 	moneyDecimals = 4
 	moneyUnit     = 10_000 // ten-thousandths in a pound
+	cent          = moneyUnit / 100
 )
 
 // ParseMoney reads an exact decimal: an optional sign, digits, and optionally a point with one to

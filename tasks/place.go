@@ -41,14 +41,9 @@ func (t PlaceOrder) Validate() error {
 		c.refuse("items", "is empty")
 	}
 	for i, item := range t.Items {
-		field := func(name string) string { return fmt.Sprintf("items[%d].%s", i, name) }
-		c.identifier(field("sku"), item.SKU)
-		c.quantity(field("quantity"), item.Quantity)
-		if item.Quantity < 0 {
-			c.refuse(field("quantity"), "is negative")
-		}
+		c.item(i, item.SKU, item.Quantity)
 		if item.Price < 0 {
-			c.refuse(field("price"), "is negative")
+			c.refuse(fmt.Sprintf("items[%d].price", i), "is negative")
 		}
 	}
 	if _, _, ok := t.total(); !ok {

@@ -62,6 +62,16 @@ func (c *checker) quantity(field string, q int64) {
 	}
 }
 
+// item checks an item of a list, which takes goods and brings none back.
+func (c *checker) item(i int, sku string, quantity int64) {
+	field := fmt.Sprintf("items[%d].", i)
+	c.identifier(field+"sku", sku)
+	c.quantity(field+"quantity", quantity)
+	if quantity < 0 {
+		c.refuse(field+"quantity", "is negative")
+	}
+}
+
 // line checks the number of a line in its file; 0 means that there was no file.
 func (c *checker) line(field string, n int) {
 	if n < 0 {

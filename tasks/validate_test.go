@@ -23,6 +23,8 @@ func TestResources(t *testing.T) {
 		{tasks.DeductStock{SKU: "85049A "}, "stock:deduct", "sku:85049A"},
 		{tasks.DebitBalance{Customer: "17850"}, "balance:debit", "account:17850"},
 		{tasks.PlaceOrder{User: "ann@example.org"}, "order:place", "user:ann@example.org"},
+		{tasks.TransferBalance{From: " 2", To: "1"}, "balance:transfer", queue.AllOf("account:1", "account:2")},
+		{tasks.FulfilOrder{Order: "1 ", Items: []tasks.Pick{{SKU: "85049a"}, {SKU: "22086"}}}, "order:fulfil", queue.AllOf("order:1", "sku:22086", "sku:85049A")},
 	}
 	for _, test := range tests {
 		if have := test.task.Kind(); have != test.kind {
@@ -39,6 +41,14 @@ func TestValidate(t *testing.T) {
 	item := tasks.Item{SKU: "85123A", Quantity: 6, Price: 25500}
 	basket := func(items ...tasks.Item) tasks.PlaceOrder {
 		return tasks.PlaceOrder{User: "ann", Submission: "f1", Items: items}
+	}
+	picks := func(n int, more ...tasks.Pick) tasks.FulfilOrder {
+		t := tasks.FulfilOrder{Order: "1"}
+		for i := range n {
+			t.Items = append(t.Items, tasks.Pick{SKU: "sku-" + string(rune('a'+i)), Quantity: 1})
+		}
+		t.Items = append(t.Items, more...)
+		return t
 	}
 	tests := []struct {
 		name string
@@ -90,6 +100,23 @@ func TestValidate(t *testing.T) {
 			"placing too much", basket(tasks.Item{SKU: "1", Quantity: 1, Price: math.MaxInt64}, item),
 			`order:place: items: the basket's value is out of range`,
 		},
+
+		{"transfer", tasks.TransferBalance{From: "1", To: "2", Cents: 92233720368547758}, ""},
+		{"transfer from nobody", tasks.TransferBalance{To: "2", Cents: 1}, `balance:transfer: from: is empty`},
+		{"transfer to nobody", tasks.TransferBalance{From: "1", Cents: 1}, `balance:transfer: to: is empty`},
+		{"transfer to oneself", tasks.TransferBalance{From: "1", To: " 1", Cents: 1}, `balance:transfer: to: is the account that the sum comes from`},
+		{"transfer of nothing", tasks.TransferBalance{From: "1", To: "2"}, `balance:transfer: cents: want 1 to 92233720368547758`},
+		{"transfer back", tasks.TransferBalance{From: "1", To: "2", Cents: -1}, `balance:transfer: cents: want 1 to 92233720368547758`},
+		{"transfer of too much", tasks.TransferBalance{From: "1", To: "2", Cents: 92233720368547759}, `balance:transfer: cents: want 1 to 92233720368547758`},
+
+		{"fulfilment", picks(15), ""},
+		{"fulfilment of no order", tasks.FulfilOrder{Items: picks(1).Items}, `order:fulfil: order: is empty`},
+		{"fulfilment of nothing", picks(0), `order:fulfil: items: want 1 to 15, have 0`},
+		{"fulfilment of too many", picks(16), `order:fulfil: items: want 1 to 15, have 16`},
+		{"fulfilment without SKU", picks(1, tasks.Pick{Quantity: 1}), `order:fulfil: items[1].sku: is empty`},
+		{"fulfilment of no units", picks(1, tasks.Pick{SKU: "1"}), `order:fulfil: items[1].quantity: is zero`},
+		{"fulfilment of a return", picks(1, tasks.Pick{SKU: "1", Quantity: -1}), `order:fulfil: items[1].quantity: is negative`},
+		{"fulfilment of one code twice", picks(2, tasks.Pick{SKU: "SKU-A ", Quantity: 1}), `order:fulfil: items[2].sku: comes twice`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

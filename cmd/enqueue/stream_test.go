@@ -49,6 +49,8 @@ func TestStreamLines(t *testing.T) {
 	long := strings.Repeat("x", maxStreamLine)
 	for name, c := range map[string]struct{ text, want string }{
 		"good":              {good, "1: tasks.AuditOrder{1 0}"},
+		"two resources":     {`{"kind":"balance:transfer","payload":{"from":"1","to":"2","cents":1},"resource":["account:2","account:1"]}`, "1: tasks.TransferBalance{1 2 1}"},
+		"other resources":   {`{"kind":"balance:transfer","payload":{"from":"1","to":"2","cents":1},"resource":"account:1"}`, `1: balance:transfer: resource: want "account:1, account:2" as its payload says, or none, have "account:1"`},
 		"byte order mark":   {"\ufeff" + good, "1: tasks.AuditOrder{1 0}"},
 		"blanks, CRLF":      {"\r\n \n\t" + good + "  \r\n", "3: tasks.AuditOrder{1 0}"},
 		"not JSON":          {"order:audit", "1: want a JSON object: invalid character 'o' looking for beginning of value"},
@@ -117,6 +119,7 @@ func TestStreamOptions(t *testing.T) {
 func FuzzStream(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n\n", "{}", `{"kind":"order:audit","payload":{"order":"1"}}`, `{"kind":"order:place","payload":{"user":"u","submission":"s","items":[{"sku":"1","quantity":1,"price":"1"}]},"retries":0}`,
+		`{"kind":"balance:transfer","payload":{"from":"1","to":"2","cents":1},"resource":["account:2","account:1"]}`,
 		`{"payload":[]}` + "\n{", "\xff", `{"kind":"order:audit","payload":{"order":"1"},"at":"x"}`,
 	} {
 		f.Add([]byte(seed))

@@ -39,6 +39,7 @@ whose equal (--unique, --unique-for), is there already. After a fault of Redis t
 task may be stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s
+  enqueue task balance:transfer --payload '{"from":"17850","to":"13047","cents":250}'
   enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001
   enqueue task cash:move --payload '{"cents":500}' --resource account:1 --resource account:2
   enqueue task order:audit --payload '{"order":"536365"}' --debounce 536365 --delay 10s --max-delay 1m`,

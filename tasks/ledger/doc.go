@@ -22,6 +22,7 @@
 //   - The journal knows each task by its id. A write and its journal entry are
 //     one transaction, and a task that is in the journal changes nothing any more:
 //     it may run again, whole or in part.
+//   - A task of several rows writes all of them or none, each under the fence of its own lock.
 //   - A step happens entirely or not at all, whatever error it returns. [ErrUnavailable] marks
 //     an error that is no fault of the step, such as a full disk.
 //

@@ -31,7 +31,7 @@ const (
 var schema string
 
 // schemaVersion is the version of the tables in schema.sql.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // A Ledger is an open database. A Ledger is safe for use by several goroutines.
 type Ledger struct {

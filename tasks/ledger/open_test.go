@@ -26,7 +26,7 @@ func TestOpenRefuses(t *testing.T) {
 	wantOK(t, os.WriteFile(here("letter.txt"), []byte(strings.Repeat("Dear Sir or Madam, ", 100)), 0o600))
 	wantOK(t, open(t, here("good.db")).Close())
 	newer := open(t, here("newer.db"))
-	execSQLite(t, here("newer.db"), "UPDATE ledger_meta SET version = 2")
+	execSQLite(t, here("newer.db"), "UPDATE ledger_meta SET version = 3")
 	wantOK(t, newer.Close())
 
 	tests := []struct {
@@ -49,7 +49,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"immutable", "sqlite:" + here("good.db") + "?immutable=1", []string{"good.db?immutable=1", "readonly database"}},
 		{"read-only and missing", "sqlite:" + here("none.db") + "?mode=ro", []string{"none.db", "unable to open database file"}},
 		{"full", "sqlite:" + here("full.db") + "?_pragma=max_page_count(2)", []string{"full.db", "database or disk is full"}},
-		{"newer", here("newer.db"), []string{"newer.db", "want version 1, have 2"}},
+		{"newer", here("newer.db"), []string{"newer.db", "want version 2, have 3"}},
 
 		{"bad URL", "postgres://ann:hunter2@host:port/db", []string{"want a URL such as postgres://user@host/database"}},
 		{"bad password", "postgres://ann:hun%zzter2@host/db", []string{"want a URL such as postgres://user@host/database"}},

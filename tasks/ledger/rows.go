@@ -8,8 +8,8 @@ import (
 
 var (
 	stocks   = newTable("sku:", "stock", "sku", "on_hand", "back_ordered")
-	accounts = newTable("account:", "accounts", "customer", "balance")
-	orders   = newTable("order:", "orders", "order_no", "lines", "units", "value", "audits", "audited_lines", "verdict")
+	accounts = newTable("account:", "accounts", "customer", "balance", "declined")
+	orders   = newTable("order:", "orders", "order_no", "lines", "units", "value", "audits", "audited_lines", "verdict", "fulfilment")
 	users    = newTable("user:", "users", "user_id", "placed")
 )
 
@@ -29,9 +29,10 @@ func (s *Stock) row() row { return row{stocks, s.SKU, []any{&s.OnHand, &s.BackOr
 type Account struct {
 	Customer string `json:"-"`
 	Balance  int64  `json:"balance"`
+	Declined int64  `json:"declined"` // transfers from it for which it was too small
 }
 
-func (a *Account) row() row { return row{accounts, a.Customer, []any{&a.Balance}} }
+func (a *Account) row() row { return row{accounts, a.Customer, []any{&a.Balance, &a.Declined}} }
 
 // An Order is what has been allocated to an order, and what its audits found.
 type Order struct {
@@ -42,10 +43,11 @@ type Order struct {
 	Audits       int64  `json:"audits"`
 	AuditedLines int64  `json:"audited_lines"` // lines at the last audit
 	Verdict      string `json:"verdict"`       // of the last audit
+	Fulfilment   string `json:"fulfilment"`    // of the last attempt to fulfil it
 }
 
 func (o *Order) row() row {
-	return row{orders, o.Number, []any{&o.Lines, &o.Units, &o.Value, &o.Audits, &o.AuditedLines, &o.Verdict}}
+	return row{orders, o.Number, []any{&o.Lines, &o.Units, &o.Value, &o.Audits, &o.AuditedLines, &o.Verdict, &o.Fulfilment}}
 }
 
 // A User is somebody who places orders.
@@ -56,13 +58,19 @@ type User struct {
 
 func (u *User) row() row { return row{users, u.ID, []any{&u.Placed}} }
 
-// Read is the first step of a task: it reads r. Read makes a missing row of the values that r has.
-// Read also writes the context's fence into the row, so that an earlier holder cannot write any
-// more.
-func (l *Ledger) Read(ctx context.Context, r Row) error { return l.read(ctx, r, nil) }
+// Read is the first step of a task: it reads rows. Read makes a missing row of the values that it has here. Read also writes
+// the context's fence for each row into it, so that an earlier holder cannot write any more.
+func (l *Ledger) Read(ctx context.Context, rows ...Row) error { return l.read(ctx, rows, nil) }
 
 // Write is the second step: it stores the whole of r and journals e.
-func (l *Ledger) Write(ctx context.Context, r Row, e Effect) error { return l.write(ctx, r, e, nil) }
+func (l *Ledger) Write(ctx context.Context, r Row, e Effect) error {
+	return l.WriteAll(ctx, Change{r, e})
+}
+
+// WriteAll is the second step of a task of several rows. It makes all changes, which are of one task, or none.
+func (l *Ledger) WriteAll(ctx context.Context, changes ...Change) error {
+	return l.write(ctx, changes, nil)
+}
 
 // A Placement is an order that a user has placed.
 type Placement struct {
@@ -75,7 +83,7 @@ type Placement struct {
 
 // ReadUser also returns the number of the order that the submission has made; 0 when it has made none.
 func (l *Ledger) ReadUser(ctx context.Context, u *User, submission string) (number int64, err error) {
-	err = l.read(ctx, u, func(ctx context.Context, tx *sql.Tx) error {
+	err = l.read(ctx, []Row{u}, func(ctx context.Context, tx *sql.Tx) error {
 		err := tx.QueryRowContext(ctx, "SELECT number FROM placements WHERE user_id = $1 AND submission = $2", u.ID, submission).Scan(&number)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
@@ -87,7 +95,7 @@ func (l *Ledger) ReadUser(ctx context.Context, u *User, submission string) (numb
 
 // WritePlacement also stores a new order of the user.
 func (l *Ledger) WritePlacement(ctx context.Context, u *User, p Placement, e Effect) error {
-	return l.write(ctx, u, e, func(ctx context.Context, tx *sql.Tx) error {
+	return l.write(ctx, []Change{{u, e}}, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO placements (task_id, user_id, number, submission, items, units, value) VALUES ($1, $2, $3, $4, $5, $6, $7)",
 			e.TaskID, u.ID, p.Number, p.Submission, p.Items, p.Units, p.Value)
 		return err

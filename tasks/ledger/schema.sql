@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS stock (
 CREATE TABLE IF NOT EXISTS accounts (
     customer TEXT   NOT NULL PRIMARY KEY,
     balance  BIGINT NOT NULL DEFAULT 0,
+    declined BIGINT NOT NULL DEFAULT 0, -- transfers from it for which it was too small
     fence    BIGINT NOT NULL DEFAULT 0
 );
 
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS orders (
     audits        BIGINT NOT NULL DEFAULT 0,
     audited_lines BIGINT NOT NULL DEFAULT 0, -- lines at the last audit
     verdict       TEXT   NOT NULL DEFAULT '', -- of the last audit
+    fulfilment    TEXT   NOT NULL DEFAULT '', -- of the last attempt to fulfil it
     fence         BIGINT NOT NULL DEFAULT 0
 );
 
@@ -58,11 +60,13 @@ CREATE TABLE IF NOT EXISTS placements (
 
 CREATE INDEX IF NOT EXISTS placements_submission ON placements (user_id, submission);
 
--- One row for each change, with the changed row afterwards, in JSON.
+-- One row for each change, with the changed row afterwards, in JSON. Every task
+-- has a part 0, so that a task of the id of another one meets it.
 CREATE TABLE IF NOT EXISTS journal (
-    task_id     TEXT   NOT NULL PRIMARY KEY,
+    task_id     TEXT   NOT NULL,
+    part        BIGINT NOT NULL DEFAULT 0, -- counts the rows that the task changes
     kind        TEXT   NOT NULL,
-    subject     TEXT   NOT NULL, -- the resource, such as sku:85123A
+    subject     TEXT   NOT NULL, -- the row's resource, such as sku:85123A
     fence       BIGINT NOT NULL,
     order_no    TEXT   NOT NULL,
     line        BIGINT NOT NULL,
@@ -70,5 +74,6 @@ CREATE TABLE IF NOT EXISTS journal (
     quantity    BIGINT NOT NULL,
     amount      BIGINT NOT NULL,
     row_after   TEXT   NOT NULL,
-    recorded_ms BIGINT NOT NULL -- Unix milliseconds
+    recorded_ms BIGINT NOT NULL, -- Unix milliseconds
+    PRIMARY KEY (task_id, part)
 );

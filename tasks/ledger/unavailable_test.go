@@ -67,7 +67,7 @@ func TestWritable(t *testing.T) {
 		if err := l.Read(ctx, &a); err != nil {
 			return err
 		}
-		return l.Write(ctx, &a, ledger.Effect{TaskID: id, Kind: "test", Subject: id})
+		return l.Write(ctx, &a, ledger.Effect{TaskID: id, Kind: "test"})
 	}
 	wantOK(t, l.Writable(t.Context()))
 	wantOK(t, step("before"))

@@ -6,10 +6,13 @@
 //
 //   - each line has been applied exactly once: one allocation per line, one
 //     deduction per line of goods, one debit per order with a customer and a
-//     value, one audit per order, one order per submission;
+//     value, one audit per order, one order per submission, one task per transfer
+//     and fulfilment;
 //   - replaying the journal in the order of the fencing tokens gives every
 //     after-value that it recorded, and in the end every row of the database;
-//   - no two effects on one resource have the same fencing token.
+//   - no two effects on one resource have the same fencing token;
+//   - a task of several resources has changed all of them if it could, and else
+//     none.
 //
 // A lost update shows as an after-value that differs from the replay. A lost task shows as a
 // missing effect, and a task with two effects as a surplus one.
@@ -41,12 +44,27 @@ type Placement struct {
 	Submission string
 }
 
+// A Transfer moves an amount between the accounts of two customers.
+type Transfer struct {
+	From, To string
+	Amount   int64 // in ten-thousandths of a pound
+}
+
+// A Fulfilment takes the goods of an order from the shelf.
+type Fulfilment struct {
+	Order string
+	Units map[string]int64 // of each stock code
+}
+
 // Input is what went into the run.
 type Input struct {
 	// Lines are the order lines.
 	Lines iter.Seq[Line]
 	// Placements are the submissions.
 	Placements []Placement
+	// Transfers and Fulfilments are the tasks of several resources.
+	Transfers   []Transfer
+	Fulfilments []Fulfilment
 	// OpeningStock is how many units of every stock code there were at first.
 	OpeningStock int64
 }
@@ -87,6 +105,8 @@ func Check(ctx context.Context, db *sql.DB, in Input) (Report, error) {
 		submissions: map[Placement]int{},
 		numbers:     map[string]int{},
 		resources:   map[string]*resource{},
+		sets:        map[string]*set{},
+		wanted:      map[string]int{},
 	}
 	c.expect(in)
 	for _, step := range []struct {
@@ -124,6 +144,8 @@ type check struct {
 	submissions map[Placement]int    // with the number of orders each has made
 	numbers     map[string]int       // of each user's last order
 	resources   map[string]*resource // by name, such as sku:85123A
+	sets        map[string]*set      // by the id of their task
+	wanted      map[string]int       // how many sets of each name went in
 	report      Report
 }
 
@@ -173,6 +195,20 @@ func (c *check) expect(in Input) {
 	for _, p := range in.Placements {
 		c.submissions[Placement{strings.TrimSpace(p.User), strings.TrimSpace(p.Submission)}] = 0
 	}
+	for _, t := range in.Transfers {
+		c.wanted[setName("balance:transfer", []string{
+			part("account:"+strings.TrimSpace(t.From), t.Amount), part("account:"+strings.TrimSpace(t.To), -t.Amount),
+		})]++
+	}
+	for _, f := range in.Fulfilments {
+		var parts []string
+		total := int64(0)
+		for sku, units := range f.Units {
+			parts = append(parts, part("sku:"+strings.ToUpper(strings.TrimSpace(sku)), units))
+			total += units
+		}
+		c.wanted[setName("order:fulfil", append(parts, part("order:"+strings.TrimSpace(f.Order), total)))]++
+	}
 	c.report.Lines, c.report.Orders, c.report.Placements = len(c.lines), len(c.orders), len(c.submissions)
 }
 
@@ -212,6 +248,23 @@ func (c *check) complete() {
 	for p, orders := range c.submissions {
 		c.count("user "+p.User+": orders of submission "+p.Submission, true, orders)
 		c.resource("user:" + p.User) // so that its row is looked for
+	}
+	found := map[string]int{}
+	for task, s := range c.sets {
+		name, want := setName(s.kind, s.parts), 0
+		if s.able {
+			want = len(s.parts)
+		}
+		if s.changed != want {
+			c.differ("task %s, %s: want %d resources changed, have %d", task, name, want, s.changed)
+		}
+		found[name]++
+		c.wanted[name] += 0 // so that it is looked at
+	}
+	for name, want := range c.wanted {
+		if found[name] != want {
+			c.differ("%s: want %d, have %d", name, want, found[name])
+		}
 	}
 	for name, r := range c.resources {
 		if !r.stored {

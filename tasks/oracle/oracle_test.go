@@ -27,12 +27,18 @@ func wentIn() oracle.Input {
 			{Number: 3, Order: "536365", SKU: "POST", Quantity: 1, Price: 10000, Customer: "17850"},
 			{Number: 4, Order: "C536379", SKU: "85049A", Quantity: -2, Price: 25500, Customer: "17850"},
 			{Number: 5, Order: "536380", SKU: "85049A", Quantity: -9},
+			{Number: 6, Order: "C536390", SKU: "POST", Quantity: -1, Price: 50000, Customer: "13047"},
 		}),
 		Placements: []oracle.Placement{
 			{User: "ann", Submission: "f1"},
 			{User: "ann", Submission: "f2"},
 			{User: "bob", Submission: "f1"},
 			{User: "ann", Submission: "f1"}, // submitted twice
+		},
+		Transfers: []oracle.Transfer{{From: " 13047", To: "12583", Amount: 20000}, {From: "13047", To: "12583", Amount: 40000}},
+		Fulfilments: []oracle.Fulfilment{
+			{Order: "7001", Units: map[string]int64{"22086": 4, "22087": 3}},
+			{Order: "7002", Units: map[string]int64{"22086": 7, "22087": 1}},
 		},
 		OpeningStock: 10,
 	}
@@ -68,11 +74,11 @@ func TestGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := oracle.Report{Lines: 4, Orders: 3, Placements: 3, Effects: 15}
+	want := oracle.Report{Lines: 5, Orders: 4, Placements: 3, Effects: 28}
 	if diff := cmp.Diff(want, report); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
-	if text := "4 lines of 3 orders, 3 placements, 15 effects: no differences"; !report.OK() || report.String() != text {
+	if text := "5 lines of 4 orders, 3 placements, 28 effects: no differences"; !report.OK() || report.String() != text {
 		t.Errorf("want %q, have %q", text, report)
 	}
 }
@@ -125,6 +131,24 @@ func TestNoticed(t *testing.T) {
 		{"unknown user", again("p3", "x", 9) + "; UPDATE journal SET subject = 'user:eve' WHERE task_id = 'x'", "user:eve: want a row, have none"},
 		{"unknown kind", "UPDATE journal SET kind = 'stock:audit' WHERE task_id = 'd1'", `kind "stock:audit" is not known`},
 
+		{"transfer lost", "DELETE FROM journal WHERE task_id = 't1'", "balance:transfer: account:12583 -20000, account:13047 20000: want 1, have 0"},
+		{"transfer twice", again("t1", "x", 9), "balance:transfer: account:12583 -20000, account:13047 20000: want 1, have 2"},
+		{"half of a transfer", "DELETE FROM journal WHERE task_id = 't1' AND part = 1", "balance:transfer: account:13047 20000: want 0, have 1"},
+		{"transfer declined", `UPDATE journal SET row_after = '{"balance":50000,"declined":1}' WHERE task_id = 't1' AND part = 0`, "want 2 resources changed, have 1"},
+		{"transfer that is too much", `UPDATE journal SET row_after = '{"balance":-10000}' WHERE task_id = 't2' AND part = 0`, "account:13047 40000: want 0 resources changed, have 1"},
+		{"declined, yet credited", `UPDATE journal SET row_after = '{"balance":60000}' WHERE task_id = 't2' AND part = 1`, "account:13047 40000: want 0 resources changed, have 1"},
+		{"fulfilment lost", "DELETE FROM journal WHERE task_id = 'f1'", "order:fulfil: order:7001 7, sku:22086 4, sku:22087 3: want 1, have 0"},
+		{"fulfilment of another quantity", "UPDATE journal SET quantity = 5 WHERE task_id = 'f1' AND part = 1", "order:fulfil: order:7001 7, sku:22086 5, sku:22087 3: want 0, have 1"},
+		{"goods of a short order", `UPDATE journal SET row_after = '{"on_hand":6}' WHERE task_id = 'f2' AND part = 2`, "task f2, order:fulfil: order:7002 8, sku:22086 7, sku:22087 1: want 0 resources changed, have 1"},
+		{"short without need", `UPDATE journal SET row_after = '{"fulfilment":"short"}' WHERE task_id = 'f1' AND part = 0`, "want 3 resources changed, have 2"},
+		{
+			"fulfilled again", "DELETE FROM journal WHERE task_id = 'f2'" +
+				"; INSERT INTO journal SELECT 'f2', part, kind, subject, fence + 1, order_no, line, sku, quantity, amount, row_after, 1 FROM journal WHERE task_id = 'f1'" +
+				`; UPDATE journal SET row_after = '{"on_hand":2}' WHERE task_id = 'f2' AND part = 1`,
+			"task f2, order:fulfil: order:7001 7, sku:22086 4, sku:22087 3: want 0 resources changed, have 1",
+		},
+		{"order left short", "UPDATE orders SET fulfilment = 'short'", `order:7001: want {"fulfilment":"fulfilled"} after the replay, have {"fulfilment":"short"}`},
+
 		{"order overwritten", "UPDATE orders SET lines = 1, units = 6 WHERE order_no = '536365'", `after the replay, have {"lines":1,"units":6,"value":163000`},
 		{"order row of another audit", "UPDATE orders SET verdict = 'complete' WHERE order_no = '536365'", `"verdict":"partial"} after the replay, have {"lines":2`},
 		{"stock overwritten", "UPDATE stock SET back_ordered = 5", `sku:85049A: want {"back_ordered":3} after the replay, have {"back_ordered":5}`},
@@ -158,7 +182,7 @@ func TestNoticed(t *testing.T) {
 // again is a statement that journals the effect of one task as another's too.
 func again(task, as string, fence int) string {
 	return strings.NewReplacer("$task", task, "$as", as, "$fence", string(rune('0'+fence))).Replace(
-		`INSERT INTO journal SELECT '$as', kind, subject, $fence, order_no, line, sku, quantity, amount, row_after, recorded_ms
+		`INSERT INTO journal SELECT '$as', part, kind, subject, $fence, order_no, line, sku, quantity, amount, row_after, recorded_ms
 		FROM journal WHERE task_id = '$task'`)
 }
 

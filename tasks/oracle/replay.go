@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -22,9 +23,11 @@ type row struct {
 	Audits       int64  `json:"audits,omitempty"`
 	AuditedLines int64  `json:"audited_lines,omitempty"`
 	Verdict      string `json:"verdict,omitempty"`
+	Fulfilment   string `json:"fulfilment,omitempty"`
 	OnHand       int64  `json:"on_hand,omitempty"`
 	BackOrdered  int64  `json:"back_ordered,omitempty"`
 	Balance      int64  `json:"balance,omitempty"`
+	Declined     int64  `json:"declined,omitempty"`
 	Placed       int    `json:"placed,omitempty"`
 }
 
@@ -48,17 +51,17 @@ func (c *check) resource(name string) *resource {
 }
 
 const stored = `
-	SELECT 'order:' || order_no, lines, units, value, audits, audited_lines, verdict, 0, 0, 0, 0 FROM orders UNION ALL
-	SELECT 'sku:' || sku, 0, 0, 0, 0, 0, '', on_hand, back_ordered, 0, 0 FROM stock UNION ALL
-	SELECT 'account:' || customer, 0, 0, 0, 0, 0, '', 0, 0, balance, 0 FROM accounts UNION ALL
-	SELECT 'user:' || user_id, 0, 0, 0, 0, 0, '', 0, 0, 0, placed FROM users ORDER BY 1`
+	SELECT 'order:' || order_no, lines, units, value, audits, audited_lines, verdict, fulfilment, 0, 0, 0, 0, 0 FROM orders UNION ALL
+	SELECT 'sku:' || sku, 0, 0, 0, 0, 0, '', '', on_hand, back_ordered, 0, 0, 0 FROM stock UNION ALL
+	SELECT 'account:' || customer, 0, 0, 0, 0, 0, '', '', 0, 0, balance, declined, 0 FROM accounts UNION ALL
+	SELECT 'user:' || user_id, 0, 0, 0, 0, 0, '', '', 0, 0, 0, 0, placed FROM users ORDER BY 1`
 
 // compare compares a row of the database with the end of the replay.
 func (c *check) compare(rows *sql.Rows) error {
 	var name string
 	var have row
-	if err := rows.Scan(&name, &have.Lines, &have.Units, &have.Value, &have.Audits, &have.AuditedLines, &have.Verdict,
-		&have.OnHand, &have.BackOrdered, &have.Balance, &have.Placed); err != nil {
+	if err := rows.Scan(&name, &have.Lines, &have.Units, &have.Value, &have.Audits, &have.AuditedLines, &have.Verdict, &have.Fulfilment,
+		&have.OnHand, &have.BackOrdered, &have.Balance, &have.Declined, &have.Placed); err != nil {
 		return err
 	}
 	r := c.resources[name]
@@ -86,7 +89,7 @@ func (e effect) String() string {
 }
 
 // The fences give the order in which the holders of each resource held its lock.
-const journal = `SELECT task_id, kind, subject, fence, order_no, line, sku, quantity, amount, row_after FROM journal ORDER BY fence, task_id`
+const journal = `SELECT task_id, kind, subject, fence, order_no, line, sku, quantity, amount, row_after FROM journal ORDER BY fence, task_id, subject`
 
 // replay applies one effect and compares the outcome with the after-value in the journal. The
 // replay goes on from the after-value, so one lost update is one difference.
@@ -101,9 +104,10 @@ func (c *check) replay(rows *sql.Rows) error {
 		c.differ("%v: another effect on it has the same fence", e)
 	}
 	r.fence = e.fence
-	c.apply(e, &r.row)
 	var after row
-	if err := json.Unmarshal([]byte(e.after), &after); err != nil {
+	err := json.Unmarshal([]byte(e.after), &after)
+	c.apply(e, &r.row, after)
+	if err != nil {
 		c.differ("%v: after-value %q: %v", e, e.after, err)
 	} else if after != r.row {
 		c.differ("%v: want %v afterwards, have %v", e, r.row, after)
@@ -113,8 +117,9 @@ func (c *check) replay(rows *sql.Rows) error {
 }
 
 // apply changes the row of an effect by the rules of the business, and counts the
-// effect where it belongs.
-func (c *check) apply(e effect, r *row) {
+// effect where it belongs. Whether a task of several resources has changed them is
+// seen in the after-value, since the replay comes to the others at another time.
+func (c *check) apply(e effect, r *row, after row) {
 	o, l := c.orders[e.order], c.lines[lineName(e.line, e.order)]
 	switch e.kind {
 	case "warehouse:allocate":
@@ -165,9 +170,67 @@ func (c *check) apply(e effect, r *row) {
 		}
 	case "order:place":
 		r.Placed++
+	case "balance:transfer":
+		changed := after.Balance != r.Balance
+		c.join(e, e.amount, e.amount < 0 || r.Balance >= e.amount, changed)
+		switch {
+		case changed:
+			r.Balance -= e.amount
+		case e.amount > 0:
+			r.Declined++
+		}
+	case "order:fulfil":
+		if e.sku == "" {
+			able := r.Fulfilment != "fulfilled"
+			changed := able && after.Fulfilment == "fulfilled"
+			c.join(e, e.quantity, able, changed)
+			switch {
+			case changed:
+				r.Fulfilment = "fulfilled"
+			case able:
+				r.Fulfilment = "short"
+			}
+			return
+		}
+		changed := after.OnHand != r.OnHand
+		c.join(e, e.quantity, r.OnHand >= e.quantity, changed)
+		if changed {
+			r.OnHand -= e.quantity
+		}
 	default:
 		c.differ("%v: kind %q is not known", e, e.kind)
 	}
+}
+
+// A set is what a task of several resources did to them.
+type set struct {
+	kind    string
+	parts   []string // one for each resource
+	able    bool     // each resource allowed the change
+	changed int      // resources
+}
+
+// join adds an effect to the set of its task.
+func (c *check) join(e effect, n int64, able, changed bool) {
+	s := c.sets[e.task]
+	if s == nil {
+		s = &set{kind: e.kind, able: true}
+		c.sets[e.task] = s
+	}
+	s.parts = append(s.parts, part(e.subject, n))
+	s.able = s.able && able
+	if changed {
+		s.changed++
+	}
+}
+
+// part names a resource, and what is taken from it.
+func part(resource string, n int64) string { return fmt.Sprintf("%s %d", resource, n) }
+
+// setName names a set. Equal tasks have one name.
+func setName(kind string, parts []string) string {
+	slices.Sort(parts)
+	return kind + ": " + strings.Join(parts, ", ")
 }
 
 // isGoods: product codes begin with five digits. POST, DOT, M and the like are
