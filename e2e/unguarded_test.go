@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -85,13 +88,6 @@ func contended(t *testing.T, file string) string {
 // results are the oracle's report, and the number of lines of the orders in the ledger.
 func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
 	t.Helper()
-	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
-	l, err := ledger.Open(t.Context(), s.ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	client := newClient(t, s.redis.Client(t))
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -101,24 +97,93 @@ func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	var jobs []queue.Job
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: "part"}).Jobs(r) {
-		if err == nil {
-			_, err = client.Enqueue(t.Context(), job.Task, job.Options)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		n++
+		jobs = append(jobs, job.Job)
 	}
-	start(t, s.redis.Addr, l)
-	s.awaitProcessed(t, n, 2*time.Minute)
+	s, l := runJobs(t, jobs, start)
 	report = s.checkLedger(t, file)
 	if err := l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(report)
 	return report, lines
+}
+
+// runJobs enqueues jobs, and runs them on the server that start starts.
+func runJobs(t *testing.T, jobs []queue.Job, start func(*testing.T, string, *ledger.Ledger)) (*testbed, *ledger.Ledger) {
+	t.Helper()
+	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
+	l, err := ledger.Open(t.Context(), s.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	client := newClient(t, s.redis.Client(t))
+	for _, job := range jobs {
+		if _, err := client.Enqueue(t.Context(), job.Task, job.Options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, s.redis.Addr, l)
+	s.awaitProcessed(t, len(jobs), 2*time.Minute)
+	return s, l
+}
+
+// The same of tasks that need several resources each. Without locks money appears or gets lost.
+func TestTheLedgerOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	const accounts, skus, each, credit = 4, 5, 150, 50_000
+	in := oracle.Input{OpeningStock: tasks.OpeningStock}
+	var lines []oracle.Line
+	var jobs []queue.Job
+	add := func(task queue.Task) { jobs = append(jobs, queue.Job{Task: task}) }
+	for a := range accounts { // without a credit no transfer could be made
+		order, customer := fmt.Sprint("C", a), strconv.Itoa(a)
+		lines = append(lines, oracle.Line{Number: a, Order: order, SKU: "M", Quantity: -1, Price: credit, Customer: customer})
+		add(tasks.AllocateLine{Order: order, Line: a, SKU: "M", Quantity: -1, Price: credit})
+		add(tasks.AuditOrder{Order: order})
+		add(tasks.DebitBalance{Customer: customer, Order: order, Amount: -credit})
+	}
+	in.Lines = slices.Values(lines)
+	for i := range each {
+		transfer := tasks.TransferBalance{From: strconv.Itoa(i % accounts), To: strconv.Itoa((i + 1 + i%3) % accounts), Cents: int64(1 + i*37%400)}
+		in.Transfers = append(in.Transfers, oracle.Transfer{From: transfer.From, To: transfer.To, Amount: transfer.Cents * 100})
+		fulfil, units := tasks.FulfilOrder{Order: strconv.Itoa(i / 2)}, map[string]int64{} // two for each order
+		for n := i; n < i+2+i%3; n++ {
+			pick := tasks.Pick{SKU: fmt.Sprint("sku-", n%skus), Quantity: int64(20 + n%30)}
+			fulfil.Items, units[pick.SKU] = append(fulfil.Items, pick), pick.Quantity
+		}
+		in.Fulfilments = append(in.Fulfilments, oracle.Fulfilment{Order: fulfil.Order, Units: units})
+		add(transfer)
+		add(fulfil)
+	}
+	for name, start := range map[string]func(*testing.T, string, *ledger.Ledger){"guarded": startGuarded, "unguarded": startUnguarded} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, l := runJobs(t, jobs, start)
+			report, err := oracle.Check(t.Context(), l.DB(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sum, declined, short int64
+			row := l.DB().QueryRowContext(t.Context(), "SELECT SUM(balance), SUM(declined), (SELECT COUNT(*) FROM orders WHERE fulfilment = 'short') FROM accounts")
+			if err := row.Scan(&sum, &declined, &short); err != nil {
+				t.Fatal(err)
+			}
+			guarded := name == "guarded"
+			if report.OK() != guarded || (sum == credit*accounts) != guarded {
+				t.Errorf("want a ledger that agrees, with %d on all accounts: %t, have %d: %s", credit*accounts, guarded, sum, report)
+			}
+			if guarded && (declined < 1 || declined == each || short < 1 || short == each/2) {
+				t.Errorf("want tasks of both outcomes, have %d transfers declined and %d orders short", declined, short)
+			}
+			t.Logf("%d on all accounts, %d transfers declined, %d orders short", sum, declined, short)
+		})
+	}
 }
 
 // work is how long a task takes: long enough for others to come between.
@@ -157,7 +222,9 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 			return err
 		}
 		id, _ := asynq.GetTaskID(ctx)
-		ctx = locktest.WithFence(ctx, task.Resource(), 1)
+		for _, resource := range store.Names(task.Resource()) {
+			ctx = locktest.WithFence(ctx, resource, 1) //nolint:fatcontext // a few
+		}
 		return book.Run(queuetest.WithInfo(ctx, queue.Info{ID: id}), task)
 	}))
 	if err != nil {

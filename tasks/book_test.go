@@ -293,6 +293,7 @@ func TestRunTwice(t *testing.T) {
 		t.Run(task.Kind(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
+			b.run(t, tasks.DebitBalance{Customer: "17850", Order: "C1", Amount: -40_000}) // enough for one transfer
 			if err := b.book.Run(attempt(t.Context(), task, "t1", 1), task); err != nil {
 				t.Fatal(err)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// FulfilOrder takes all goods of an order from the shelf at once. If the shelf is short of one of them, all stay there. An
-// order is fulfilled once.
+// FulfilOrder takes all goods of an order from the shelf at once. If the shelf is short of one of
+// them, all stay there. An order is fulfilled once.
 type FulfilOrder struct {
 	// Order is the order's number.
 	Order string `json:"order"`

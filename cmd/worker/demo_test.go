@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
 )
 
@@ -228,6 +229,24 @@ func TestSample(t *testing.T) {
 	} {
 		if have < 1 {
 			t.Errorf("want %s, have none", name)
+		}
+	}
+}
+
+// The demo shows each kind of task.
+func TestSampleJobs(t *testing.T) {
+	t.Parallel()
+	jobs, err := sampleJobs(sample, demoQueue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, job := range jobs {
+		kinds[job.Task.Kind()]++
+	}
+	for _, kind := range tasks.Kinds() {
+		if kinds[kind] < 10 {
+			t.Errorf("want ten tasks of kind %s or more, have %d", kind, kinds[kind])
 		}
 	}
 }

@@ -3,7 +3,10 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,6 +246,39 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 			}
 			s.OnHand = 4
 			wantOK(t, l.Write(ctx, &s, deduction("t1"))) // fence 2 has left no trace
+		})
+	}
+}
+
+// TestNoDeadlock has steps take the same two rows in either order, as a failed lock may let them.
+func TestNoDeadlock(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			ctx := fenced(t.Context(), 1)
+			var wg sync.WaitGroup
+			for worker := range 8 {
+				wg.Go(func() {
+					for n := range 20 {
+						e := ledger.Effect{TaskID: fmt.Sprint(worker, "-", n), Kind: "test"}
+						changes := []ledger.Change{{Row: &ledger.Stock{SKU: "85123A"}, Effect: e}, {Row: &ledger.Account{Customer: "17850"}, Effect: e}}
+						if worker%2 == 0 {
+							slices.Reverse(changes)
+						}
+						err := l.Read(ctx, changes[0].Row, changes[1].Row)
+						if err == nil {
+							err = l.WriteAll(ctx, changes...)
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
 }

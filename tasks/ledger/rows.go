@@ -58,8 +58,9 @@ type User struct {
 
 func (u *User) row() row { return row{users, u.ID, []any{&u.Placed}} }
 
-// Read is the first step of a task: it reads rows. Read makes a missing row of the values that it has here. Read also writes
-// the context's fence for each row into it, so that an earlier holder cannot write any more.
+// Read is the first step of a task: it reads rows. Read makes a missing row of the values that it
+// has here. Read also writes the context's fence into each row, so that an earlier holder of its lock
+// cannot write any more.
 func (l *Ledger) Read(ctx context.Context, rows ...Row) error { return l.read(ctx, rows, nil) }
 
 // Write is the second step: it stores the whole of r and journals e.

@@ -153,8 +153,8 @@ type Change struct {
 	Effect Effect
 }
 
-// An Effect is what the journal keeps of a task and a row, besides the row. It is the same in all attempts, whatever they
-// decide.
+// An Effect is what the journal keeps of a task and a row, besides the row. It is the same in all
+// attempts, whatever they decide.
 type Effect struct {
 	// TaskID is the task's id, the same for all its attempts.
 	TaskID string
