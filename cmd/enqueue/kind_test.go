@@ -92,8 +92,11 @@ func TestSeveralResources(t *testing.T) {
 		`"account:1"`:               "account:1",
 	} {
 		_, jobs := decodeAll(t, streamDecoder{}, `{"kind":"cash:move","payload":{},"resource":`+list+`}`)
-		if len(jobs) != 1 || jobs[0].Task.(queue.Guarded).Resource() != want {
-			t.Errorf("%s: want %q, have %v", list, want, jobs)
+		if len(jobs) != 1 {
+			t.Fatalf("%s: want a job, have %v", list, jobs)
+		}
+		if have, ok := jobs[0].Task.(queue.Guarded); !ok || have.Resource() != want {
+			t.Errorf("%s: want %q, have %v", list, want, have)
 		}
 	}
 	command := []string{"task", "cash:move", "--payload", "{}", "--dry-run", "--resource", "account:1"}
