@@ -70,6 +70,10 @@ local function lock_of(key)
     or string.match(key, '^(.*}.*):siding:permit:%d+$') or key
 end
 
+-- The attempt that has the lock of an attempt: mostly itself. One that was begun to run under the lock of another one has the name
+-- of that in its own, behind a line break in place of its second colon.
+local function holder_of(attempt) return string.match(attempt, '^siding:[^:\n]*\n(.*)$') or attempt end
+
 local FOREIGN = 1000000          -- us: so often a lock is looked at whose holder may leave without telling
 local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
 
@@ -111,4 +115,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -19,6 +19,7 @@ const (
 	// Ask: the lock is busy, and the policy does not have the task wait; the attempt goes on.
 	Rejected  Result = "rejected"
 	Coalesced Result = "coalesced" // likewise, as an equal task waits
+	Begun     Result = "more"      // More: those in Taken have it as their First, maybe none
 	Stale     Result = "stale"     // the attempt was not the task's latest, so nothing has changed
 	Lost      Result = "lost"      // the lock is not the attempt's any more; nothing has changed, and the attempt has still to end
 )
@@ -37,6 +38,9 @@ type Taken struct {
 	Freed   int64
 	FreedBy string
 	Encoded []byte // the task, see [DecodeMessage]
+	// First is the attempt that has asked for more, "" for none. This one runs under the lock of that, and has none itself. Until it
+	// is settled it keeps its place in the line, so that is to happen before the lock is freed.
+	First string
 }
 
 // What a [Taken] has in place of a fence if the task may wait no longer.
@@ -119,10 +123,14 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		a.Taken = make([]Taken, 0, n)
 	}
 	for tasks.More() {
+		index := tasks.Number()
 		a.Taken = append(a.Taken, Taken{
-			Name: Name{queue(tasks.Number()), tasks.Text(), tasks.Text(), tasks.Text()},
+			Name: Name{source(index), tasks.Text(), tasks.Text(), tasks.Text()},
 		})
 		t := &a.Taken[len(a.Taken)-1]
+		if index < 0 && t.Queue != "" {
+			t.First = s.Outcomes[-index-1].Attempt
+		}
 		t.Fence, t.Fences = readFences(r, tasks.Text())
 		t.Ticket, t.Encoded = tasks.Number(), []byte(tasks.Text())
 		t.readPast(r, tasks.Text())

@@ -84,6 +84,7 @@ type TaskLook struct {
 	Waits    bool      // it is in the line of Lock
 	Ticket   int64     // its place in µs, 0 for none
 	Lock     string    // the key of the lock that it waits for, or by which its attempt holds one
+	First    string    // of an active task: the attempt under whose lock its own runs, see [Taken.First]; "" for none
 	Parks    int       // how often it was parked
 	Crashes  int
 	Losses   int
@@ -114,7 +115,7 @@ func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, i
 				Now: time.UnixMicro(redisreply.Int(row, 0)), Queue: queues[i], ID: id, State: text(1), Rank: n(3),
 				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1,
 				Ticket: redisreply.Int(row, 7), Lock: text(8), Parks: n(10), Crashes: n(11), Losses: n(12), Came: time.Unix(0, redisreply.Int(row, 14)),
-				Before: n(16), New: n(17), Pace: time.Duration(n(18)) * time.Microsecond,
+				First: firstOf(text(19)), Before: n(16), New: n(17), Pace: time.Duration(n(18)) * time.Microsecond,
 			}
 			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(9) != "" && unixSeconds(text(9)).Equal(t.At)
 			t.Holds = text(15) != "" && (t.Waits || t.State == "pending" || t.State == "archived" && text(15) == "stop")
@@ -145,6 +146,7 @@ type Active struct {
 	Message   *Message // empty if it cannot be read
 	Lock      string   // the key by which its attempt holds a lock; "" for none
 	Attempt   string   // "" if no server of ours has begun it
+	First     string   // as in [TaskLook]
 	Crashes   int
 	Lease     time.Time // when its lease ends; zero for none
 	Orphaned  bool      // that has ended
@@ -160,17 +162,26 @@ func (a *Active) Session() string {
 	return session
 }
 
-// activeBatch is how many active tasks are listed in one call.
-const activeBatch = 100
+// firstOf returns the attempt under whose lock another one runs, as holder_of of common.lua does; "" if it runs under its own.
+func firstOf(attempt string) string {
+	name, first, _ := strings.Cut(attempt, "\n")
+	if strings.Contains(strings.TrimPrefix(name, "siding:"), ":") {
+		return ""
+	}
+	return first
+}
+
+// activePage is how many active tasks are listed in one call.
+const activePage = 100
 
 // AllActive lists the active tasks of queues. A task that becomes active meanwhile may be missing.
 func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Active, error) {
 	var all []Active
 	seen := make(map[[2]string]bool)
-	for from := 0; len(queues) > 0; from += activeBatch {
+	for from := 0; len(queues) > 0; from += activePage {
 		var more []string
 		for i, call := range lockredis.RunAll(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
-			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activeBatch}
+			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activePage}
 		}) {
 			row, err := call.Slice()
 			if err != nil {
@@ -183,12 +194,13 @@ func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) 
 					Lock: redisreply.Text(row, at+4), Lease: unixSeconds(redisreply.Text(row, at+5)),
 				}
 				a.Message, _ = messageOf(redisreply.Text(row, at+1), "")
+				a.First = firstOf(a.Attempt)
 				a.Orphaned = !a.Lease.After(now)
 				if name := [2]string{a.Queue, a.ID}; !seen[name] {
 					seen[name], all = true, append(all, a)
 				}
 			}
-			if len(row) > 6*activeBatch {
+			if len(row) > 6*activePage {
 				more = append(more, queues[i])
 			}
 		}

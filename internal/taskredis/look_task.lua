@@ -25,9 +25,9 @@
 
 local queue, id = ARGV[1], ARGV[2]
 local found = call('HMGET', KEYS[1], 'state', 'msg', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_parked', 'siding_crashes',
-  'siding_losses', 'siding_text', 'pending_since', 'siding_held')
-for i = 1, 11 do found[i] = found[i] or '' end
-found[12], found[13], found[14] = 0, 0, 0
+  'siding_losses', 'siding_text', 'pending_since', 'siding_held', 'siding_attempt')
+for i = 1, 12 do found[i] = found[i] or '' end
+found[12], found[13], found[14], found[15] = 0, 0, 0, found[12]
 local state, rank, lease, time = found[1], 0, '0', '0'
 if state == 'pending' then
   -- The right end is the head. The index counts from the left.
@@ -52,4 +52,4 @@ elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state 
     end
   end
 end
-return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 14)}
+return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 15)}

@@ -34,6 +34,7 @@ const (
 	Archive  Kind = "archive"  // the task has failed for good
 	Requeue  Kind = "requeue"  // the task comes again at once, in its place
 	Ask      Kind = "ask"      // the attempt asks for the lock Want, as only this process could tell that it needs one
+	More     Kind = "more"     // the attempt goes on, and the step begins attempts at tasks that wait for its lock
 )
 
 // An Outcome is what has become of an attempt. The lock of the attempt is freed with it.
@@ -61,6 +62,10 @@ type Outcome struct {
 	Until    int64  // the task's deadline in Unix seconds, 0 for none
 	Once     bool   // the task has no retries
 	Always   bool   // the task is unique whatever becomes of it
+
+	// What a More asks for: at most so many tasks of the same kind, the first of the line. See [Taken.First].
+	Most int
+	Like string // the kind
 }
 
 // HeadStart is by how much earlier than it came one level of priority lets a task come.
@@ -228,6 +233,8 @@ func (o *Outcome) append(argv []any) []any {
 		p := o.Policy
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
 			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once), flag(o.Always))
+	case More:
+		return append(argv, o.Most, appendText(nil, fieldType, o.Like))
 	case Requeue:
 	}
 	return argv

@@ -27,6 +27,8 @@
 --                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
 --     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
 --     requeue
+--     more                          how many, what a message of the same kind begins with: the attempt goes on, and attempts of
+--                                   so many tasks begin that wait for its lock and are first in its line
 --     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace',
 --                                   what equal tasks have in common, how many may wait or 0, for how many s this one may
 --                                   wait or 0; whether the task has no retries; whether it is unique whatever becomes of it
@@ -36,11 +38,12 @@
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
 -- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
 --   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked',
---             'rejected <how many wait, or 0> <what the lock holds>', 'coalesced <id of an equal task>', 'stale', 'lost', or
---             'error <text>'
+--             'rejected <how many wait, or 0> <what the lock holds>', 'coalesced <id of an equal task>', 'more', 'stale',
+--             'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
---   tasks     eight values each: number of the queue, id, attempt, lock, fence, ticket, message, and '' or '<times parked> <losses>
+--   tasks     eight values each: number of the queue, or below 0 of the outcome that has asked for more; id, attempt, lock, fence,
+--             ticket, message, and '' or '<times parked> <losses>
 --             <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
 --             none as the deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
@@ -431,6 +434,7 @@ end
 -- The second in which a time of so many us from now on ends: asynq cuts off fractions.
 local function second_in(after) return digits(math.floor((now + tonumber(after)) / 1000000)) end
 
+local mores = {}
 local asks = {} -- those come when what has crashed is back in its place, as none may go before it
 
 local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
@@ -459,9 +463,13 @@ for i = 1, tonumber(arg()) do
     given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
     given.on_busy, given.equal, given.most, given.max_wait, given.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
     given.always = arg()
+  elseif kind == 'more' then given.most, given.head = tonumber(arg()), arg()
   end
   if kind == 'ask' then
     asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, given}
+  elseif kind == 'more' then
+    mores[#mores + 1] = {i, queue, id, attempt, given}
+    results[i] = 'more'
   else
     settle_one(i, queue, id, attempt, lock, trace, kind, given)
   end
@@ -512,7 +520,7 @@ local function recover(queue, index)
       if have[1] == 'pending' then to_pending(queue, id, task) end
       leave_active(queue, id)
     elseif attempt and lock and lock ~= '' and ticket then
-      local key = held_by(lock, attempt)
+      local key = held_by(lock, holder_of(attempt))
       if key then -- its holder may trust it for so long
         call('ZADD', lease, in_seconds(math.max(left_of(key), 1)), id)
       elseif free_crash then
@@ -589,7 +597,7 @@ clear()
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
 local late = math.abs(now - sent) > LATE
 local BUT_THE_MESSAGE = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_deadline',
-  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held'}
+  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held', 'siding_once'}
 -- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
 -- attempt that is to ask for its lock has to last: nothing else says that its server lives.
 local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
@@ -621,7 +629,7 @@ end
 local function start(q, id, task, lock, ticket, have, line, over)
   so.begun = so.begun + 1
   local kind = have.siding_kind
-  local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (kind and kind .. ' ' or '') .. id .. holder, over or '0'
+  local attempt, fence = attempt_head .. digits(so.begun) .. (q.under or ':' .. (kind and kind .. ' ' or '') .. id .. holder), over or '0'
   local freed, freed_by, before = '0', '', nil
   if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
   if line then freed, freed_by = Lines().freed_for(line, before) end
@@ -675,6 +683,25 @@ local function next_in_line(q, lock, head, ticket, taken)
   end
 end
 
+-- Reports whether a task waits for a lock with a ticket.
+local function waits_for(q, id, have, lock, ticket)
+  local score = call('ZSCORE', q.retry, id)
+  return not have.err and have.state == 'retry' and have.siding_ticket == ticket and needs(have.siding_lock or '', lock) and score and tonumber(score) == tonumber(have.siding_until)
+end
+
+-- Begins an attempt of a task that has waited for a lock, and leaves its line to the caller.
+--   key, line  as start has them
+local function start_waiting(q, id, task, key, ticket, have, lock, line)
+  call('LPUSH', q.active, id)
+  call('ZADD', q.lease, lease_end, id)
+  local equal = have.siding_equal
+  if equal and string.match(call('HGET', beside(lock, 'equal'), equal) or '', '\n(.*)$') == q.name .. '\n' .. id then
+    call('HDEL', beside(lock, 'equal'), equal)
+  end
+  start(q, id, task, key, ticket, have, line)
+  call('ZREM', q.retry, id)
+end
+
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
   local key, value, due = room(lock)
@@ -697,8 +724,7 @@ local function look(q, lock)
     end
     local task = q.task .. id
     local have = read(task)
-    local score = call('ZSCORE', q.retry, id)
-    local waits = not have.err and have.state == 'retry' and have.siding_ticket == ticket and needs(have.siding_lock or '', lock) and score and tonumber(score) == tonumber(have.siding_until)
+    local waits = waits_for(q, id, have, lock, ticket)
     local held = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
     if held then return later(math.min(held, now + Hold().LOOK)) end
     if waits and have.siding_lock ~= lock then
@@ -710,14 +736,7 @@ local function look(q, lock)
       if not key then return later(due) end
     end
     if waits then
-      call('LPUSH', q.active, id)
-      call('ZADD', q.lease, lease_end, id)
-      local equal = have.siding_equal
-      if equal and string.match(call('HGET', beside(lock, 'equal'), equal) or '', '\n(.*)$') == q.name .. '\n' .. id then
-        call('HDEL', beside(lock, 'equal'), equal)
-      end
-      start(q, id, task, key, ticket, have, lock)
-      call('ZREM', q.retry, id)
+      start_waiting(q, id, task, key, ticket, have, lock, lock)
     elseif have.err then
       troubles[#troubles + 1] = task .. ': ' .. have.err
       call('ZREM', q.retry, id)
@@ -738,6 +757,35 @@ local function look(q, lock)
     end
   end
   return false
+end
+
+-- Begins attempts of the tasks that come next in the line of an attempt's lock, as long as they are of its kind and could run:
+-- it runs them together with its own task. They have no lock of their own, and keep the ticket for the line.
+local function more(i, queue, id, attempt, given)
+  local known, state, lock = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock'))
+  local holds, revoked = held_by(lock or '', attempt)
+  if late or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
+  if recover(queue, -i) or call('EXISTS', asynq(queue, 'paused')) == 1 then return end
+  lock = lock_of(lock)
+  local q = {
+    index = -i, number = digits(-i), name = queue, under = '\n' .. attempt,
+    active = asynq(queue, 'active'), lease = asynq(queue, 'lease'), retry = asynq(queue, 'retry'), ready = siding(queue, 'ready'),
+  }
+  queues[-i] = q
+  local line = siding(queue, 'line:' .. lock)
+  local heads, at = ours('ZRANGE', line, 0, given.most, 'WITHSCORES'), 1
+  while heads[at] and at < 2 * given.most and so.bytes <= MOST_BYTES do
+    local id, ticket = heads[at], digits(tonumber(heads[at + 1]))
+    local task = asynq(queue, 't:' .. id)
+    local have = read(task)
+    local ends = end_of(have.siding_deadline, have.siding_wait_ends)
+    if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or ends > 0 and ends <= now_s then break end
+    if not begins(have.msg or call('HGET', task, 'msg') or '', given.head) then break end
+    start_waiting(q, id, task, '', ticket, have, lock)
+    call('ZREM', line, id)
+    at = at + 2
+  end
+  if at > 1 then next_in_line(q, lock, heads[at], heads[at + 1], not heads[at]) end -- it comes due when it did before
 end
 
 -- Takes the first of the locks that are ready.
@@ -910,6 +958,11 @@ local function fetch(q)
     return true
   end
   return other(q)
+end
+
+for _, m in ipairs(mores) do
+  local ok, found = pcall(more, unpack(m))
+  if not ok then troubles[#troubles + 1] = m[2] .. ': ' .. (type(found) == 'table' and found.err or tostring(found)) end
 end
 
 local slot_left = false -- that has found nothing

@@ -33,7 +33,7 @@ local lease = asynq(queue, 'lease')
 local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_deadline')
 local score = call('ZSCORE', lease, id)
 if (have[1] or '') ~= state or (have[2] or '') ~= attempt or not score or tonumber(score) ~= tonumber(ends) then return 0 end
-if held_by(have[3] or '', attempt) then return 0 end
+if held_by(have[3] or '', holder_of(attempt)) then return 0 end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 local held = ARGV[12] == '1' and have[3] and have[3] ~= '' and lock_of(have[3])

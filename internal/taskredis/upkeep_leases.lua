@@ -47,7 +47,7 @@ local function judge(task, id, ends)
     call('ZREM', lease, id)
     return 'gone'
   end
-  if guarded and held_by(lock, attempt) then return 'left' end
+  if guarded and held_by(lock, holder_of(attempt)) then return 'left' end
   local free_crash = guarded and state == 'active' and tonumber(have[4] or '0') < free_crashes
   if free_crash and (once_again or not have[5] or have[6] ~= attempt) then
     found[1] = id

@@ -111,7 +111,7 @@ end
 -- meanwhile. Returns for how long the attempt holds it from now on, ms; nil if it holds none.
 local function cut_lock(task)
   local have = call('HMGET', task, 'siding_attempt', 'siding_lock', 'siding_ttl')
-  local key = have[1] and have[2] and held_by(have[2], have[1])
+  local key = have[1] and have[2] and held_by(have[2], holder_of(have[1]))
   if not key then return nil end
   local ttl = tonumber(have[3] or '')
   if ttl then

@@ -32,7 +32,7 @@ local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this
 local function give_lease(task, queue, id)
   local have, left = call('HMGET', task, 'siding_attempt', 'siding_lock'), PLAIN_LEASE
   if have[1] and have[2] and have[2] ~= '' then
-    local key = held_by(have[2], have[1])
+    local key = held_by(have[2], holder_of(have[1]))
     left = key and left_of(key) or 0
   end
   so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), in_seconds(left), id)
