@@ -39,7 +39,7 @@ func (x *exam) several() []string {
 
 // holds reports whether the task holds its lock.
 func (x *exam) holds() bool {
-	return x.lock.State == lockredis.LookHeld && isHolder(x.Message, x.lock.Holder)
+	return x.lock.State == lockredis.LookHeld && isHolder(x.Message, x.First, x.lock.Holder)
 }
 
 // finished reports whether the task is over: who has the lock of its resource now is no matter of its.
@@ -100,9 +100,9 @@ func (x *exam) retryState() State {
 }
 
 // own makes the permit that the task holds the lock of x.
-func (s *sight) own(m *taskredis.Message) {
+func (s *sight) own(m *taskredis.Message, first string) {
 	n := slices.IndexFunc(s.Permits, func(p lockredis.Permit) bool {
-		return !p.Reserved && isHolder(m, p.Name)
+		return !p.Reserved && isHolder(m, first, p.Name)
 	})
 	if n >= 0 {
 		s.Looked = s.Of(s.Permits[n])

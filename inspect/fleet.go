@@ -77,7 +77,7 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	for n := range sights {
 		l := f.lockOf(&sights[n])
 		for _, a := range active[sights[n].spot] {
-			if !slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, label) }) {
+			if !slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, a.First, label) }) {
 				suspects = append(suspects, a)
 			}
 		}

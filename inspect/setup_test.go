@@ -155,6 +155,7 @@ func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	}
 	queue.Handle(s, func(ctx context.Context, j job) error { return b.run(ctx, j.N) })
 	queue.Handle(s, func(ctx context.Context, j note) error { return b.run(ctx, j.N) })
+	queue.HandleBatch(s, 3, func(ctx context.Context, batch []*queue.BatchTask[bulk]) error { return b.run(ctx, batch[0].Task.N) })
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -46,3 +46,30 @@ func TestSeveralResources(t *testing.T) {
 		t.Errorf("have it among those that have lost their locks: %+v", lost)
 	}
 }
+
+// bulk is a job that runs together with others.
+type bulk job
+
+func (bulk) Kind() string       { return "test:bulk" }
+func (b bulk) Resource() string { return b.Res }
+
+// The tasks of a batch run, and the first of them has the lock.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	release, open := b.holder(t), b.hold(1)
+	defer open()
+	var ids []string
+	for range 3 {
+		ids = append(ids, b.enqueue(t, bulk{Res: b.resource, N: 1}))
+		b.awaitWhy(t, ids[len(ids)-1], inspect.StateWaiting)
+	}
+	release()
+	for _, id := range ids {
+		e := b.awaitWhy(t, id, inspect.StateRunning)
+		if e.Lock == nil || !strings.Contains(e.Lock.Holder, ids[0]) || (e.Lock.Task != nil) != (id == ids[0]) || !strings.HasPrefix(e.Verdict.Wrong, "No") {
+			t.Errorf("want it at work under the lock of the first, have %+v, lock %+v", e, e.Lock)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
@@ -173,10 +174,11 @@ func (i *Inspector) findHolder(ctx context.Context, queues []string, label strin
 // names reports whether what a label says of a task, see parseHolder, is said of this one.
 func names(text string, m *taskredis.Message) bool { return text == m.ID || text == m.Type+" "+m.ID }
 
-// isHolder reports whether a label is that of a task on any host.
-func isHolder(m *taskredis.Message, label string) bool {
+// isHolder reports whether a label is that of a task on any host, or of the first task of the batch in which it runs, whose attempt
+// this is.
+func isHolder(m *taskredis.Message, first, label string) bool {
 	text, _ := parseHolder(label)
-	return names(text, m)
+	return names(text, m) || first != "" && lease.HolderOf(first) == label
 }
 
 // utc returns a time in UTC, and the zero time as it is.

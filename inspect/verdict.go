@@ -211,7 +211,7 @@ func (j judge) lost() Verdict {
 // takenFrom reports whether an operator was the last to release the lock, and took it from this task.
 func (j judge) takenFrom() bool {
 	r := j.x.lock.Revoked
-	return r != nil && isHolder(j.x.Message, r.Holder)
+	return r != nil && isHolder(j.x.Message, j.x.First, r.Holder)
 }
 
 // atRest is the verdict of a task that no worker should have now.

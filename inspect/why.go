@@ -100,7 +100,7 @@ func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 		if n > 0 && !keeps {
 			continue
 		}
-		lock.own(x.Message)
+		lock.own(x.Message, x.First)
 		if x.resource, x.lock = resource, lock; len(keys) == len(x.resources) {
 			x.key = keys[n]
 		}
@@ -113,7 +113,7 @@ func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 
 // keeps reports whether one of several locks keeps a task from its work.
 func (w *inquiry) keeps(ctx context.Context, x *exam, lock *sight) (bool, error) {
-	switch mine := lock.State == lockredis.LookHeld && isHolder(x.Message, lock.Holder); {
+	switch mine := lock.State == lockredis.LookHeld && isHolder(x.Message, x.First, lock.Holder); {
 	case len(x.resources) == 1:
 		return true, nil
 	case x.State == "active":
@@ -182,7 +182,9 @@ func (w *inquiry) explanation(x *exam) Explanation {
 			l.Gone = l.Gone || l.Permits[n].Gone
 		}
 		if x.holds() {
-			l.Task, l.Gone = &e.Task, x.gone || !w.lives(l.Worker)
+			if l.Gone = x.gone || !w.lives(l.Worker); x.First == "" {
+				l.Task = &e.Task
+			}
 		}
 		e.Lock, e.Position = &l, x.lock.Position
 	}

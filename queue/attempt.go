@@ -110,6 +110,9 @@ func (s *Server) withLock(next engine.Handler) engine.Handler {
 		switch {
 		case t.Resource == "":
 			err = s.unguarded(ctx, a, next)
+		case s.outside && t.First() != nil: // the first of its batch has the lock
+			s.acquired(a, 0)
+			err = next(ctx, t)
 		case s.outside:
 			err = s.elsewhere(ctx, a, next)
 		default:
@@ -148,12 +151,14 @@ func (a *attempt) fences() []int64 {
 	return []int64{a.Taken.Fence}
 }
 
-// adopt returns the leases of the locks that the engine has taken for an attempt, and a context under them.
+// adopt returns the leases of the locks that the engine has taken for an attempt, or for the first of its batch, and a context under
+// them.
 func (s *Server) adopt(ctx context.Context, a *attempt) (context.Context, leases) {
-	names, keys, fences := store.Names(a.Resource), store.SplitLocks(a.Taken.Lock), a.fences()
+	holder := cmp.Or(a.First(), a.Taken)
+	names, keys, fences := store.Names(a.Resource), store.SplitLocks(holder.Lock), a.fences()
 	all := make(leases, len(names))
 	for i, name := range names {
-		all[i] = s.locks.Adopt(name, keys[i], a.Taken.Attempt, fences[i])
+		all[i] = s.locks.Adopt(name, keys[i], holder.Attempt, fences[i])
 		ctx = all[i].Protect(ctx) //nolint:fatcontext // at most 16
 	}
 	return ctx, all

@@ -72,6 +72,8 @@ const (
 	ViaHandOff Via = "handoff"
 	// ViaLimit: a [Limit], or the end of a pause, let the task start.
 	ViaLimit Via = "limit"
+	// ViaBatch: a task before it in its line took it along, see [HandleBatch].
+	ViaBatch Via = "batch"
 	// ViaRecovery: the lock had expired, as its holder had died, or was deleted.
 	ViaRecovery Via = "recovery"
 )
@@ -128,6 +130,9 @@ func (s *Server) acquired(a *attempt, fence int64) {
 		ev.Waited, ev.Via = max(a.waited(time.UnixMicro(t.Fence)), 1), ViaRecovery
 		if s.ruleOf(a.Resource) != nil {
 			ev.Via = ViaLimit
+		}
+		if a.First() != nil { // it has come to a lock that was taken before
+			ev.Waited, ev.Via = max(a.waited(a.Began), 1), ViaBatch
 		}
 		if t.Freed > 0 {
 			ev.Via, ev.HandOff, ev.ReleasedBy = ViaHandOff, max(time.Duration(t.Fence-t.Freed)*time.Microsecond, 1), t.FreedBy

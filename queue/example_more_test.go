@@ -283,3 +283,57 @@ func ExampleAllOf() {
 	// drained: <nil>
 	// 700 1300
 }
+
+// Credit adds an amount to an account.
+type Credit struct {
+	Account string `json:"account"`
+	Cents   int    `json:"cents"`
+}
+
+func (Credit) Kind() string       { return "balance:credit" }
+func (c Credit) Resource() string { return "account:" + c.Account }
+
+// What waits for an account is booked together. One that cannot be booked has an outcome of its own.
+func ExampleHandleBatch() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, cents := range []int{100, 20, -3, 4} {
+		if _, err := client.Enqueue(context.Background(), Credit{"ann", cents}, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	balance := 0
+	queue.HandleBatch(server, 100, func(_ context.Context, batch []*queue.BatchTask[Credit]) error {
+		for _, credit := range batch {
+			if credit.Task.Cents < 0 {
+				credit.End(queue.Permanent(errors.New("want an amount above 0")))
+				continue
+			}
+			if balance += credit.Task.Cents; credit.Task.Cents == 4 {
+				stop()
+			}
+		}
+		return nil
+	})
+	fmt.Println("drained:", server.Run(ctx))
+	fmt.Println(balance)
+	// Output:
+	// drained: <nil>
+	// 124
+}

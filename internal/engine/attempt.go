@@ -21,6 +21,8 @@ type attempt struct {
 	ctx     context.Context //nolint:containedctx // the handler's
 	cancel  context.CancelCauseFunc
 	granted chan *Refusal // the answer to an attempt that has asked for its lock: nil if it has it; closed if it is over
+	batch   *Batch        // that it has begun; nil for none
+	member  *Member       // of the batch of another one, under whose lock it runs; nil if it is none
 
 	message *Message
 	step    int64 // the number of the step that took it, or gave it the lock it asked for
@@ -49,9 +51,16 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	a := &attempt{Taken: *t, sender: by, step: step, started: now}
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
+	back := taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+	first := l.attempts[a.First]
+	if first != nil {
+		back.Lock = first.Lock // in whose line it has its place
+	}
 	switch {
 	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
-		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+		a.outcome = back
+	case a.First != "" && (first == nil || first.outcome.Kind != taskredis.More): // which does not wait for it any more
+		a.outcome = back
 	case err != nil:
 		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "task_id", a.ID, "error", err)
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: a.Encoded}
@@ -60,6 +69,9 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		a.ended = now
 		l.waits(a)
 		return
+	}
+	if first != nil {
+		a.member, a.Fence = first.batch.add(a), first.Fence
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
 	if a.Fence == taskredis.DeadlineOver {
@@ -73,16 +85,34 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		a.trusted = l.trust(sent)
 		l.lookBy(a.trusted)
 	}
-	l.running++
+	if a.member == nil {
+		l.running++
+		l.atWork.Add(1)
+	}
 	l.beatIfLate(a)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
-	l.atWork.Add(1)
 	select {
 	case l.next <- a:
 	default:
 		go l.runAttempts(a) //nolint:contextcheck // the attempt has a context of its own
 	}
+}
+
+// lock returns the key of the lock under which an attempt runs, "" for none.
+func (a *attempt) lock() string {
+	if a.member != nil {
+		return a.member.batch.first.Lock
+	}
+	return a.Lock
+}
+
+// requeued returns the outcome of an attempt whose task comes again at once, in its place. A member of a batch has that in the line
+// of the lock under which it runs.
+func requeued(a *attempt) taskredis.Outcome {
+	o := taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+	o.Lock = a.lock()
+	return o
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
@@ -97,6 +127,9 @@ func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.c
 
 // result takes what a step has made of an outcome.
 func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
+	if a.outcome.Kind == taskredis.More {
+		return // those that have begun are taken first
+	}
 	switch result {
 	case taskredis.Granted:
 		a.Lock, a.Fence, a.Fences, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, reply.Fences, by, step, l.trust(sent)
@@ -135,7 +168,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		go func() {
 			o := l.holding(a, l.lostOutcome(a, a.loss))
 			o.Lock = "" // as above
-			l.send(report{a, o})
+			l.send(report{attempt: a, outcome: o})
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
@@ -163,6 +196,10 @@ func (l *loop) settled(a *attempt) {
 // give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
 // does not begin.
 func (l *loop) give(a *attempt) {
+	if a.outcome.Kind == taskredis.More {
+		l.begun(a)
+		return
+	}
 	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
 		l.running--
 		close(a.granted)
@@ -171,19 +208,36 @@ func (l *loop) give(a *attempt) {
 }
 
 func (l *loop) forget(a *attempt) {
-	if l.attempts[a.Attempt] == a {
-		delete(l.attempts, a.Attempt)
-	}
+	l.remove(a)
 	if a.cancel != nil && !a.ended.IsZero() {
 		a.cancel(nil)
 	}
 }
 
-// cancelTask ends the context of a task, as asynq's CancelProcessing asks for.
+func (l *loop) remove(a *attempt) {
+	if l.attempts[a.Attempt] != a {
+		return
+	}
+	delete(l.attempts, a.Attempt)
+	if a.member != nil {
+		a.member.batch.unsettled.done()
+	}
+}
+
+// begun tells an attempt that the members of its batch are known.
+func (l *loop) begun(a *attempt) {
+	a.outcome = taskredis.Outcome{}
+	a.batch.begun()
+}
+
+// cancelTask ends the context of a task, as asynq's CancelProcessing asks for; of a member of a batch, that of the work on all.
 func (l *loop) cancelTask(id string) {
 	for _, a := range l.attempts {
-		if a.ID == id && a.cancel != nil {
-			a.cancel(context.Canceled)
+		if a.ID == id {
+			a.end(context.Canceled)
+			if a.member != nil {
+				a.member.batch.first.end(context.Canceled)
+			}
 		}
 	}
 }
@@ -240,9 +294,11 @@ func (l *loop) expire(now time.Time) {
 			l.lookBy(now.Add(time.Second))
 		default:
 			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
-			l.running--
-			a.cancel(store.ErrLost)
-			delete(l.attempts, a.Attempt)
+			if a.member == nil {
+				l.running--
+			}
+			a.end(store.ErrLost)
+			l.remove(a)
 		}
 	}
 }
@@ -256,18 +312,36 @@ func (l *loop) lookBy(at time.Time) {
 
 // lose ends the context of a handler whose lock or task is somebody else's.
 func (l *loop) lose(a *attempt) {
-	a.lost = true
-	if a.cancel != nil {
-		a.cancel(store.ErrLost)
+	for _, m := range a.members() {
+		m.attempt.lost = m.attempt.lost || m.attempt.ended.IsZero()
 	}
+	a.lost = true
+	a.end(store.ErrLost)
+}
+
+// end ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
+// them is judged by theirs.
+func (a *attempt) end(cause error) {
+	for _, m := range a.members() {
+		m.attempt.cancel(cause)
+	}
+	if a.cancel != nil {
+		a.cancel(cause)
+	}
+}
+
+// members returns those of the batch that an attempt has begun.
+func (a *attempt) members() []*Member {
+	if a.batch == nil {
+		return nil
+	}
+	return a.batch.members
 }
 
 // abort ends the contexts of all handlers.
 func (l *loop) abort() {
 	for _, a := range l.attempts {
-		if a.cancel != nil {
-			a.cancel(errShutdown)
-		}
+		a.end(errShutdown)
 	}
 }
 
@@ -275,10 +349,10 @@ func (l *loop) abort() {
 // as nobody else may begin it before they return.
 func (l *loop) giveUp() {
 	for _, a := range l.attempts {
-		if a.ended.IsZero() && a.Lock == "" && a.outcome.Kind != taskredis.Ask {
+		if a.ended.IsZero() && a.lock() == "" && a.outcome.Kind != taskredis.Ask {
 			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
 			a.leftOff = true
-			l.report(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
+			l.report(report{attempt: a, outcome: taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
 		}
 	}
 }

@@ -34,7 +34,10 @@ type Task struct {
 	Acquired bool
 	Fence    int64
 
-	trace atomic.Pointer[string]
+	loop    *loop
+	attempt *attempt
+	batch   *Batch
+	trace   atomic.Pointer[string]
 }
 
 // SetTrace says which traceparent the next holder of the lock learns, by [taskredis.Taken.FreedBy].

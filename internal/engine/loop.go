@@ -13,6 +13,7 @@ import (
 type report struct {
 	attempt *attempt
 	outcome taskredis.Outcome
+	batch   *Batch // of an attempt that asks for more
 }
 
 // Times of the loop.
@@ -187,6 +188,8 @@ func (l *loop) report(r report) {
 	if l.attempts[a.Attempt] != a || !a.ended.IsZero() {
 		if r.outcome.Kind == taskredis.Ask {
 			close(a.granted)
+		} else if r.outcome.Kind == taskredis.More {
+			r.batch.begun()
 		} else if a.ended.IsZero() { // it was given up, as it went on for too long
 			a.lost = true
 			l.settled(a)
@@ -194,9 +197,16 @@ func (l *loop) report(r report) {
 		return
 	}
 	a.outcome = r.outcome
+	if r.outcome.Kind == taskredis.More {
+		a.batch = r.batch
+		l.waits(a)
+		return
+	}
 	if r.outcome.Kind != taskredis.Ask {
 		a.ended = time.Now()
-		l.running--
+		if a.member == nil {
+			l.running--
+		}
 	}
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}, time.Now()) // the step that frees the lock takes who waits for it

@@ -67,7 +67,7 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
 	case taskredis.Retry, taskredis.Again, taskredis.Archive:
-		o.Hold = a.Lock != "" && !o.First && l.cfg.holds(a.message, o.Kind)
+		o.Hold = a.lock() != "" && !o.First && l.cfg.holds(a.message, o.Kind)
 	}
 	return o
 }
@@ -83,7 +83,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown):
-		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+		return requeued(a)
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First

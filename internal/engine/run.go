@@ -42,7 +42,11 @@ func (l *loop) runAttempts(a *attempt) {
 // Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
 // task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
-	defer l.atWork.Add(-1)
+	if a.member == nil {
+		defer l.atWork.Add(-1)
+	} else {
+		defer a.member.arrived.Do(a.member.batch.joining.done)
+	}
 	defer a.cancel(nil)
 	ctx := a.ctx
 	outcome := taskredis.Outcome{}
@@ -54,8 +58,11 @@ func (l *loop) runAttempt(a *attempt) {
 			a.err = ErrGoexit
 			outcome = l.outcomeOf(ctx, a, ErrGoexit)
 		}
+		if a.task != nil && a.task.batch != nil {
+			a.task.batch.settled(a.err)
+		}
 		if outcome.Kind != parkedKind {
-			l.send(report{a, outcome})
+			l.send(report{attempt: a, outcome: outcome})
 		}
 	}()
 
@@ -80,7 +87,11 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	for range 2 {
 		var refusal *Refusal
-		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LocksOf(a.Lock) {
+		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LocksOf(a.lock()) {
+			if a.member != nil { // it is to ask for its own lock, as any task does
+				outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+				return
+			}
 			var here bool
 			if refusal, here = l.ask(a, need); !here {
 				outcome.Kind = parkedKind
@@ -91,7 +102,7 @@ func (l *loop) runAttempt(a *attempt) {
 				return
 			}
 		}
-		a.task = &Task{Message: a.message, Taken: &a.Taken, Resource: need.Resource, Began: time.Now(), EndsBy: a.endsBy, WaitOver: a.Fence == taskredis.WaitOver}
+		a.task = &Task{Message: a.message, loop: l, attempt: a, Taken: &a.Taken, Resource: need.Resource, Began: time.Now(), EndsBy: a.endsBy, WaitOver: a.Fence == taskredis.WaitOver}
 		other := (*OtherResourceError)(nil)
 		if err := l.begin(ctx, a); err != nil {
 			a.err = err
@@ -115,7 +126,7 @@ const parkedKind taskredis.Kind = "parked"
 // ask asks for a lock by the next step, and waits for the answer: nil if the attempt has the lock now. It returns false if the
 // attempt is over, as the task waits in Redis.
 func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
-	l.send(report{a, taskredis.Outcome{
+	l.send(report{attempt: a, outcome: taskredis.Outcome{
 		Name: a.Name, Kind: taskredis.Ask, Want: l.lockOf(a, need.Resource), Priority: need.Priority, Policy: need.Policy, Until: a.message.Deadline, Once: a.message.Retry == 0,
 		Always: a.message.AlwaysUnique(),
 	}})
@@ -172,8 +183,8 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 	return try(func() (Need, error) { return l.cfg.Need(a.message, a.Parked > 0) })
 }
 
-// resource returns the resource whose lock an attempt has.
-func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.Lock) }
+// resource returns the resource under whose lock an attempt runs.
+func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.lock()) }
 
 // resourceOf returns the resource of a lock, or of its permit, that tasks of a queue take; or several.
 func (l *loop) resourceOf(queue, lock string) string {

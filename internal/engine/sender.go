@@ -225,6 +225,11 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	for i := range a.Taken {
 		l.take(ctx, s, &a.Taken[i], f.Number, sent, now)
 	}
+	for _, a := range f.attempts {
+		if a.outcome.Kind == taskredis.More {
+			l.begun(a)
+		}
+	}
 	l.tellOf(ctx, a)
 }
 
@@ -256,7 +261,7 @@ func (s *sender) forgotten(known int64, now time.Time) {
 			continue
 		}
 		for _, o := range sent.outcomes {
-			if o.Kind != taskredis.Ask {
+			if o.Kind != taskredis.Ask && o.Kind != taskredis.More {
 				l.waits(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
 			}
 		}

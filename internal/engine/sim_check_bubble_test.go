@@ -28,6 +28,9 @@ func (w *world) begins(ctx context.Context, n *member, t *Task) (*run, bool) {
 	j, attempt := w.jobs[t.ID], t.Taken.Attempt
 	j.begun++
 	r := &run{member: n, job: j, attempt: attempt, resource: t.Resource, ctx: ctx}
+	if t.First() != nil {
+		r.resource = "" // which the first of its batch has
+	}
 	if at, ok := w.attempts[attempt]; !ok || !at.at.After(w.jumped) {
 		r.suspect = true // a failover has forgotten it, or its lock has ended early
 	}
@@ -40,7 +43,7 @@ func (w *world) begins(ctx context.Context, n *member, t *Task) (*run, bool) {
 		w.failf("%s: want resource %q, have %q", t.ID, j.resource, t.Resource)
 	}
 	if ctx.Err() == nil && !r.suspect {
-		w.onlyAsMany(t.Resource, attempt+" begins")
+		w.onlyAsMany(r.resource, attempt+" begins")
 	}
 	w.runs = append(w.runs, r)
 	return r, true
@@ -137,8 +140,12 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		t.moved = true
 		w.tasks[p.ID] = t
 	}
-	if len(a.Taken) > len(s.Slots) {
-		w.failf("want at most %d tasks, have %d", len(s.Slots), len(a.Taken))
+	most := len(s.Slots)
+	for _, o := range s.Outcomes {
+		most += o.Most
+	}
+	if len(a.Taken) > most {
+		w.failf("want at most %d tasks, have %d", most, len(a.Taken))
 	}
 	for i := range a.Taken {
 		n.taken[idOf(s)] = append(n.taken[idOf(s)], a.Taken[i].Attempt)
@@ -246,6 +253,8 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 			w.failf("%s has lost its lock, but it holds it", o.Attempt)
 		}
 		return
+	case taskredis.Begun:
+		return
 	case taskredis.Settled, taskredis.Parked:
 	default:
 		w.failf("the outcome of %s: %s", o.Attempt, result)
@@ -257,6 +266,11 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 	}
 	at.settled = true
 	w.attempts[o.Attempt] = at
+	for name, member := range w.attempts {
+		if w.refused == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
+			w.failf("%s of %s has ended, and its member %s has not", o.Attempt, o.ID, member.id)
+		}
+	}
 	w.lastMove = time.Now()
 	t.moved = true
 	returned, has := w.returned[o.Attempt+" "+o.ID]
@@ -278,7 +292,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		t.retried++
 		w.processed[o.Queue]++
 		w.failed[o.Queue]++
-	case taskredis.Again, taskredis.Requeue, taskredis.Ask:
+	case taskredis.Again, taskredis.Requeue, taskredis.Ask, taskredis.More:
 	}
 	w.tasks[o.ID] = t
 }
@@ -295,7 +309,7 @@ func (w *world) holdsAll(keys, attempt string) bool {
 
 // take takes an attempt that a step has begun.
 func (w *world) take(t *taskredis.Taken) {
-	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: resourcesOf(t.Lock), at: time.Now()}
+	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: resourcesOf(t.Lock), at: time.Now(), first: t.First}
 	was := w.tasks[t.ID]
 	m, err := taskredis.DecodeMessage(t.Encoded)
 	switch {
@@ -310,6 +324,14 @@ func (w *world) take(t *taskredis.Taken) {
 	}
 	w.attempts[t.Attempt] = at
 	w.lastMove = time.Now()
+	if t.First != "" {
+		at.resource = w.attempts[t.First].resource
+		w.nobodyWaits(w.jobs[t.ID].queue, &at)
+		w.nobodyCrashed(w.jobs[t.ID].queue, &at)
+		if !w.holdsAll(w.attempts[t.First].lock, t.First) {
+			w.failf("%s begins under the lock of %s, which does not hold it", t.ID, t.First)
+		}
+	}
 	if t.Lock == "" {
 		return
 	}

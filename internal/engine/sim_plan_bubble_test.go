@@ -32,7 +32,7 @@ type plan struct {
 	slowest                            time.Duration
 	bells                              float64 // that a notification is lost
 	// How likely things are, for each task.
-	plain, wrong, fails, long, stubborn, unique, kept, sets float64
+	plain, wrong, fails, long, stubborn, unique, kept, sets, batches float64
 
 	events []event
 }
@@ -74,6 +74,7 @@ const (
 	forHandler
 	forDelay
 	forMisc
+	forBatches
 )
 
 // between returns a duration; short ones are as likely as long ones.
@@ -131,6 +132,9 @@ func newPlan(seed uint64) *plan {
 		p.addFaults(r)
 	}
 	p.addTasks(r)
+	if r := random(seed, forBatches); r.IntN(3) == 0 {
+		p.batches = r.Float64()
+	}
 	slices.SortStableFunc(p.events, func(a, b event) int { return int(a.at - b.at) })
 	return p
 }

@@ -84,6 +84,7 @@ type attempt0 struct {
 	ticket       int64
 	at           time.Time // when it took its lock
 	settled      bool
+	first        string // the attempt under whose lock this one runs, "" for none
 }
 
 // A job is a task as it was made.
@@ -519,7 +520,7 @@ func (n *member) pulse() {
 func (n *member) check() {
 	running := 0
 	for _, a := range n.loop.attempts {
-		if a.ended.IsZero() {
+		if a.ended.IsZero() && a.member == nil {
 			running++
 		}
 	}
@@ -938,6 +939,24 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	what := random(w.seed, forHandler, uint64(r.job.n), uint64(r.job.begun))
 	result := errors.New("it has panicked")
 	defer func() { w.ends(r, result) }()
+	if t.First() != nil {
+		result = t.Join(t.ID)
+		return result
+	}
+	if what := random(w.seed, forBatches, uint64(r.job.n), uint64(r.job.begun)); what.Float64() < w.batches {
+		members := t.More(1 + what.IntN(4)).Joined()
+		defer func() {
+			for _, m := range members {
+				switch what.IntN(8) {
+				case 0:
+					m.End(errors.New("no luck"))
+				case 1: // as the first
+				default:
+					m.End(ctx.Err())
+				}
+			}
+		}()
+	}
 	d := between(what, 100*time.Microsecond, time.Second)
 	if what.Float64() < w.long {
 		d = between(what, time.Second, min(2*w.ttl, 20*time.Second))

@@ -34,9 +34,9 @@ type Metrics struct {
 
 // A class has the figures of a class of resources.
 type class struct {
-	acquired, refused, parked      prometheus.Counter
-	byHandOff, byRecovery, byLimit prometheus.Counter
-	waited                         prometheus.Observer
+	acquired, refused, parked               prometheus.Counter
+	byHandOff, byRecovery, byLimit, byBatch prometheus.Counter
+	waited                                  prometheus.Observer
 }
 
 // A kind has the figures of a kind of task.
@@ -66,13 +66,14 @@ func New() *Metrics {
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
 	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
 	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
-	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
+	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = labels.NewSet(func(name string) *class {
 		return &class{
 			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
 			byHandOff:  waitsEnded.WithLabelValues(name, string(queue.ViaHandOff)),
 			byLimit:    waitsEnded.WithLabelValues(name, string(queue.ViaLimit)),
+			byBatch:    waitsEnded.WithLabelValues(name, string(queue.ViaBatch)),
 			byRecovery: waitsEnded.WithLabelValues(name, string(queue.ViaRecovery)),
 			waited:     waited.WithLabelValues(name),
 		}
@@ -140,6 +141,8 @@ func (m *Metrics) acquired(e queue.Event) {
 		c.byHandOff.Inc()
 	case queue.ViaLimit:
 		c.byLimit.Inc()
+	case queue.ViaBatch:
+		c.byBatch.Inc()
 	case queue.ViaRecovery:
 		c.byRecovery.Inc()
 	default:

@@ -80,7 +80,7 @@ func TestEvents(t *testing.T) {
 		// The other ways.
 		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Hour, queue.ViaRecovery }),
 		event(queue.EventLost, func(e *queue.Event) { e.Err = errors.New("own failure") }),
-		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Second, queue.ViaRecovery }),
+		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Second, queue.ViaBatch }),
 		event(queue.EventReleased, func(e *queue.Event) { e.Err = fmt.Errorf("the second lock: %w", lock.ErrBusy) }),
 		event(queue.EventAcquired, nil),
 		event(queue.EventReleased, func(e *queue.Event) { e.Err = queue.Unavailable(errors.New("no ink")) }),
@@ -102,7 +102,8 @@ func TestEvents(t *testing.T) {
 		`siding_tasks_refused_total{class="order"}`:                                        2,
 		`siding_tasks_parked_total{class="order"}`:                                         1,
 		`siding_waits_ended_total{class="order",via="handoff"}`:                            1,
-		`siding_waits_ended_total{class="order",via="recovery"}`:                           2,
+		`siding_waits_ended_total{class="order",via="recovery"}`:                           1,
+		`siding_waits_ended_total{class="order",via="batch"}`:                              1,
 		`siding_task_wait_seconds_count{class="order"}`:                                    3,
 		`siding_task_wait_seconds_sum{class="order"}`:                                      3603,
 		`siding_task_wait_seconds_bucket{class="order",le="1"}`:                            1,

@@ -56,6 +56,13 @@ var preludes = map[string]string{
 func audit(ctx context.Context, order string, fence int64) error { panic(0) }
 func ship(ctx context.Context, fence int64) error { panic(0) }
 `,
+	"docs/guides/batches.md": `
+var server *queue.Server
+type Credit struct{ Cents int }
+func (Credit) Kind() string { panic(0) }
+func (Credit) Resource() string { panic(0) }
+func book(context.Context, []*queue.BatchTask[Credit]) error { panic(0) }
+`,
 	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
 	"docs/guides/from-redislock.md": "var ctx context.Context; var client *redis.Client; var clients []*redis.Client; var locker *lock.Locker\n" +
 		"func work(context.Context) error { panic(0) }\n",

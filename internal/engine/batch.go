@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A Batch has the attempts that run together: a first one, which has the lock, and its members, whose tasks came next in the line.
+// A member has a goroutine and a handler of its own, as any attempt, and no slot. Its handler leaves the work to that of the first:
+//
+//	first:    More ──> Joined ──> work on all the tasks ──> End of each member ──> its own outcome, once all members are settled
+//	members:           Join ───────────────────────────────────> what has become of its task
+//
+// The outcome of the first frees the lock. By then each member has left its place, or is back in it.
+type Batch struct {
+	first     *attempt
+	members   []*Member // in the order of the line; the loop's until joining has ended
+	joining   countdown // of members that have neither joined nor ended
+	unsettled countdown // of members
+	over      <-chan struct{}
+}
+
+// A Member is an attempt that runs under the lock of the first of its batch.
+type Member struct {
+	Item any // what its handler has handed over; nil if that has ended before
+
+	batch   *Batch
+	attempt *attempt
+	arrived sync.Once
+	end     sync.Once
+	ended   chan struct{}
+	err     error
+}
+
+// A countdown waits until all that has begun is done.
+type countdown struct {
+	n    atomic.Int64
+	zero chan struct{}
+}
+
+func (c *countdown) done() {
+	if c.n.Add(-1) == 0 {
+		close(c.zero)
+	}
+}
+
+func newBatch(first *attempt, over <-chan struct{}) *Batch {
+	b := &Batch{first: first, over: over, joining: countdown{zero: make(chan struct{})}, unsettled: countdown{zero: make(chan struct{})}}
+	b.joining.n.Store(1) // until the members are known
+	b.unsettled.n.Store(1)
+	return b
+}
+
+// add adds a member. The loop calls it, and then begun.
+func (b *Batch) add(a *attempt) *Member {
+	m := &Member{batch: b, attempt: a, ended: make(chan struct{})}
+	b.members = append(b.members, m)
+	b.joining.n.Add(1)
+	b.unsettled.n.Add(1)
+	return m
+}
+
+// begun says that all members are known.
+func (b *Batch) begun() {
+	b.joining.done()
+	b.unsettled.done()
+}
+
+// wait waits for a countdown, or the end of the loop.
+func (b *Batch) wait(c *countdown) {
+	select {
+	case <-c.zero:
+	case <-b.over:
+	}
+}
+
+// More begins a batch of this attempt and at most so many others: at tasks of its kind that come next in the line of its lock. A
+// handler calls it once. It returns nil if the attempt has no lock.
+func (t *Task) More(most int) *Batch {
+	a := t.attempt
+	if a == nil || a.Lock == "" || t.batch != nil || len(store.SplitLocks(a.Lock)) > 1 {
+		return nil
+	}
+	t.batch = newBatch(a, t.loop.over)
+	t.loop.send(report{attempt: a, outcome: taskredis.Outcome{Name: a.Name, Kind: taskredis.More, Most: most, Like: t.Type}, batch: t.batch})
+	return t.batch
+}
+
+// Joined waits until each member has joined, or has ended. It returns those that have joined; of a nil Batch none.
+func (b *Batch) Joined() (members []*Member) {
+	if b == nil {
+		return nil
+	}
+	b.wait(&b.joining)
+	select {
+	case <-b.joining.zero:
+	default:
+		return nil // the loop has ended
+	}
+	for _, m := range b.members {
+		if m.Item != nil {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// End has Join return err. Only the first call counts.
+func (m *Member) End(err error) {
+	m.end.Do(func() {
+		m.err = err
+		close(m.ended)
+	})
+}
+
+// settled ends the members that have not ended yet, as the first has ended with err, and waits until all are settled.
+func (b *Batch) settled(err error) {
+	for _, m := range b.Joined() {
+		m.End(err)
+	}
+	b.wait(&b.unsettled)
+}
+
+// First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
+func (t *Task) First() *taskredis.Taken {
+	if t.attempt == nil || t.attempt.member == nil {
+		return nil
+	}
+	return &t.attempt.member.batch.first.Taken
+}
+
+// Join hands the item of a member to the first of its batch, and returns what that makes of it.
+func (t *Task) Join(item any) error {
+	m := t.attempt.member
+	m.Item = item
+	m.arrived.Do(m.batch.joining.done)
+	select {
+	case <-m.ended:
+		return m.err
+	case <-m.batch.over:
+		return errShutdown
+	}
+}

@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/internal/engine"
+)
+
+// MaxBatch is how many tasks a batch may have at most.
+const MaxBatch = 100
+
+// A BatchTask is one of the tasks that a handler by [HandleBatch] works on at once.
+type BatchTask[T Guarded] struct {
+	Task T
+	Info Info
+
+	endsBy time.Time
+	ended  bool
+	err    error
+}
+
+// End says what has become of this task, whatever the handler returns in the end: nil if it has succeeded, or else an error with the
+// meaning that it has for a handler by [Handle]. The last call counts. It must not be called once the handler has returned.
+func (t *BatchTask[T]) End(err error) { t.ended, t.err = true, err }
+
+// outcome returns what has become of the task, where the handler has returned err.
+func (t *BatchTask[T]) outcome(err error) error {
+	if t.ended {
+		return t.err
+	}
+	return err
+}
+
+// HandleBatch registers fn as the handler of the tasks of type T, as [Handle] does, for up to most tasks of one resource at once: for
+// work that costs as much for many as for one, such as a statement that writes all their rows. The first is a task whose turn it
+// is. The others come next in the line of its resource, in their order, up to the first that is of another kind or could not begin.
+// If nobody waits, the batch has one task: it is never waited for more.
+//
+// All run under the one lock, in one slot. What fn returns is the outcome of each task that it has not ended by
+// [BatchTask.End]. Each is then retried, archived or deleted for itself, as its options say. The context ends with the first
+// deadline or timeout of all, and if any of them is canceled. Middleware runs for each of the tasks.
+//
+// A task without retries, and one that needs several resources, is always alone. HandleBatch panics where Handle does, and
+// if most is not 2 to [MaxBatch].
+func HandleBatch[T Guarded](s *Server, most int, fn func(ctx context.Context, batch []*BatchTask[T]) error) {
+	if fn == nil {
+		panic("queue: HandleBatch: the handler is nil")
+	}
+	if most < 2 || most > MaxBatch {
+		panic(fmt.Sprintf("queue: HandleBatch: want 2 to %d tasks at most, have %d", MaxBatch, most))
+	}
+	handle(s, func(ctx context.Context, task T) error {
+		first := &BatchTask[T]{Task: task, Info: InfoFrom(ctx)}
+		a, _ := ctx.Value(attemptKey{}).(*attempt)
+		if a == nil { // a test without a server
+			return first.outcome(fn(ctx, []*BatchTask[T]{first}))
+		}
+		first.endsBy = a.EndsBy
+		if a.First() != nil {
+			return a.Join(first)
+		}
+		return runBatch(ctx, a, first, most, fn)
+	})
+}
+
+// runBatch runs fn for the first task of a batch and those that join it.
+func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], most int, fn func(context.Context, []*BatchTask[T]) error) error {
+	batch, endsBy := []*BatchTask[T]{first}, first.endsBy
+	var others []*engine.Member
+	for _, m := range a.More(most - 1).Joined() {
+		if task, ok := m.Item.(*BatchTask[T]); ok {
+			batch, others = append(batch, task), append(others, m)
+			if task.endsBy.Before(endsBy) {
+				endsBy = task.endsBy
+			}
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, endsBy)
+	defer cancel()
+	err := fn(ctx, batch)
+	for i, m := range others {
+		m.End(batch[i+1].outcome(err))
+	}
+	return first.outcome(err)
+}
