@@ -25,8 +25,8 @@ type BatchTask[T Guarded] struct {
 // meaning that it has for a handler by [Handle]. The last call counts. It must not be called once the handler has returned.
 func (t *BatchTask[T]) End(err error) { t.ended, t.err = true, err }
 
-// outcome returns what has become of the task, where the handler has returned err.
-func (t *BatchTask[T]) outcome(err error) error {
+// Outcome returns what becomes of this task if the handler returns err.
+func (t *BatchTask[T]) Outcome(err error) error {
 	if t.ended {
 		return t.err
 	}
@@ -55,7 +55,7 @@ func HandleBatch[T Guarded](s *Server, most int, fn func(ctx context.Context, ba
 		first := &BatchTask[T]{Task: task, Info: InfoFrom(ctx)}
 		a, _ := ctx.Value(attemptKey{}).(*attempt)
 		if a == nil { // a test without a server
-			return first.outcome(fn(ctx, []*BatchTask[T]{first}))
+			return first.Outcome(fn(ctx, []*BatchTask[T]{first}))
 		}
 		first.endsBy = a.EndsBy
 		if a.First() != nil {
@@ -81,7 +81,7 @@ func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], m
 	defer cancel()
 	err := fn(ctx, batch)
 	for i, m := range others {
-		m.End(batch[i+1].outcome(err))
+		m.End(batch[i+1].Outcome(err))
 	}
-	return first.outcome(err)
+	return first.Outcome(err)
 }

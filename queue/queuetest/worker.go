@@ -37,22 +37,14 @@ type resource struct {
 // lock.ErrLost, whatever fn returned. ctx also bounds the wait for the
 // resource.
 func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Context, T) error) error {
-	if err := queue.Check(t, nil); err != nil {
-		return err
-	}
+	decoded, err := sent(t)
 	switch {
+	case err != nil:
+		return err
 	case w == nil:
 		return fmt.Errorf("queuetest: %s: want a Worker, have nil", t.Kind())
 	case fn == nil:
 		return fmt.Errorf("queuetest: %s: want a handler, have nil", t.Kind())
-	}
-	payload, err := json.Marshal(t)
-	if err != nil {
-		return fmt.Errorf("queuetest: %w", err)
-	}
-	var decoded T
-	if err := json.Unmarshal(payload, &decoded); err != nil {
-		return fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
 	}
 	info := queue.InfoFrom(ctx)
 	info.Kind = t.Kind()
@@ -73,6 +65,59 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 		run = func(ctx context.Context) error { return w.hold(ctx, name, next) }
 	}
 	return run(ctx)
+}
+
+// sent returns a task as a worker gets it, or the client's error.
+func sent[T queue.Task](t T) (decoded T, err error) {
+	if err := queue.Check(t, nil); err != nil {
+		return decoded, err
+	}
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return decoded, fmt.Errorf("queuetest: %w", err)
+	}
+	if err := json.Unmarshal(payload, &decoded); err != nil {
+		return decoded, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
+	}
+	return decoded, nil
+}
+
+// RunBatch runs tasks of one resource with fn, a handler by queue.HandleBatch, as [Run] does with one task. It returns what becomes of
+// each, in the same order. The error says why fn was not called, or that the lease was lost.
+func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn func(context.Context, []*queue.BatchTask[T]) error) ([]error, error) {
+	switch {
+	case len(tasks) == 0:
+		return nil, errors.New("queuetest: want tasks, have none")
+	case fn == nil:
+		return nil, fmt.Errorf("queuetest: %s: want a handler, have nil", tasks[0].Kind())
+	}
+	batch, outcomes := make([]*queue.BatchTask[T], len(tasks)), make([]error, len(tasks))
+	for i, t := range tasks {
+		decoded, err := sent(t)
+		if err != nil {
+			return nil, err
+		}
+		if want, have := tasks[0].Resource(), decoded.Resource(); have != want {
+			return nil, fmt.Errorf("queuetest: %s: resource: want %q as of the first task, have %q", t.Kind(), want, have)
+		}
+		batch[i] = &queue.BatchTask[T]{Task: decoded}
+	}
+	err := Run(ctx, w, tasks[0], func(ctx context.Context, _ T) error {
+		for i, t := range batch {
+			if t.Info = queue.InfoFrom(ctx); i > 0 {
+				t.Info.ID = w.nextID()
+			}
+		}
+		err := fn(ctx, batch)
+		for i, t := range batch {
+			outcomes[i] = t.Outcome(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return outcomes, nil
 }
 
 // WithInfo returns a context that carries info, as those of handlers do, for [queue.InfoFrom].
