@@ -612,6 +612,30 @@ func TestRightsOfADashboard(t *testing.T) {
 	g.wantExactly(t, aclDashboard)
 }
 
+// prolong gives all that ends in some seconds ten minutes.
+func (g *guardedTestbed) prolong(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	keys, _, err := g.admin.Scan(ctx, 0, "*", 10000).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := float64(time.Now().Add(10 * time.Minute).Unix())
+	for _, key := range keys {
+		if left := g.admin.PTTL(ctx, key).Val(); left > 0 {
+			err = errors.Join(err, g.admin.Expire(ctx, key, 10*time.Minute).Err())
+		}
+		if key == "asynq:servers" || key == "asynq:workers" || strings.HasSuffix(key, ":lease") {
+			for _, member := range g.admin.ZRange(ctx, key, 0, -1).Val() {
+				err = errors.Join(err, g.admin.ZAdd(ctx, key, redis.Z{Score: later, Member: member}).Err())
+			}
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRightsOfAnOperator(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
@@ -631,12 +655,12 @@ func TestRightsOfAnOperator(t *testing.T) {
 		keys, _, err := g.admin.Scan(ctx, 0, "siding:upkeep:*", 1000).Result()
 		return err == nil && len(keys) == 1
 	})
-	// The worker, which would run commands as well, is killed. Its lock, its entry and its election
-	// are still there for some seconds.
+	// The worker, which would run commands as well, is killed. Its lock, its entry and its election look as if it lived.
 	if err := w.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-w.done
+	g.prolong(t)
 	if _, err := g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"); err != nil {
 		t.Fatal(err)
 	}
@@ -648,14 +672,11 @@ func TestRightsOfAnOperator(t *testing.T) {
 	}
 	g.begin(t)
 	g.as(aclOperator)
-	poll.Eventually(t, "a doctor who finds no fault, once a worker looks after the queue", func() bool {
-		_, status := g.lockctl(t, "doctor")
-		return status == 0
-	})
 	for _, c := range []struct {
 		args   string
 		status int
 	}{
+		{"doctor", 0},
 		{"list", 0},
 		{"list --all", 0},
 		{"top", 0},

@@ -26,21 +26,16 @@ import (
 // If T is [Guarded], fn runs under the lock of the resource that the payload names. That also holds
 // if a plain asynq client enqueued the task, or if its payload was changed since.
 func Handle[T Task](s *Server, fn func(context.Context, T) error) {
-	if fn == nil {
-		panic("queue: Handle: the handler is nil")
-	}
-	handle(s, fn)
-}
-
-// handle does what Handle says.
-func handle[T Task](s *Server, fn func(context.Context, T) error) {
 	var zero T
 	if of := reflect.TypeFor[T](); of.Kind() == reflect.Interface {
 		panic("queue: Handle: " + of.String() + " is an interface: want the type of the tasks of one kind")
 	}
 	kind := zero.Kind()
-	if s == nil {
+	switch {
+	case s == nil:
 		panic("queue: Handle: " + kind + ": the server is nil")
+	case fn == nil:
+		panic("queue: Handle: " + kind + ": the handler is nil")
 	}
 	s.handle(kind, func(ctx context.Context, task *asynq.Task) error {
 		t, err := decode[T](kind, task.Payload())

@@ -46,12 +46,12 @@ func (t *BatchTask[T]) Outcome(err error) error {
 // if most is not 2 to [MaxBatch].
 func HandleBatch[T Guarded](s *Server, most int, fn func(ctx context.Context, batch []*BatchTask[T]) error) {
 	if fn == nil {
-		panic("queue: HandleBatch: the handler is nil")
+		Handle[T](s, nil) // which panics
 	}
 	if most < 2 || most > MaxBatch {
 		panic(fmt.Sprintf("queue: HandleBatch: want 2 to %d tasks at most, have %d", MaxBatch, most))
 	}
-	handle(s, func(ctx context.Context, task T) error {
+	Handle(s, func(ctx context.Context, task T) error {
 		first := &BatchTask[T]{Task: task, Info: InfoFrom(ctx)}
 		a, _ := ctx.Value(attemptKey{}).(*attempt)
 		if a == nil { // a test without a server

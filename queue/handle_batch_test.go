@@ -351,7 +351,7 @@ func TestHandleBatchPanics(t *testing.T) {
 	t.Cleanup(func() { shutdown(t, s) })
 	fn := func(context.Context, []*queue.BatchTask[job]) error { return nil }
 	for want, call := range map[string]func(){
-		"queue: HandleBatch: the handler is nil":                    func() { queue.HandleBatch[job](s, 2, nil) },
+		"queue: Handle: " + job{}.Kind() + ": the handler is nil":   func() { queue.HandleBatch[job](s, 2, nil) },
 		"queue: HandleBatch: want 2 to 100 tasks at most, have 1":   func() { queue.HandleBatch(s, 1, fn) },
 		"queue: HandleBatch: want 2 to 100 tasks at most, have 101": func() { queue.HandleBatch(s, 101, fn) },
 		"queue: Handle: " + job{}.Kind() + ": the server is nil":    func() { queue.HandleBatch(nil, 2, fn) },

@@ -93,6 +93,9 @@ func (f *fleet) start() (*worker, error) {
 	w.journal, w.log = filepath.Join(f.dir, w.Name+".journal"), filepath.Join(f.dir, w.Name+".log")
 	settings := f.settings
 	settings.Journal = w.journal
+	if f.started%2 == 0 {
+		settings.Batch = 4
+	}
 	env, err := json.Marshal(settings)
 	if err != nil {
 		return nil, err

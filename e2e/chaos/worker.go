@@ -34,6 +34,8 @@ type Settings struct {
 	// RecoverAll leaves no guarded task to asynq's own recovery, however often its worker dies and
 	// even if it has no retries.
 	RecoverAll bool `json:"recover_all,omitempty"`
+	// Batch is how many tasks of one resource it works on at once, 0 for one.
+	Batch int `json:"batch,omitempty"`
 }
 
 // A Pulse is what a running worker says of itself, a line of JSON at a time.
@@ -119,8 +121,12 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	if err != nil {
 		return nil, err
 	}
-	queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, t.Work) })
-	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, t.Work) })
+	if s.Batch > 0 {
+		queue.HandleBatch(server, s.Batch, w.workOnAll)
+	} else {
+		queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
+	}
+	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
 	for server.Start(context.WithoutCancel(ctx)) != nil {
 		if sleep.For(ctx, pulseEvery) != nil {
 			return nil, server.Shutdown(ctx)
@@ -147,9 +153,16 @@ func (w *worker) beat(ctx context.Context, stdout io.Writer) {
 	}
 }
 
+// workOnAll works on the tasks of a batch, one after the other.
+func (w *worker) workOnAll(ctx context.Context, batch []*queue.BatchTask[Guarded]) error {
+	for _, t := range batch {
+		t.End(w.work(ctx, t.Info, t.Task.Work))
+	}
+	return nil
+}
+
 // work is the handler of all tasks.
-func (w *worker) work(ctx context.Context, work Work) error {
-	info := queue.InfoFrom(ctx)
+func (w *worker) work(ctx context.Context, info queue.Info, work Work) error {
 	first := store.Names(info.Resource)[0]
 	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, first), info.Retried)
 	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })

@@ -59,7 +59,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	switch {
 	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
 		a.outcome = back
-	case a.First != "" && (first == nil || first.outcome.Kind != taskredis.More): // which does not wait for it any more
+	case a.First != "" && (first == nil || first.outcome.Kind != taskredis.More || first.lost): // which does not wait for it any more
 		a.outcome = back
 	case err != nil:
 		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "task_id", a.ID, "error", err)
