@@ -25,6 +25,10 @@ type BatchTask[T Guarded] struct {
 // meaning that it has for a handler by [Handle]. The last call counts. It must not be called once the handler has returned.
 func (t *BatchTask[T]) End(err error) { t.ended, t.err = true, err }
 
+// PutBack says that the work on this task has not begun. It comes again at once, in its place, and uses no retry: as the next
+// batch begins with it, the handler must not do so with all tasks.
+func (t *BatchTask[T]) PutBack() { t.End(engine.ErrNotBegun) }
+
 // Outcome returns what becomes of this task if the handler returns err.
 func (t *BatchTask[T]) Outcome(err error) error {
 	if t.ended {

@@ -61,6 +61,12 @@ func (Guarded) Kind() string { return "chaos:guarded" }
 // Resource implements [queue.Guarded].
 func (t Guarded) Resource() string { return t.Thing }
 
+// A Lined task is one of those that keep their order. Some workers work on several at once.
+type Lined struct{ Guarded }
+
+// Kind implements [queue.Task].
+func (Lined) Kind() string { return "chaos:lined" }
+
 // A Free task works on nothing that others want.
 type Free struct{ Work }
 
@@ -107,7 +113,11 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	if !IsSet(resource) {
 		drawWait(r, t, options)
 	}
-	return t, queue.Job{Task: Guarded{work, resource}, Options: options}
+	task := Guarded{work, resource}
+	if IsLine(resource) {
+		return t, queue.Job{Task: Lined{task}, Options: options}
+	}
+	return t, queue.Job{Task: task, Options: options}
 }
 
 func fate(r *rand.Rand) Fate {

@@ -34,7 +34,7 @@ type Settings struct {
 	// RecoverAll leaves no guarded task to asynq's own recovery, however often its worker dies and
 	// even if it has no retries.
 	RecoverAll bool `json:"recover_all,omitempty"`
-	// Batch is how many tasks of one resource it works on at once, 0 for one.
+	// Batch is how many tasks of a line it has at once, 0 for one.
 	Batch int `json:"batch,omitempty"`
 }
 
@@ -124,8 +124,9 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	if s.Batch > 0 {
 		queue.HandleBatch(server, s.Batch, w.workOnAll)
 	} else {
-		queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
+		queue.Handle(server, func(ctx context.Context, t Lined) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
 	}
+	queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
 	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, queue.InfoFrom(ctx), t.Work) })
 	for server.Start(context.WithoutCancel(ctx)) != nil {
 		if sleep.For(ctx, pulseEvery) != nil {
@@ -153,10 +154,16 @@ func (w *worker) beat(ctx context.Context, stdout io.Writer) {
 	}
 }
 
-// workOnAll works on the tasks of a batch, one after the other.
-func (w *worker) workOnAll(ctx context.Context, batch []*queue.BatchTask[Guarded]) error {
+// workOnAll works on the tasks of a batch, one after the other. Once one has failed, which holds the line, it puts the others back.
+func (w *worker) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined]) error {
+	var failed error
 	for _, t := range batch {
-		t.End(w.work(ctx, t.Info, t.Task.Work))
+		if failed != nil {
+			t.PutBack()
+			continue
+		}
+		failed = w.work(ctx, t.Info, t.Task.Work)
+		t.End(failed)
 	}
 	return nil
 }

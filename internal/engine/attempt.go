@@ -85,13 +85,15 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		a.trusted = l.trust(sent)
 		l.lookBy(a.trusted)
 	}
-	if a.member == nil {
-		l.running++
-		l.atWork.Add(1)
-	}
-	l.beatIfLate(a)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
+	if a.member != nil {
+		go l.runAttempt(a) //nolint:contextcheck // as below
+		return
+	}
+	l.running++
+	l.atWork.Add(1)
+	l.beatIfLate(a)
 	select {
 	case l.next <- a:
 	default:

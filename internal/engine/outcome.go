@@ -19,6 +19,10 @@ var errShutdown = fmt.Errorf("the server shuts down: %w", context.Canceled)
 // ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit.
 var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 
+// ErrNotBegun is the error of a handler that has not begun its work, and leaves it to a later attempt: the task comes again at once,
+// in its place, and uses no retry.
+var ErrNotBegun = errors.New("the task has not begun")
+
 // An AgainError is the error of a handler that could not begin its work. The task comes again After, in its place, and
 // uses no retry.
 type AgainError struct {
@@ -82,7 +86,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)})
 	case err == nil:
 		return l.succeeded(a)
-	case errors.Is(cause, errShutdown):
+	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
 		return requeued(a)
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
