@@ -2,10 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/lock"
 )
 
 // MaxBatch is how many tasks a batch may have at most.
@@ -73,7 +75,7 @@ func HandleBatch[T Guarded](s *Server, most int, fn func(ctx context.Context, ba
 func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], most int, fn func(context.Context, []*BatchTask[T]) error) error {
 	batch, endsBy := []*BatchTask[T]{first}, first.endsBy
 	var others []*engine.Member
-	for _, m := range a.More(most - 1).Joined() {
+	for _, m := range a.More(most - 1).Joined(ctx) {
 		if task, ok := m.Item.(*BatchTask[T]); ok {
 			batch, others = append(batch, task), append(others, m)
 			if task.endsBy.Before(endsBy) {
@@ -81,10 +83,27 @@ func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], m
 			}
 		}
 	}
+	if ctx.Err() != nil { // nothing has begun
+		for _, m := range others {
+			m.End(engine.ErrNotBegun)
+		}
+		return ctx.Err()
+	}
 	ctx, cancel := context.WithDeadline(ctx, endsBy)
 	defer cancel()
+	defer func() { // those have ended even if fn panics
+		for i, m := range others {
+			if batch[i+1].ended {
+				m.End(batch[i+1].err)
+			}
+		}
+	}()
 	err := fn(ctx, batch)
+	lost := errors.Is(context.Cause(ctx), lock.ErrLost)
 	for i, m := range others {
+		if lost { // whatever the handler says
+			m.End(&engine.LostError{Err: lock.ErrLost})
+		}
 		m.End(batch[i+1].Outcome(err))
 	}
 	return first.Outcome(err)

@@ -115,6 +115,10 @@ func TestOutcomesOfABatch(t *testing.T) {
 			batch[1].End(queue.Permanent(boom))
 			return nil
 		}, []asynq.TaskState{asynq.TaskStateRetry, asynq.TaskStateArchived, 0}},
+		"panic after an end": {func(batch []*queue.BatchTask[job]) error {
+			batch[1].End(nil)
+			panic("boom")
+		}, []asynq.TaskState{asynq.TaskStateRetry, 0, asynq.TaskStateRetry}},
 		"but one": {func(batch []*queue.BatchTask[job]) error {
 			batch[1].End(boom)
 			batch[1].End(nil)

@@ -80,6 +80,9 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	if a.endsBy.After(now) {
 		a.over = a.endsBy.Add(l.cfg.Overrun)
 	}
+	if a.member != nil && a.over.Before(first.over) {
+		first.over = a.over // a batch is given up when any of its tasks is to be
+	}
 	l.lookBy(a.over)
 	if a.Lock != "" {
 		a.trusted = l.trust(sent)
@@ -107,14 +110,6 @@ func (a *attempt) lock() string {
 		return a.member.batch.first.Lock
 	}
 	return a.Lock
-}
-
-// requeued returns the outcome of an attempt whose task comes again at once, in its place. A member of a batch has that in the line
-// of the lock under which it runs.
-func requeued(a *attempt) taskredis.Outcome {
-	o := taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
-	o.Lock = a.lock()
-	return o
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
@@ -164,7 +159,9 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 			return
 		}
 		a.lost = true
-		l.running++ // until its new outcome is reported
+		if a.member == nil {
+			l.running++ // until its new outcome is reported
+		}
 		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
 		l.lookBy(a.over)
 		go func() {
@@ -299,7 +296,7 @@ func (l *loop) expire(now time.Time) {
 			if a.member == nil {
 				l.running--
 			}
-			a.end(store.ErrLost)
+			l.lose(a)
 			l.remove(a)
 		}
 	}

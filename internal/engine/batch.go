@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"cmp"
+	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,15 +20,19 @@ import (
 // The outcome of the first frees the lock. By then each member has left its place, or is back in it.
 type Batch struct {
 	first     *attempt
-	members   []*Member // in the order of the line; the loop's until joining has ended
+	members   []*Member // in the order of the line; the loop's
 	joining   countdown // of members that have neither joined nor ended
 	unsettled countdown // of members
 	over      <-chan struct{}
+
+	mu     sync.Mutex
+	joined []*Member
+	late   bool // whoever joins now is put back
 }
 
 // A Member is an attempt that runs under the lock of the first of its batch.
 type Member struct {
-	Item any // what its handler has handed over; nil if that has ended before
+	Item any // what its handler has handed over
 
 	batch   *Batch
 	attempt *attempt
@@ -69,19 +76,11 @@ func (b *Batch) begun() {
 	b.unsettled.done()
 }
 
-// wait waits for a countdown, or the end of the loop.
-func (b *Batch) wait(c *countdown) {
-	select {
-	case <-c.zero:
-	case <-b.over:
-	}
-}
-
 // More begins a batch of this attempt and at most so many others: at tasks of its kind that come next in the line of its lock. A
-// handler calls it once. It returns nil if the attempt has no lock.
+// handler calls it once. It returns nil if the attempt has no lock or several, or its task no retries.
 func (t *Task) More(most int) *Batch {
 	a := t.attempt
-	if a == nil || a.Lock == "" || t.batch != nil || len(store.SplitLocks(a.Lock)) > 1 {
+	if a == nil || a.Lock == "" || t.Retry == 0 || t.batch != nil || len(store.SplitLocks(a.Lock)) > 1 {
 		return nil
 	}
 	t.batch = newBatch(a, t.loop.over)
@@ -89,23 +88,26 @@ func (t *Task) More(most int) *Batch {
 	return t.batch
 }
 
-// Joined waits until each member has joined, or has ended. It returns those that have joined; of a nil Batch none.
-func (b *Batch) Joined() (members []*Member) {
+// Joined waits until each member has joined, or has ended, or ctx ends. It returns those that have joined; of a nil Batch none.
+func (b *Batch) Joined(ctx context.Context) []*Member {
 	if b == nil {
 		return nil
 	}
-	b.wait(&b.joining)
 	select {
 	case <-b.joining.zero:
-	default:
-		return nil // the loop has ended
+	case <-ctx.Done():
+	case <-b.over:
 	}
-	for _, m := range b.members {
-		if m.Item != nil {
-			members = append(members, m)
-		}
-	}
-	return members
+	return b.close()
+}
+
+// close puts back whoever joins from now on, and returns those that have joined.
+func (b *Batch) close() []*Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	slices.SortFunc(b.joined, func(x, y *Member) int { return cmp.Compare(x.attempt.Ticket, y.attempt.Ticket) })
+	b.late = true
+	return b.joined
 }
 
 // End has Join return err. Only the first call counts.
@@ -116,12 +118,16 @@ func (m *Member) End(err error) {
 	})
 }
 
-// settled ends the members that have not ended yet, as the first has ended with err, and waits until all are settled.
+// settled ends the members that have not ended yet, as the first has ended with err, and waits until all are settled. Those that
+// came too late are put back.
 func (b *Batch) settled(err error) {
-	for _, m := range b.Joined() {
+	for _, m := range b.close() {
 		m.End(err)
 	}
-	b.wait(&b.unsettled)
+	select {
+	case <-b.unsettled.zero:
+	case <-b.over:
+	}
 }
 
 // First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
@@ -135,8 +141,16 @@ func (t *Task) First() *taskredis.Taken {
 // Join hands the item of a member to the first of its batch, and returns what that makes of it.
 func (t *Task) Join(item any) error {
 	m := t.attempt.member
-	m.Item = item
-	m.arrived.Do(m.batch.joining.done)
+	m.arrived.Do(func() {
+		m.batch.mu.Lock()
+		if m.Item = item; m.batch.late {
+			m.End(ErrNotBegun)
+		} else {
+			m.batch.joined = append(m.batch.joined, m)
+		}
+		m.batch.mu.Unlock()
+		m.batch.joining.done()
+	})
 	select {
 	case <-m.ended:
 		return m.err

@@ -63,7 +63,7 @@ func TestBatchesOfKilledServers(t *testing.T) {
 			}
 			batch := []int{number(task.Message)}
 			if task.Resource != "" {
-				for _, m := range task.More(most - 1).Joined() {
+				for _, m := range task.More(most - 1).Joined(ctx) {
 					if n, ok := m.Item.(int); ok {
 						batch = append(batch, n)
 					}

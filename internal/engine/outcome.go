@@ -64,7 +64,9 @@ func (e *LostError) Unwrap() error { return e.Err }
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
 func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome {
-	return l.holding(a, l.judge(ctx, a, err))
+	o := l.holding(a, l.judge(ctx, a, err))
+	o.Lock = a.lock() // a member counts only while the first of its batch has it
+	return o
 }
 
 // holding has an outcome hold the line of its task, if that is to.
@@ -87,7 +89,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
-		return requeued(a)
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First

@@ -944,7 +944,7 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 		return result
 	}
 	if what := random(w.seed, forBatches, uint64(r.job.n), uint64(r.job.begun)); what.Float64() < w.batches {
-		members := t.More(1 + what.IntN(4)).Joined()
+		members := t.More(1 + what.IntN(4)).Joined(ctx)
 		defer func() {
 			for _, m := range members {
 				switch what.IntN(8) {

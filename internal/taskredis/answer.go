@@ -38,8 +38,8 @@ type Taken struct {
 	Freed   int64
 	FreedBy string
 	Encoded []byte // the task, see [DecodeMessage]
-	// First is the attempt that has asked for more, "" for none. This one runs under the lock of that, and has none itself. Until it
-	// is settled it keeps its place in the line, so that is to happen before the lock is freed.
+	// First is the attempt that has asked for more, "" for none. This one runs under the lock of that, and has none itself. It keeps its
+	// ticket, and goes back to its place if it is to: so it is to be settled before the lock is freed.
 	First string
 }
 

@@ -8,8 +8,9 @@ local function renew(queue, id, name, lock)
   local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
   if have[1] ~= name or have[2] ~= 'active' then return false end
   -- One that has asked for a lock may not know yet that it has it. And one without a lock may have a place in a line.
-  local key, revoked = held_by(have[3] or lock, holder_of(name))
-  if revoked or lock ~= '' and not key or key and not renew_lock(key) then return false end
+  local holder = holder_of(name)
+  local key, revoked = held_by(have[3] or lock, holder)
+  if revoked or (lock ~= '' or holder ~= name) and not key or key and not renew_lock(key) then return false end
   call('ZADD', asynq(queue, 'lease'), in_seconds(key and given.ttl or PLAIN_LEASE), id)
   return true
 end

@@ -171,6 +171,31 @@ func TestStepSettlesMore(t *testing.T) {
 	})
 }
 
+// Whoever ran under a lock that somebody else has by now has lost it, too; and nothing renews its lease.
+func TestStepOfMoreUnderALostLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		first := s.line("q", "1")
+		_, a := s.more(first, 1)
+		member := a.Taken[0].Name
+		b.must(b.rdb.Set(t.Context(), "lock:a", "other", time.Minute).Err())
+		if kept, err := s.Renew(t.Context(), "", []Name{member}); err != nil || kept[0] {
+			t.Errorf("renew: want it lost, have %v, %v", kept, err)
+		}
+		out := Outcome{Name: member, Kind: Done}
+		out.Lock = "lock:a"
+		if _, a := s.make([]Outcome{out}, 0); a.Results[0] != Lost {
+			t.Errorf("want it lost, have %s", a.Results[0])
+		}
+		out.Lock = ""
+		if _, a := s.make([]Outcome{out}, 0); a.Results[0] != Settled || b.rdb.Get(t.Context(), "lock:a").Val() != "other" {
+			t.Errorf("want it settled, and the lock left alone, have %s", a.Results[0])
+		}
+	})
+}
+
 // The server dies: nobody has the lock before those are back in their places that ran under it, and while the lock lasts their
 // leases do.
 func TestStepPutsMoreBack(t *testing.T) {

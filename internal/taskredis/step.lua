@@ -58,7 +58,7 @@
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes no tasks.
 --
--- The order: settle all but those who ask; those who ask; then a task for each slot, in turns of those that wait and those that are
+-- The order: settle all but those who ask; those who ask; those who ask for more; then a task for each slot, in turns of those that wait and those that are
 -- pending; and the record of it all. What has crashed in a queue is put back before one of that queue asks or is taken.
 
 local at = 0
@@ -338,7 +338,9 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   local task = asynq(queue, 't:' .. id)
   local latest, state, known = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
   -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
-  local holds, revoked = held_by(lock ~= '' and lock or known or '', attempt)
+  local holder = holder_of(attempt)
+  local held, revoked = held_by(lock ~= '' and lock or known or '', holder)
+  local holds = holder == attempt and held or nil -- which it is to free
   if latest ~= attempt or state ~= 'active' then
     let_go(holds, queue, trace)
     if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
@@ -347,13 +349,13 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
   -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
   -- nor one that has run out, which is taken for revoked until then.
-  if lock ~= '' and (not holds or revoked) and kind ~= 'requeue' then
+  if lock ~= '' and (not held or revoked) and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     if kind == 'ask' then -- it is not at work yet
       let_go(holds, queue, trace)
     else
       for one in each(known or '') do
-        if lock_of(one) == one then call('SET', one, revoked_token(attempt), 'PX', ANSWERS, 'NX') end
+        if lock_of(one) == one then call('SET', one, revoked_token(holder), 'PX', ANSWERS, 'NX') end
       end
     end
     return 'lost'
@@ -693,7 +695,7 @@ end
 --   key, line  as start has them
 local function start_waiting(q, id, task, key, ticket, have, lock, line)
   call('LPUSH', q.active, id)
-  call('ZADD', q.lease, lease_end, id)
+  call('ZADD', q.lease, q.lease_end or lease_end, id)
   local equal = have.siding_equal
   if equal and string.match(call('HGET', beside(lock, 'equal'), equal) or '', '\n(.*)$') == q.name .. '\n' .. id then
     call('HDEL', beside(lock, 'equal'), equal)
@@ -768,7 +770,7 @@ local function more(i, queue, id, attempt, given)
   if recover(queue, -i) or call('EXISTS', asynq(queue, 'paused')) == 1 then return end
   lock = lock_of(lock)
   local q = {
-    index = -i, number = digits(-i), name = queue, under = '\n' .. attempt,
+    index = -i, number = digits(-i), name = queue, under = '\n' .. attempt, lease_end = in_seconds(left_of(holds)),
     active = asynq(queue, 'active'), lease = asynq(queue, 'lease'), retry = asynq(queue, 'retry'), ready = siding(queue, 'ready'),
   }
   queues[-i] = q
