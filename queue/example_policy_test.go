@@ -108,7 +108,7 @@ func ExamplePolicy_reject() {
 	fmt.Println(e.TaskID, e.Kind, errors.Is(e.Err, queue.ErrRejected))
 	y.leave()
 	y.await("first", queue.EventReleased)
-	// Output:
+	// Unordered output:
 	// first runs
 	// second rejected true
 }
