@@ -38,8 +38,11 @@ func (a *attempt) info() Info {
 	return Info{ID: a.ID, Queue: a.Queue, Kind: a.Type, Resource: cmp.Or(a.Resource, a.waitedFor), Retried: a.Retried, Retries: a.Retry}
 }
 
-// isHolder reports whether a holder, as in [lock.BusyError], is an attempt at this task.
+// isHolder reports whether a holder, as in [lock.BusyError], is an attempt at this task, or the first of its batch.
 func (a *attempt) isHolder(holder string) bool {
+	if first := a.First(); first != nil && holder == lease.HolderOf(first.Attempt) {
+		return true
+	}
 	return strings.HasPrefix(strings.TrimPrefix(holder, a.Type+" "), a.ID+" on ")
 }
 

@@ -131,8 +131,8 @@ func (s *Server) acquired(a *attempt, fence int64) {
 		if s.ruleOf(a.Resource) != nil {
 			ev.Via = ViaLimit
 		}
-		if a.First() != nil { // it has come to a lock that was taken before
-			ev.Waited, ev.Via = max(a.waited(a.Began), 1), ViaBatch
+		if a.First() != nil {
+			ev.Via = ViaBatch
 		}
 		if t.Freed > 0 {
 			ev.Via, ev.HandOff, ev.ReleasedBy = ViaHandOff, max(time.Duration(t.Fence-t.Freed)*time.Microsecond, 1), t.FreedBy

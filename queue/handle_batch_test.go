@@ -28,6 +28,15 @@ func numbers(batch []*queue.BatchTask[job]) (all []int) {
 	return all
 }
 
+// start starts a server for the time of a test.
+func start(t *testing.T, s *queue.Server) {
+	t.Helper()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+}
+
 // behind enqueues so many tasks behind one that is at work, numbered from 1 on, and waits until they wait.
 func behind(t *testing.T, b *bundle, j *journal, n int) (ids []string) {
 	t.Helper()
@@ -73,10 +82,7 @@ func TestHandleBatch(t *testing.T) {
 				<-goes
 				return nil
 			})
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { shutdown(t, s) })
+			start(t, s)
 			b.enqueue(t, job{b.resource, 0})
 			have := [][]int{within(t, patience, "the first", batches)}
 			ids := behind(t, b, j, 5)
@@ -138,10 +144,7 @@ func TestOutcomesOfABatch(t *testing.T) {
 				}
 				return tt.handle(batch)
 			})
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { shutdown(t, s) })
+			start(t, s)
 			b.enqueue(t, job{b.resource, 0})
 			within(t, patience, "the first", began)
 			ids := behind(t, b, j, 3)
@@ -189,10 +192,7 @@ func TestABatchHoldsItsLine(t *testing.T) {
 		}
 		return nil
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	b.enqueue(t, job{b.resource, 0})
 	have := [][]int{within(t, patience, "the first", batches)}
 	behind(t, b, j, 5)
@@ -234,10 +234,7 @@ func TestABatchLosesItsLock(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	b.enqueue(t, job{b.resource, 0})
 	within(t, patience, "the first", batches)
 	ids := behind(t, b, j, 3)
@@ -268,10 +265,7 @@ func TestContextOfABatch(t *testing.T) {
 				}
 				return nil
 			})
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { shutdown(t, s) })
+			start(t, s)
 			b.enqueue(t, job{b.resource, 0})
 			within(t, patience, "the first", began)
 			ids := behind(t, b, j, 2)
@@ -338,10 +332,7 @@ func TestABatchAtShutdown(t *testing.T) {
 		batches <- numbers(batch)
 		return nil
 	})
-	if err := second.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, second) })
+	start(t, second)
 	b.enqueue(t, job{b.resource + "-2", -1}, queue.Options{Queue: b.queue + "-2"})
 	within(t, patience, "the other task", busy)
 	shutdown(t, first)

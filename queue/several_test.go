@@ -74,10 +74,7 @@ func TestTasksOfSeveralResources(t *testing.T) {
 				done.Add(1)
 				return nil
 			})
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { shutdown(t, s) })
+			start(t, s)
 			want := map[string]int{}
 			for n := range tasks {
 				pick := rand.Perm(accounts)
@@ -124,10 +121,7 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 		order <- fmt.Sprint("job ", task.N)
 		return nil
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	set := b.enqueue(t, transfer{[]string{two, one}, 1})
 	if e := j.await(t, queue.EventParked, set, 1); e.Resource != queue.AllOf(one, two) || e.Holder == "" {
 		t.Errorf("parked: have %+v", e)
@@ -167,10 +161,7 @@ func TestTaskLosesOneOfSeveralResources(t *testing.T) {
 			}
 			return nil
 		})
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, s) })
+		start(t, s)
 		set := b.enqueue(t, transfer{[]string{one, two}, 1})
 		ctx := within(t, patience, "a run", runs)
 		if _, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"}); err != nil {
@@ -242,10 +233,7 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 			}},
 			Policies: map[string]queue.Policy{"compared": {OnBusy: queue.OnBusyReplace}},
 		})
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, s) })
+		start(t, s)
 		client := asynq.NewClientFromRedisClient(b.rdb)
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {

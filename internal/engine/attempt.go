@@ -23,6 +23,7 @@ type attempt struct {
 	granted chan *Refusal // the answer to an attempt that has asked for its lock: nil if it has it; closed if it is over
 	batch   *Batch        // that it has begun; nil for none
 	member  *Member       // of the batch of another one, under whose lock it runs; nil if it is none
+	slots   int           // that it takes: one, but for a member
 
 	message *Message
 	step    int64 // the number of the step that took it, or gave it the lock it asked for
@@ -51,27 +52,27 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	a := &attempt{Taken: *t, sender: by, step: step, started: now}
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
-	back := taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
-	first := l.attempts[a.First]
-	if first != nil {
-		back.Lock = first.Lock // in whose line it has its place
+	first := l.attempts[a.First.Attempt]
+	waits := first != nil && first.outcome.Kind == taskredis.More
+	if waits {
+		a.member, a.Fence = first.batch.add(a), first.Fence
+	} else {
+		a.slots = 1
 	}
 	switch {
-	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
-		a.outcome = back
-	case a.First != "" && (first == nil || first.outcome.Kind != taskredis.More || first.lost): // which does not wait for it any more
-		a.outcome = back
+	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)), // in the second case the answer took too long
+		a.First.Attempt != "" && (!waits || first.lost):
+		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+		a.outcome.Lock = a.lock()
 	case err != nil:
 		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "task_id", a.ID, "error", err)
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: a.Encoded}
 	}
 	if a.outcome.Kind != "" {
 		a.ended = now
+		a.member.leave()
 		l.waits(a)
 		return
-	}
-	if first != nil {
-		a.member, a.Fence = first.batch.add(a), first.Fence
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
 	if a.Fence == taskredis.DeadlineOver {
@@ -94,7 +95,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		go l.runAttempt(a) //nolint:contextcheck // as below
 		return
 	}
-	l.running++
+	l.running += a.slots
 	l.atWork.Add(1)
 	l.beatIfLate(a)
 	select {
@@ -102,14 +103,6 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	default:
 		go l.runAttempts(a) //nolint:contextcheck // the attempt has a context of its own
 	}
-}
-
-// lock returns the key of the lock under which an attempt runs, "" for none.
-func (a *attempt) lock() string {
-	if a.member != nil {
-		return a.member.batch.first.Lock
-	}
-	return a.Lock
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
@@ -159,9 +152,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 			return
 		}
 		a.lost = true
-		if a.member == nil {
-			l.running++ // until its new outcome is reported
-		}
+		l.running += a.slots // until its new outcome is reported
 		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
 		l.lookBy(a.over)
 		go func() {
@@ -200,7 +191,7 @@ func (l *loop) give(a *attempt) {
 		return
 	}
 	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
-		l.running--
+		l.running -= a.slots
 		close(a.granted)
 	}
 	l.forget(a)
@@ -223,20 +214,11 @@ func (l *loop) remove(a *attempt) {
 	}
 }
 
-// begun tells an attempt that the members of its batch are known.
-func (l *loop) begun(a *attempt) {
-	a.outcome = taskredis.Outcome{}
-	a.batch.begun()
-}
-
-// cancelTask ends the context of a task, as asynq's CancelProcessing asks for; of a member of a batch, that of the work on all.
+// cancelTask ends the context of a task, as asynq's CancelProcessing asks for; or of a batch, if the task is in one.
 func (l *loop) cancelTask(id string) {
 	for _, a := range l.attempts {
 		if a.ID == id {
-			a.end(context.Canceled)
-			if a.member != nil {
-				a.member.batch.first.end(context.Canceled)
-			}
+			a.worker().end(context.Canceled)
 		}
 	}
 }
@@ -293,9 +275,7 @@ func (l *loop) expire(now time.Time) {
 			l.lookBy(now.Add(time.Second))
 		default:
 			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
-			if a.member == nil {
-				l.running--
-			}
+			l.running -= a.slots
 			l.lose(a)
 			l.remove(a)
 		}
@@ -309,32 +289,14 @@ func (l *loop) lookBy(at time.Time) {
 	}
 }
 
-// lose ends the context of a handler whose lock or task is somebody else's.
+// lose ends the context of a handler whose lock or task is somebody else's. What one task of a batch has lost, all have.
 func (l *loop) lose(a *attempt) {
+	a = a.worker()
 	for _, m := range a.members() {
 		m.attempt.lost = m.attempt.lost || m.attempt.ended.IsZero()
 	}
-	a.lost = true
+	a.lost = a.lost || a.ended.IsZero()
 	a.end(store.ErrLost)
-}
-
-// end ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
-// them is judged by theirs.
-func (a *attempt) end(cause error) {
-	for _, m := range a.members() {
-		m.attempt.cancel(cause)
-	}
-	if a.cancel != nil {
-		a.cancel(cause)
-	}
-}
-
-// members returns those of the batch that an attempt has begun.
-func (a *attempt) members() []*Member {
-	if a.batch == nil {
-		return nil
-	}
-	return a.batch.members
 }
 
 // abort ends the contexts of all handlers.

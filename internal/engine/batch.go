@@ -158,3 +158,46 @@ func (t *Task) Join(item any) error {
 		return errShutdown
 	}
 }
+
+// leave says that a member has ended, if it is one and has not joined.
+func (m *Member) leave() {
+	if m != nil {
+		m.arrived.Do(m.batch.joining.done)
+	}
+}
+
+// worker returns the attempt whose handler does the work: the first of the batch of a member, or the attempt itself.
+func (a *attempt) worker() *attempt {
+	if a.member != nil {
+		return a.member.batch.first
+	}
+	return a
+}
+
+// members returns those of the batch that an attempt has begun.
+func (a *attempt) members() []*Member {
+	if a.batch == nil {
+		return nil
+	}
+	return a.batch.members
+}
+
+// lock returns the key of the lock under which an attempt runs, "" for none.
+func (a *attempt) lock() string { return cmp.Or(a.Lock, a.First.Lock) }
+
+// end ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
+// them is judged by theirs.
+func (a *attempt) end(cause error) {
+	for _, m := range a.members() {
+		m.attempt.end(cause)
+	}
+	if a.cancel != nil {
+		a.cancel(cause)
+	}
+}
+
+// begun tells an attempt that the members of its batch are known.
+func (l *loop) begun(a *attempt) {
+	a.outcome = taskredis.Outcome{}
+	a.batch.begun()
+}

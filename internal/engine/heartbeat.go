@@ -89,7 +89,7 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 				a.trusted = l.trust(b.sent)
 			}
 		default:
-			if a.Lock == "" { // else the handler tells of its lock, and who has taken it
+			if a.lock() == "" { // else the handler tells of its lock, and who has taken it
 				l.logger.WarnContext(ctx, "a running task is not this server's any more", "queue", a.Queue, "task_id", a.ID)
 			}
 			l.lose(a)

@@ -204,9 +204,7 @@ func (l *loop) report(r report) {
 	}
 	if r.outcome.Kind != taskredis.Ask {
 		a.ended = time.Now()
-		if a.member == nil {
-			l.running--
-		}
+		l.running -= a.slots
 	}
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}, time.Now()) // the step that frees the lock takes who waits for it

@@ -42,11 +42,8 @@ func (l *loop) runAttempts(a *attempt) {
 // Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
 // task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
-	if a.member == nil {
-		defer l.atWork.Add(-1)
-	} else {
-		defer a.member.arrived.Do(a.member.batch.joining.done)
-	}
+	defer a.member.leave()
+	defer l.atWork.Add(int64(-a.slots))
 	defer a.cancel(nil)
 	ctx := a.ctx
 	outcome := taskredis.Outcome{}

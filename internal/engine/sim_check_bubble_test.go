@@ -309,7 +309,7 @@ func (w *world) holdsAll(keys, attempt string) bool {
 
 // take takes an attempt that a step has begun.
 func (w *world) take(t *taskredis.Taken) {
-	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: resourcesOf(t.Lock), at: time.Now(), first: t.First}
+	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: resourcesOf(t.Lock), at: time.Now(), first: t.First.Attempt}
 	was := w.tasks[t.ID]
 	m, err := taskredis.DecodeMessage(t.Encoded)
 	switch {
@@ -324,12 +324,12 @@ func (w *world) take(t *taskredis.Taken) {
 	}
 	w.attempts[t.Attempt] = at
 	w.lastMove = time.Now()
-	if t.First != "" {
-		at.resource = w.attempts[t.First].resource
+	if first := t.First.Attempt; first != "" {
+		at.resource = w.attempts[first].resource
 		w.nobodyWaits(w.jobs[t.ID].queue, &at)
 		w.nobodyCrashed(w.jobs[t.ID].queue, &at)
-		if !w.holdsAll(w.attempts[t.First].lock, t.First) {
-			w.failf("%s begins under the lock of %s, which does not hold it", t.ID, t.First)
+		if !w.holdsAll(w.attempts[first].lock, first) {
+			w.failf("%s begins under the lock of %s, which does not hold it", t.ID, first)
 		}
 	}
 	if t.Lock == "" {

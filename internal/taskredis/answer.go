@@ -38,9 +38,9 @@ type Taken struct {
 	Freed   int64
 	FreedBy string
 	Encoded []byte // the task, see [DecodeMessage]
-	// First is the attempt that has asked for more, "" for none. This one runs under the lock of that, and has none itself. It keeps its
+	// First is the attempt that has asked for more, empty for none. This one runs under the lock of that, and has none itself. It keeps its
 	// ticket, and goes back to its place if it is to: so it is to be settled before the lock is freed.
-	First string
+	First Name
 }
 
 // What a [Taken] has in place of a fence if the task may wait no longer.
@@ -129,7 +129,7 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		})
 		t := &a.Taken[len(a.Taken)-1]
 		if index < 0 && t.Queue != "" {
-			t.First = s.Outcomes[-index-1].Attempt
+			t.First = s.Outcomes[-index-1].Name
 		}
 		t.Fence, t.Fences = readFences(r, tasks.Text())
 		t.Ticket, t.Encoded = tasks.Number(), []byte(tasks.Text())

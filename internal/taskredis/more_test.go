@@ -47,7 +47,7 @@ func TestStepBeginsMore(t *testing.T) {
 			t.Fatalf("run twice: want the same, have %+v", again)
 		}
 		for i, member := range a.Taken {
-			if member.Lock != "" || member.Fence != 0 || member.First != first.Attempt || member.Queue != "q" || member.Parked != 1 {
+			if member.Lock != "" || member.Fence != 0 || member.First != first.Name || member.Queue != "q" || member.Parked != 1 {
 				t.Errorf("have %+v", member)
 			}
 			if again.Taken[i].Attempt != member.Attempt || again.Taken[i].First != member.First {
@@ -82,6 +82,9 @@ func TestStepBeginsNoMore(t *testing.T) {
 			},
 			"no retries": func(_ *stepper, queue string, _ *Taken) error {
 				return b.rdb.HSet(ctx, TaskKey(queue, "2"), "siding_once", 1).Err()
+			},
+			"crashed": func(_ *stepper, queue string, _ *Taken) error {
+				return b.rdb.HSet(ctx, TaskKey(queue, "2"), "siding_crashes", 1).Err()
 			},
 			"held": func(_ *stepper, queue string, _ *Taken) error {
 				return b.rdb.HSet(ctx, TaskKey(queue, "2"), "siding_held", "99999999999999999").Err()
@@ -237,7 +240,7 @@ func TestStepPutsMoreBack(t *testing.T) {
 	})
 }
 
-// One that has crashed, and came before those that wait, is among those that are begun.
+// One that has crashed, and came before those that wait, is passed by none of them, and runs alone.
 func TestStepRecoversBeforeMore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -247,8 +250,12 @@ func TestStepRecoversBeforeMore(t *testing.T) {
 		s.more(first, 1)
 		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_attempt", "siding:gone").Err()) // that of a server that is gone
 		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "1"}).Err())
-		if _, a := s.more(first, 2); idsOf(a.Taken) != "1 2 " || len(a.Recovered) != 1 {
-			t.Errorf("want it first, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
+		if _, a := s.more(first, 2); idsOf(a.Taken) != "" || len(a.Recovered) != 1 {
+			t.Errorf("want it back in its place, and nobody to begin, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
+		}
+		one := s.takes("1 ", done(first), 1, "q")
+		if _, a := s.more(one[0], 2); idsOf(a.Taken) != "" {
+			t.Errorf("want it alone, have %q", idsOf(a.Taken))
 		}
 	})
 }

@@ -43,8 +43,7 @@
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eight values each: number of the queue, or below 0 of the outcome that has asked for more; id, attempt, lock, fence,
---             ticket, message, and '' or '<times parked> <losses>
---             <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
+--             ticket, message, and '' or '<times parked> <losses> <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
 --             none as the deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
 --             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
@@ -58,8 +57,9 @@
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes no tasks.
 --
--- The order: settle all but those who ask; those who ask; those who ask for more; then a task for each slot, in turns of those that wait and those that are
--- pending; and the record of it all. What has crashed in a queue is put back before one of that queue asks or is taken.
+-- The order: settle all but those who ask; those who ask; those who ask for more; then a task for each slot, in turns of those
+-- that wait and those that are pending; and the record of it all. What has crashed in a queue is put back before one of that
+-- queue asks or is taken.
 
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
@@ -599,7 +599,7 @@ clear()
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
 local late = math.abs(now - sent) > LATE
 local BUT_THE_MESSAGE = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_deadline',
-  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held', 'siding_once'}
+  'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'siding_equal', 'siding_held', 'siding_once', 'siding_crashes'}
 -- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
 -- attempt that is to ask for its lock has to last: nothing else says that its server lives.
 local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
@@ -762,13 +762,15 @@ local function look(q, lock)
 end
 
 -- Begins attempts of the tasks that come next in the line of an attempt's lock, as long as they are of its kind and could run:
--- it runs them together with its own task. They have no lock of their own, and keep the ticket for the line.
+-- it runs them together with its own task. They have no lock of their own, and keep the ticket for the line. A task that has crashed
+-- runs alone: else it would take its neighbours along each time.
 local function more(i, queue, id, attempt, given)
-  local known, state, lock = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock'))
+  local known, state, lock, crashed = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock', 'siding_crashes'))
   local holds, revoked = held_by(lock or '', attempt)
-  if late or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
+  if late or crashed or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
   if recover(queue, -i) or call('EXISTS', asynq(queue, 'paused')) == 1 then return end
   lock = lock_of(lock)
+  if to_upkeep[lock] then return end
   local q = {
     index = -i, number = digits(-i), name = queue, under = '\n' .. attempt, lease_end = in_seconds(left_of(holds)),
     active = asynq(queue, 'active'), lease = asynq(queue, 'lease'), retry = asynq(queue, 'retry'), ready = siding(queue, 'ready'),
@@ -781,7 +783,7 @@ local function more(i, queue, id, attempt, given)
     local task = asynq(queue, 't:' .. id)
     local have = read(task)
     local ends = end_of(have.siding_deadline, have.siding_wait_ends)
-    if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or ends > 0 and ends <= now_s then break end
+    if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end
     if not begins(have.msg or call('HGET', task, 'msg') or '', given.head) then break end
     start_waiting(q, id, task, '', ticket, have, lock)
     call('ZREM', line, id)
