@@ -63,7 +63,7 @@ func New() *Metrics {
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
+	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired; of a batch it counts for each task.", "class")
 	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
 	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
 	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")

@@ -1,0 +1,123 @@
+package taskredis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/redisreply"
+)
+
+// An Active task is one that a server has.
+type Active struct {
+	Queue, ID string
+	Message   *Message // empty if it cannot be read
+	Lock      string   // the key by which its attempt holds a lock; "" for none
+	Attempt   string   // "" if no server of ours has begun it
+	First     string   // as in [TaskLook]
+	Crashes   int
+	Lease     time.Time // when its lease ends; zero for none
+	Orphaned  bool      // that has ended
+}
+
+// Session names the server that has begun the attempt, alike for all its tasks; "" for a server of asynq alone.
+func (a *Active) Session() string {
+	rest, _ := strings.CutPrefix(a.Attempt, "siding:")
+	session, _, _ := strings.Cut(rest, ":")
+	for range 3 { // the lane, the step and the number in it
+		session = session[:max(0, strings.LastIndexByte(session, '-'))]
+	}
+	return session
+}
+
+// firstOf returns the attempt under whose lock another one runs, as holder_of of common.lua does; "" if it runs under its own.
+func firstOf(attempt string) string {
+	name, first, _ := strings.Cut(attempt, "\n")
+	if strings.Contains(strings.TrimPrefix(name, "siding:"), ":") {
+		return ""
+	}
+	return first
+}
+
+// activePage is how many active tasks are listed in one call.
+const activePage = 100
+
+// AllActive lists the active tasks of queues. A task that becomes active meanwhile may be missing.
+func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Active, error) {
+	var all []Active
+	seen := make(map[[2]string]bool)
+	for from := 0; len(queues) > 0; from += activePage {
+		var more []string
+		for i, call := range lockredis.RunAll(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
+			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activePage}
+		}) {
+			row, err := call.Slice()
+			if err != nil {
+				return nil, fmt.Errorf("taskredis: list active tasks: %w", err)
+			}
+			now := time.UnixMicro(redisreply.Int(row, 0))
+			for at := 1; at+5 < len(row); at += 6 {
+				a := Active{
+					Queue: queues[i], ID: redisreply.Text(row, at), Crashes: int(redisreply.Int(row, at+2)), Attempt: redisreply.Text(row, at+3),
+					Lock: redisreply.Text(row, at+4), Lease: unixSeconds(redisreply.Text(row, at+5)),
+				}
+				a.Message, _ = messageOf(redisreply.Text(row, at+1), "")
+				a.First = firstOf(a.Attempt)
+				a.Orphaned = !a.Lease.After(now)
+				if name := [2]string{a.Queue, a.ID}; !seen[name] {
+					seen[name], all = true, append(all, a)
+				}
+			}
+			if len(row) > 6*activePage {
+				more = append(more, queues[i])
+			}
+		}
+		queues = more
+	}
+	return all, nil
+}
+
+// A Worker is a server that says it runs a task, and since when.
+type Worker struct {
+	*ServerInfo
+
+	Since time.Time
+}
+
+// WorkerOf returns which of the servers says that it runs a task. A server says so every 5 s. It returns false if none does.
+func WorkerOf(ctx context.Context, rdb redis.UniversalClient, servers []*ServerInfo, queue, id string) (Worker, bool, error) {
+	pipe := rdb.Pipeline()
+	entries := make([]*redis.StringCmd, len(servers))
+	for i, s := range servers {
+		entries[i] = pipe.HGet(ctx, workersKey+":"+s.name(), id)
+	}
+	if err := exec(ctx, pipe, len(servers)); err != nil {
+		return Worker{}, false, fmt.Errorf("taskredis: list workers: %w", err)
+	}
+	var found Worker
+	for i, entry := range entries {
+		if since, of := workerEntry([]byte(entry.Val())); of == queue && since.After(found.Since) {
+			found = Worker{servers[i], since}
+		}
+	}
+	return found, found.ServerInfo != nil, nil
+}
+
+// workerEntry returns since when a worker runs a task, and the task's queue.
+func workerEntry(entry []byte) (since time.Time, queue string) {
+	var s, nanos int64
+	f := walk(entry)
+	for f.next() {
+		switch f.number { //nolint:exhaustive // the rest is not asked for
+		case fieldWorkerQueue:
+			queue = f.text()
+		case fieldWorkerStarted:
+			f.err = readTime(f.within(), &s, &nanos)
+		}
+	}
+	return time.Unix(s, nanos), queue
+}
