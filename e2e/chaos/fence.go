@@ -19,7 +19,7 @@ func (c *checker) checkFences() {
 			if f := c.twoMasters(other, r); f != nil {
 				shared[g] = true
 				c.account(f.Kind).Shared++
-			} else if IsLine(r.Resource) && r.Process == other.Process { // of one batch
+			} else if oneBatch(other, r) {
 				shared[g] = true
 			} else {
 				c.wrong("fence %d of %s was given to %s on %s and %s on %s", r.Fence, r.Resource, other.Task, other.Process, r.Task, r.Process)

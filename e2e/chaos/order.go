@@ -78,7 +78,7 @@ func (c *checker) checkOrder() {
 				runs := c.byTask[earlier.ID]
 				last := runs[len(runs)-1]
 				switch {
-				case c.mayFollow(earlier, t):
+				case c.mayFollow(earlier, t), c.doneInBatch(earlier, first):
 				case first.Begin < last.Begin && !c.stoodStill(last.Process, first.Begin-noise, last.Begin) && !c.reordered(first):
 					c.wrong("task %s began on %s at %v, before %s, accepted at %v, which ran on %s at %v and was to end first; after %s; its runs: %v",
 						t.ID, first.Process, first.Begin, earlier.ID, earlier.Accepted, last.Process, last.Begin, c.latest(first.Begin), runs)
@@ -94,6 +94,17 @@ func (c *checker) checkOrder() {
 // before that, it may have been stored at any time, and perhaps again. One that an operator archived has lost its place.
 func (c *checker) mayFollow(t, later *Task) bool {
 	return t.Unknown || t.Accepted > min(later.Sent, c.byTask[t.ID][0].Begin) || t.Priority < later.Priority || t.Shelved || t.RunAgain != 0
+}
+
+// doneInBatch reports whether a task was done in the batch in which the run began after it. If the batch had lost its lock and
+// did not know yet, both begin again, in order.
+func (c *checker) doneInBatch(t *Task, next Run) bool {
+	return slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool { return oneBatch(r, next) && r.Outcome == Done && r.Returned <= next.Begin })
+}
+
+// oneBatch reports whether two runs had one lease.
+func oneBatch(a, b Run) bool {
+	return IsLine(a.Resource) && a.Resource == b.Resource && a.Process == b.Process && a.Fence == b.Fence
 }
 
 // reordered reports whether a fault may have a run begin before its turn: Redis has forgotten what came before it, or

@@ -112,6 +112,16 @@ func TestCheckOrder(t *testing.T) {
 			passed(h)
 			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "line:1", Start: 7050 * ms, End: 7050 * ms}}
 		}},
+		{name: "in a batch after it, which had lost its lock", change: func(h *chaos.History) {
+			before := done(7500 * ms)
+			before.Fence = done(8 * s).Fence
+			c, d := inLine(h, "c", 6*s, before), inLine(h, "d", 6500*ms, done(8*s))
+			h.Effects = h.Effects[:len(h.Effects)-2]
+			add(h, c, done(9*s))
+			add(h, d, done(10*s))
+			h.Faults = []chaos.Fault{revoking(before.Fence, 7550*ms)}
+			h.Faults[0].Resource = "line:0"
+		}},
 		{name: "before a run that had begun, and only now says so", change: func(h *chaos.History) {
 			late := chaos.Run{Process: "w1", Fence: 6900, Begin: 9 * s, Returned: 9 * s, Outcome: chaos.Ended}
 			inLine(h, "c", 6*s, failed(7*s), late).Fate = chaos.FateHopeless

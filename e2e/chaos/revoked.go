@@ -42,8 +42,8 @@ func (c *checker) checkRevocations() {
 	}
 }
 
-// revoked returns the run whose lease the call ended. There is none if the lease is not known, or
-// no handler began under it.
+// revoked returns the run whose lease the call ended, of a batch that of its last task, and when the first one began. There is
+// none if the lease is not known, or no handler began under it.
 func (c *checker) revoked(f *Fault, call Revocation) (Run, bool) {
 	if call.Outcome != WasRevoked || call.Fence == 0 {
 		return Run{}, false
@@ -53,7 +53,14 @@ func (c *checker) revoked(f *Fault, call Revocation) (Run, bool) {
 	if i < 0 {
 		return Run{}, false
 	}
-	return runs[i], true
+	last := runs[i]
+	for _, r := range runs[i+1:] {
+		if oneBatch(last, r) {
+			r.Begin = last.Begin
+			last = r
+		}
+	}
+	return last, true
 }
 
 // end says what became of a call and of the run whose lease it has ended, which is zero if there is none.
@@ -127,7 +134,7 @@ func (c *checker) checkAgain(r Run, call Revocation) {
 	if t == nil || r.Lost < call.Start || r.Returned < r.Lost {
 		return // done before it could notice, or its worker died
 	}
-	later := slices.IndexFunc(c.byTask[r.Task], func(next Run) bool { return next.Begin > r.Begin })
+	later := slices.IndexFunc(c.byTask[r.Task], func(next Run) bool { return next.Begin > r.Begin && next.Fence != r.Fence })
 	_, archived := c.Archived[r.Task]
 	switch {
 	case later >= 0:

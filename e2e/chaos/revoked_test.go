@@ -51,6 +51,14 @@ func TestRevocations(t *testing.T) {
 
 		{name: "the holder is told late", change: func(h *chaos.History) { goesOn(h, 4600*ms) }},
 		{name: "the holder is told too late", want: "task a on w1 believed in its lock of thing until 4.7s, 23.333334ms longer than it may: its lease (fence 10) was revoked from 3s to 3.01s", change: func(h *chaos.History) { goesOn(h, 4700*ms) }},
+		{name: "a batch is told too late", want: "task c2 on w2 believed in its lock of line:0 until 8.8s, 73.333334ms longer than it may", change: func(h *chaos.History) {
+			first, second := done(7*s), done(7200*ms)
+			second.Fence, second.Lost, second.Returned, second.Outcome = first.Fence, 8800*ms, 8900*ms, chaos.Ended
+			inLine(h, "c1", 5*s, first)
+			inLine(h, "c2", 5100*ms, second, done(9*s))
+			h.Faults = append(h.Faults, revoking(first.Fence, 7050*ms))
+			h.Faults[1].Resource = "line:0"
+		}},
 		{name: "the holder is never told", want: "task a on w1 believed in its lock of thing until 9s", change: func(h *chaos.History) {
 			goesOn(h, 9*s)
 			h.Runs[0].Lost, h.Runs[0].Returned = 0, 9*s

@@ -126,8 +126,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"an attempt renews a revoked lock", "../taskredis/attempt.lua",
-		"if revoked or lock",
-		"if lock",
+		"if revoked or (lock",
+		"if (lock",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
@@ -138,8 +138,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
-		"if lock ~= '' and (not holds or revoked) and kind",
-		"if lock ~= '' and not holds and kind",
+		"if lock ~= '' and (not held or revoked) and kind",
+		"if lock ~= '' and not held and kind",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
