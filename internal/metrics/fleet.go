@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sidingq/siding/internal/gauges"
+	"github.com/sidingq/siding/internal/telemetry"
 )
 
 // readEvery is for how long one reading of Redis serves all scrapes.
@@ -16,13 +16,13 @@ const readEvery = 5 * time.Second
 
 // Watch adds the gauges that are read from Redis. All workers of a fleet report the same. While Redis
 // cannot be read, siding_redis_up is 0 and the other gauges are left out.
-func (m *Metrics) Watch(r gauges.Reader, logger *slog.Logger) {
-	m.registry.MustRegister(&fleet{state: gauges.New(r), logger: logger})
+func (m *Metrics) Watch(r telemetry.Reader, logger *slog.Logger) {
+	m.registry.MustRegister(&fleet{state: telemetry.NewFleet(r), logger: logger})
 }
 
 // A fleet is the collector of the gauges.
 type fleet struct {
-	state  *gauges.Fleet
+	state  *telemetry.Fleet
 	logger *slog.Logger
 
 	mu   sync.Mutex // held while Redis is read, so that one scrape reads for all
@@ -93,7 +93,7 @@ func (f *fleet) refresh() {
 	}
 }
 
-func metricsOf(s gauges.State) []prometheus.Metric {
+func metricsOf(s telemetry.State) []prometheus.Metric {
 	var all []prometheus.Metric
 	add := func(desc *prometheus.Desc, value float64, by ...string) {
 		all = append(all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, by...))

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -27,9 +27,9 @@ var (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	classes *labels.Set[*class]
-	kinds   *labels.Set[*kind]
-	queues  *labels.Set[prometheus.Observer]
+	classes *telemetry.Set[*class]
+	kinds   *telemetry.Set[*kind]
+	queues  *telemetry.Set[prometheus.Observer]
 }
 
 // A class has the figures of a class of resources.
@@ -68,7 +68,7 @@ func New() *Metrics {
 	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
 	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
-	m.classes = labels.NewSet(func(name string) *class {
+	m.classes = telemetry.NewSet(func(name string) *class {
 		return &class{
 			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
 			byHandOff:  waitsEnded.WithLabelValues(name, string(queue.ViaHandOff)),
@@ -85,17 +85,17 @@ func New() *Metrics {
 	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has put back into their places, as their own workers died or were cut off.", "kind")
 	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
 	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran. parked: the handler found a second lock busy, or something missing that all tasks need. lost: the lock was lost, or a write was refused as stale.", durationBuckets, "kind", "outcome")
-	m.kinds = labels.NewSet(func(name string) *kind {
+	m.kinds = telemetry.NewSet(func(name string) *kind {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{
 			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
-			done: of.WithLabelValues(labels.Done), failed: of.WithLabelValues(labels.Failed), durations: of,
+			done: of.WithLabelValues(telemetry.Done), failed: of.WithLabelValues(telemetry.Failed), durations: of,
 			ended: ended.MustCurryWith(prometheus.Labels{"kind": name}),
 		}
 	})
 
 	handOffs := histogram("siding_lock_handoff_seconds", "Time from the release of a lock until the task to which it was handed off had it.", handOffBuckets, "queue")
-	m.queues = labels.NewSet(func(name string) prometheus.Observer { return handOffs.WithLabelValues(name) })
+	m.queues = telemetry.NewSet(func(name string) prometheus.Observer { return handOffs.WithLabelValues(name) })
 	return m
 }
 
@@ -111,7 +111,7 @@ func (m *Metrics) Kinds(kinds []string) {
 func (m *Metrics) Observe(e queue.Event) {
 	switch e.Kind {
 	case queue.EventParked:
-		c := m.classes.Of(labels.Class(e.Resource))
+		c := m.classes.Of(telemetry.Class(e.Resource))
 		c.refused.Inc()
 		if e.Parked == 1 {
 			c.parked.Inc()
@@ -131,7 +131,7 @@ func (m *Metrics) Observe(e queue.Event) {
 
 func (m *Metrics) acquired(e queue.Event) {
 	m.kinds.Of(e.TaskKind).running.Inc()
-	c := m.classes.Of(labels.Class(e.Resource))
+	c := m.classes.Of(telemetry.Class(e.Resource))
 	c.acquired.Inc()
 	if e.HandOff > 0 {
 		m.queues.Of(e.Queue).Observe(e.HandOff.Seconds())
@@ -158,9 +158,9 @@ func (m *Metrics) ended(e queue.Event) {
 		k.lost.Inc()
 	}
 	ran := k.done
-	switch outcome := labels.Outcome(e.Err, lost); outcome {
-	case labels.Done:
-	case labels.Failed:
+	switch outcome := telemetry.Outcome(e.Err, lost); outcome {
+	case telemetry.Done:
+	case telemetry.Failed:
 		ran = k.failed
 	default:
 		ran = k.durations.WithLabelValues(outcome)

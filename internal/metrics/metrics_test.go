@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/labels"
 	"github.com/sidingq/siding/internal/metrics"
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -187,8 +187,8 @@ func TestSeriesAreBounded(t *testing.T) {
 		t.Errorf("want %d counted, have %v", 2*many, acquired)
 	}
 	for _, label := range []string{"class", "kind", "queue"} {
-		if len(words[label]) != labels.Limit+1 || !words[label][labels.Other] {
-			t.Errorf("%s: want %d values, one of them %s, have %d", label, labels.Limit+1, labels.Other, len(words[label]))
+		if len(words[label]) != telemetry.Limit+1 || !words[label][telemetry.Other] {
+			t.Errorf("%s: want %d values, one of them %s, have %d", label, telemetry.Limit+1, telemetry.Other, len(words[label]))
 		}
 	}
 }

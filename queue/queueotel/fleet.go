@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/gauges"
+	"github.com/sidingq/siding/internal/telemetry"
 )
 
 // A Reader reads the state of the whole fleet. An [inspect.Inspector] is one.
@@ -21,7 +21,7 @@ type Reader interface {
 
 // A fleet has the gauges of the whole fleet.
 type fleet struct {
-	state                                 *gauges.Fleet
+	state                                 *telemetry.Fleet
 	waiting, held, tasks, paused, servers metric.Int64ObservableGauge
 	oldest                                metric.Float64ObservableGauge
 }
@@ -33,7 +33,7 @@ func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
 	if r == nil {
 		return nil, errors.New("queueotel: want a reader, such as an inspect.Inspector, have nil")
 	}
-	f := &fleet{state: gauges.New(r)}
+	f := &fleet{state: telemetry.NewFleet(r)}
 	var errs []error
 	gauge := func(name, unit, text string) metric.Int64ObservableGauge {
 		g, err := t.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(text))

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -17,7 +17,7 @@ type metrics struct {
 	acquired, parked, refused, waitsEnded, lost, recovered, endedByPolicy metric.Int64Counter
 	waited, handOff, ran                                                  metric.Float64Histogram
 	running                                                               metric.Int64UpDownCounter
-	sets                                                                  *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
+	sets                                                                  *telemetry.Set[*telemetry.Set[metric.MeasurementOption]] // by kind, then by class
 }
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
@@ -46,8 +46,8 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	}
 	var err error
 	m.running, err = meter.Int64UpDownCounter("siding.tasks.running", metric.WithUnit("{task}"), metric.WithDescription("Tasks whose handlers run."))
-	m.sets = labels.NewSet(func(kind string) *labels.Set[metric.MeasurementOption] {
-		return labels.NewSet(func(class string) metric.MeasurementOption {
+	m.sets = telemetry.NewSet(func(kind string) *telemetry.Set[metric.MeasurementOption] {
+		return telemetry.NewSet(func(class string) metric.MeasurementOption {
 			return metric.WithAttributeSet(attribute.NewSet(attribute.String("siding.task.kind", kind), attribute.String("siding.resource.class", class)))
 		})
 	})
@@ -88,7 +88,7 @@ func (m *metrics) observe(e queue.Event) {
 
 func (m *metrics) ended(ctx context.Context, e queue.Event, of metric.MeasurementOption) {
 	m.running.Add(ctx, -1, of)
-	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", labels.Outcome(e.Err, e.Kind == queue.EventLost))))
+	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", telemetry.Outcome(e.Err, e.Kind == queue.EventLost))))
 }
 
 // classOf returns the class of a task's resource, "none" for a task without one.
@@ -96,5 +96,5 @@ func classOf(resource string) string {
 	if resource == "" {
 		return "none"
 	}
-	return labels.Class(resource)
+	return telemetry.Class(resource)
 }

@@ -3,7 +3,7 @@ package queueotel
 import (
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -39,7 +39,7 @@ func own(info queue.Info) []attribute.KeyValue {
 func common(info queue.Info) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.Int("siding.task.retried", info.Retried), attribute.Int("siding.task.retries", info.Retries)}
 	if info.Resource != "" {
-		attrs = append(attrs, attribute.String("siding.resource", info.Resource), attribute.String("siding.resource.class", labels.Class(info.Resource)))
+		attrs = append(attrs, attribute.String("siding.resource", info.Resource), attribute.String("siding.resource.class", telemetry.Class(info.Resource)))
 	}
 	return attrs
 }

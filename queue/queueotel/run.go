@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -74,11 +74,11 @@ func handOn(ctx context.Context) {
 
 // end ends the span of a run. A parked task is no error.
 func end(ctx context.Context, span trace.Span, err error) {
-	outcome := labels.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
+	outcome := telemetry.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
 	switch outcome {
-	case labels.Lost:
+	case telemetry.Lost:
 		span.SetStatus(codes.Error, "the lock was lost")
-	case labels.Failed:
+	case telemetry.Failed:
 		span.RecordError(err)
 		span.SetStatus(codes.Error, "failed")
 	}

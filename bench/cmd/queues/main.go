@@ -37,7 +37,6 @@ type options struct {
 	contenders []contender
 	scenarios  []scenario
 	json       bool
-	plots      string // folder; "" for none
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -60,11 +59,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	if o.plots != "" {
-		if err := b.plot(o.plots); err != nil {
-			return err
-		}
-	}
 	names := slices.Concat(b.network.servers(), contest.Names(b.contenders, contender.called))
 	if o.json {
 		return b.results.WriteJSON(stdout, names)
@@ -83,7 +77,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
 	flags.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
-	flags.StringVar(&o.plots, "plots", "", "write plots as SVG into this `folder`")
 	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
 	contest.Flag(flags, "scenarios", "which `names` are run", scenarios(), scenario.called, &o.scenarios)
 	if err := flags.Parse(args); err != nil {

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,12 +35,8 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
-	plots := t.TempDir()
 	var out strings.Builder
-	args := []string{
-		"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin",
-		"-plots", plots,
-	}
+	args := []string{"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin"}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +53,6 @@ func TestRun(t *testing.T) {
 			if strings.Contains(block, "\n  "+c+" ") != can {
 				t.Errorf("want a row for %s in %s: %v, have\n%s", c, s.name, can, out.String())
 			}
-		}
-	}
-	for _, p := range pictures() {
-		if text, err := os.ReadFile(filepath.Join(plots, p.file)); err != nil || !strings.Contains(string(text), ">siding<") {
-			t.Errorf("want a picture with Siding, have %d bytes, %v", len(text), err)
 		}
 	}
 }

@@ -54,14 +54,6 @@ func (r *Results) AddPercentiles(contender, what, name string, took []time.Durat
 // Note says why there is no value, in place of it.
 func (r *Results) Note(contender string, f Figure, text string) { r.at(contender, f).note = text }
 
-// NoteOf returns the note of a figure, "" if it has none.
-func (r *Results) NoteOf(contender string, f Figure) string {
-	if c := r.cells[f][contender]; c != nil {
-		return c.note
-	}
-	return ""
-}
-
 func (r *Results) at(contender string, f Figure) *cell {
 	if r.cells == nil {
 		r.cells = make(map[Figure]map[string]*cell)
@@ -74,17 +66,6 @@ func (r *Results) at(contender string, f Figure) *cell {
 		r.cells[f][contender] = &cell{}
 	}
 	return r.cells[f][contender]
-}
-
-// Range returns the median, the lowest and the highest of the values of a figure, false if
-// there are none.
-func (r *Results) Range(contender string, f Figure) (median, low, high float64, ok bool) {
-	c := r.cells[f][contender]
-	if c == nil || len(c.values) == 0 {
-		return 0, 0, 0, false
-	}
-	s := summarize(c.values)
-	return s.Median, s.Min, s.Max, true
 }
 
 // summary is what is told of the values of one figure.

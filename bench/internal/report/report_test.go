@@ -92,15 +92,3 @@ func TestWriteJSONWithNetwork(t *testing.T) {
 		t.Errorf("-want +have:\n%s", diff)
 	}
 }
-
-func TestRange(t *testing.T) {
-	t.Parallel()
-	r := some()
-	median, low, high, ok := r.Range("a", report.Figure{Case: "a case", Name: "rate", Unit: "1/s"})
-	if !ok || median != 300 || low != 9.876 || high != 12345 {
-		t.Errorf("want 300 (9.876-12345), have %v (%v-%v), %v", median, low, high, ok)
-	}
-	if have, _, _, ok := r.Range("b", report.Figure{Case: "a case", Name: "time", Unit: "s"}); ok {
-		t.Errorf("want none where there is only a note, have %v", have)
-	}
-}

@@ -1,4 +1,4 @@
-package labels_test
+package telemetry_test
 
 import (
 	"strconv"
@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/telemetry"
 )
 
 func TestClass(t *testing.T) {
@@ -14,15 +14,15 @@ func TestClass(t *testing.T) {
 	for resource, want := range map[string]string{
 		"order:536365":                         "order",
 		"sku:85123A:warehouse:7":               "sku",
-		"536365":                               labels.Other,
-		":536365":                              labels.Other,
-		"":                                     labels.Other,
+		"536365":                               telemetry.Other,
+		":536365":                              telemetry.Other,
+		"":                                     telemetry.Other,
 		"Kunde:Müller":                         "Kunde",
 		strings.Repeat("x", 64) + ":1":         strings.Repeat("x", 64),
-		strings.Repeat("x", 65) + ":1":         labels.Other,
+		strings.Repeat("x", 65) + ":1":         telemetry.Other,
 		"https://shop.example/orders?id=53636": "https",
 	} {
-		if have := labels.Class(resource); have != want {
+		if have := telemetry.Class(resource); have != want {
 			t.Errorf("%s: want %s, have %s", resource, want, have)
 		}
 	}
@@ -32,7 +32,7 @@ func TestClass(t *testing.T) {
 func TestSetIsBounded(t *testing.T) {
 	t.Parallel()
 	created := make(map[string]int)
-	s := labels.NewSet(func(word string) *string {
+	s := telemetry.NewSet(func(word string) *string {
 		created[word]++ // under the lock of the set
 		return &word
 	})
@@ -41,24 +41,24 @@ func TestSetIsBounded(t *testing.T) {
 		all.Go(func() {
 			for i := range 10_000 {
 				word := "w" + strconv.Itoa(i)
-				if have := *s.Of(word); have != word && have != labels.Other {
+				if have := *s.Of(word); have != word && have != telemetry.Other {
 					t.Errorf("%s: have %s", word, have)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if len(created) != labels.Limit+1 {
-		t.Errorf("want %d values, have %d", labels.Limit+1, len(created))
+	if len(created) != telemetry.Limit+1 {
+		t.Errorf("want %d values, have %d", telemetry.Limit+1, len(created))
 	}
 	for word, n := range created {
 		if n != 1 {
 			t.Errorf("%s: want one value, have %d", word, n)
 		}
 	}
-	for _, word := range []string{"later", labels.Other, ""} {
-		if have := *s.Of(word); have != labels.Other {
-			t.Errorf("%q: want %s, have %s", word, labels.Other, have)
+	for _, word := range []string{"later", telemetry.Other, ""} {
+		if have := *s.Of(word); have != telemetry.Other {
+			t.Errorf("%q: want %s, have %s", word, telemetry.Other, have)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func TestSetIsBounded(t *testing.T) {
 // A word is UTF-8 and short, whatever a client calls its tasks.
 func TestSetOfBadWords(t *testing.T) {
 	t.Parallel()
-	s := labels.NewSet(func(word string) string { return word })
-	for word, want := range map[string]string{"a\xffb": "a?b", strings.Repeat("x", 65): labels.Other, "": labels.Other} {
+	s := telemetry.NewSet(func(word string) string { return word })
+	for word, want := range map[string]string{"a\xffb": "a?b", strings.Repeat("x", 65): telemetry.Other, "": telemetry.Other} {
 		if have := s.Of(word); have != want {
 			t.Errorf("%q: want %q, have %q", word, want, have)
 		}

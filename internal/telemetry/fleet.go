@@ -1,6 +1,4 @@
-// Package gauges sums up the state of a whole fleet for metrics: its locks by class, its tasks by queue,
-// and its servers.
-package gauges
+package telemetry
 
 import (
 	"context"
@@ -8,11 +6,10 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/labels"
 )
 
-// limit bounds the reading, and so the time for which a scrape waits.
-const limit = 2 * time.Second
+// readWithin bounds the reading, and so the time for which a scrape waits.
+const readWithin = 2 * time.Second
 
 // A Reader reads the state of the whole fleet. An [inspect.Inspector] is one.
 type Reader interface {
@@ -21,31 +18,31 @@ type Reader interface {
 	Servers(context.Context) ([]inspect.Server, error)
 }
 
-// A Fleet sums up what a Reader reads. It has at most [labels.Limit] classes and as many queues, and
-// [labels.Other]. It is safe for concurrent use.
+// A Fleet sums up what a Reader reads. It has at most [Limit] classes and as many queues, and
+// [Other]. It is safe for concurrent use.
 type Fleet struct {
 	reader          Reader
-	classes, queues *labels.Set[string]
+	classes, queues *Set[string]
 }
 
-// New returns the fleet that r reads.
-func New(r Reader) *Fleet {
+// NewFleet returns the fleet that r reads.
+func NewFleet(r Reader) *Fleet {
 	same := func(word string) string { return word }
-	return &Fleet{reader: r, classes: labels.NewSet(same), queues: labels.NewSet(same)}
+	return &Fleet{reader: r, classes: NewSet(same), queues: NewSet(same)}
 }
 
 // A State is the state of a fleet at one time.
 type State struct {
-	Classes map[string]Class
+	Classes map[string]ClassState
 	Unread  int // contended locks that Classes leaves out
-	Queues  map[string]Queue
+	Queues  map[string]QueueState
 
 	Servers   int // Unguarded included
 	Unguarded int // servers that run tasks of guarded queues without their locks
 }
 
-// A Class sums up the locks of a class of resources.
-type Class struct {
+// A ClassState sums up the locks of a class of resources.
+type ClassState struct {
 	Held       map[inspect.LockState]int // for each state but free
 	Waiting    int                       // without the tasks of paused queues
 	OldestWait time.Duration             // 0 if nobody waits
@@ -54,8 +51,8 @@ type Class struct {
 	LongestUnserved time.Duration
 }
 
-// A Queue sums up the tasks of a queue.
-type Queue struct {
+// A QueueState sums up the tasks of a queue.
+type QueueState struct {
 	Tasks  map[string]int // by asynq's states, with waiting and retrying for retry
 	Paused int            // 1 or 0
 	// Held lines wait for a task that has failed, and those of them that have Stopped for an operator.
@@ -64,7 +61,7 @@ type Queue struct {
 
 // Read reads the state within 2 s. It returns all of the state, or an error.
 func (f *Fleet) Read(ctx context.Context) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	locks, err := f.reader.Held(ctx)
 	if err != nil {
@@ -78,9 +75,9 @@ func (f *Fleet) Read(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("servers: %w", err)
 	}
-	s := State{Classes: make(map[string]Class), Unread: locks.LeftOut, Queues: make(map[string]Queue), Servers: len(servers)}
+	s := State{Classes: make(map[string]ClassState), Unread: locks.LeftOut, Queues: make(map[string]QueueState), Servers: len(servers)}
 	for _, l := range locks.Locks {
-		s.addLock(f.classes.Of(labels.Class(l.Resource)), l)
+		s.addLock(f.classes.Of(Class(l.Resource)), l)
 	}
 	for _, q := range queues {
 		s.addQueue(f.queues.Of(q.Name), q)

@@ -1,6 +1,6 @@
-// Package labels makes the words by which metrics sort tasks: classes of resources, kinds
-// of tasks, and outcomes. They are few, and none is the name of a resource.
-package labels
+// Package telemetry is what all metrics share, whatever their library: the few words by which they sort tasks (classes of
+// resources, kinds of tasks, and outcomes; none is the name of a resource), and the state of a whole fleet.
+package telemetry
 
 import "strings"
 
