@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -26,7 +27,8 @@ type Task interface {
 
 // A Guarded task never runs at the same time as another one on the same resource, such as
 // "order:536365". A resource is 1 to 512 bytes of UTF-8 without control characters. Braces have to be in
-// pairs, see lock.ErrResource. A task that needs no lock does not implement Guarded.
+// pairs, see lock.ErrResource. A task that needs no lock does not implement Guarded, and has no method Resource or Resources at all:
+// [Handle] and a client refuse one whose method has another signature or a pointer as its receiver, as it would run without a lock.
 type Guarded interface {
 	Task
 	Resource() string
@@ -185,6 +187,9 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	if lockredis.None(t) {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
 	}
+	if wrong := misses(reflect.TypeOf(t)); wrong != "" {
+		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: wrong}
+	}
 	kind := t.Kind()
 	if strings.TrimSpace(kind) == "" || len(kind) > maxKind || !utf8.ValidString(kind) {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes of UTF-8", maxKind)}
@@ -204,6 +209,26 @@ func encode(t Task) (payload []byte, resource string, err error) {
 		resource = g.Resource()
 	}
 	return payload, resource, nil
+}
+
+// misses says why the type of a task is not what its methods look like, "" for no reason. Go would take it for the type of a task
+// that needs no lock, or no check.
+func misses(of reflect.Type) string {
+	pointer := of
+	if of.Kind() != reflect.Pointer {
+		pointer = reflect.PointerTo(of)
+	}
+	for method, wanted := range map[string]reflect.Type{"Resource": reflect.TypeFor[Guarded](), "Validate": reflect.TypeFor[Validator]()} {
+		if !of.Implements(wanted) && pointer.Implements(wanted) {
+			return fmt.Sprintf("want %s as a method of %v, have it of %v", method, of, pointer)
+		}
+	}
+	_, one := pointer.MethodByName("Resource")
+	_, several := pointer.MethodByName("Resources")
+	if (one || several) && !of.Implements(reflect.TypeFor[Guarded]()) {
+		return "want a method Resource that takes nothing and returns a string, such as queue.AllOf(a, b) for several"
+	}
+	return ""
 }
 
 // isKind reports whether tasks may have this kind. asynq's own clients take more kinds than a [Client] does.

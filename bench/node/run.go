@@ -164,7 +164,7 @@ func (c Course) encode() (map[string]any, error) {
 	}
 	tasks := make([]task, len(c.Plan.Tasks))
 	for i, t := range c.Plan.Tasks {
-		tasks[i] = task(t)
+		tasks[i] = task{t.ID, t.Key, t.Work, t.At}
 	}
 	return map[string]any{
 		"queue": c.Queue, "host": host, "port": number, "batch": c.Batch, "delay": c.Delay.Milliseconds(),

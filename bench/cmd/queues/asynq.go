@@ -25,7 +25,7 @@ const lanes = 4
 type asynqSetting struct {
 	servers      int
 	poll, timers time.Duration // TaskCheckInterval and DelayedTaskCheckInterval; 0 for asynq's
-	locks        bool
+	locks        bool          // one for each key, one after the other
 	delay        time.Duration // of a task whose key is taken
 	patience     time.Duration // between tries while it waits in the worker; 0 to park it at once
 	counts       bool          // the lock of a key may be that of a limit or of a rate, see counter
@@ -38,27 +38,27 @@ func asynqContenders() []contender {
 	of := func(s asynqSetting) func(context.Context, course) (outcome, error) { return inProcess(openAsynq(s), 1) }
 	return []contender{
 		{
-			name: "asynq", modules: plain, config: "no lock; TaskCheckInterval 10 ms as Siding's", unsafe: true,
+			name: "asynq", modules: plain, config: "no lock; TaskCheckInterval 10 ms as Siding's", unsafe: true, pairs: true,
 			run: of(asynqSetting{servers: 1, poll: 10 * time.Millisecond}),
 		},
 		{
-			name: "asynq-lanes", modules: plain, config: fmt.Sprintf("the same, %d servers in the process that share the concurrency", lanes), unsafe: true,
+			name: "asynq-lanes", modules: plain, config: fmt.Sprintf("the same, %d servers in the process that share the concurrency", lanes), unsafe: true, pairs: true,
 			run: of(asynqSetting{servers: lanes, poll: 10 * time.Millisecond}),
 		},
 		{
-			name: "asynq+redislock", modules: locked, config: "asynq with defaults; " + recipe + ": 1 s",
+			name: "asynq+redislock", modules: locked, pairs: true, config: "asynq with defaults; " + recipe + ": 1 s",
 			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second}),
 		},
 		{
-			name: "asynq+redislock-100ms", modules: locked, config: "the same with TaskCheckInterval 50 ms, DelayedTaskCheckInterval 100 ms",
+			name: "asynq+redislock-100ms", modules: locked, pairs: true, config: "the same with TaskCheckInterval 50 ms, DelayedTaskCheckInterval 100 ms",
 			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second, poll: 50 * time.Millisecond, timers: 100 * time.Millisecond}),
 		},
 		{
-			name: "asynq+redislock-spin", modules: locked, config: "the same with 20 ms for both, delay 20 ms (asynq keeps whole seconds: none)",
+			name: "asynq+redislock-spin", modules: locked, pairs: true, config: "the same with 20 ms for both, delay 20 ms (asynq keeps whole seconds: none)",
 			run: of(asynqSetting{servers: 1, locks: true, delay: 20 * time.Millisecond, poll: 20 * time.Millisecond, timers: 20 * time.Millisecond}),
 		},
 		{
-			name: "sleep", modules: locked, config: "asynq, TaskCheckInterval 10 ms; the worker waits for the lock, LinearBackoff(100 ms)",
+			name: "sleep", modules: locked, pairs: true, config: "asynq, TaskCheckInterval 10 ms; the worker waits for the lock, LinearBackoff(100 ms)",
 			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second, poll: 10 * time.Millisecond, patience: 100 * time.Millisecond}),
 		},
 		{
@@ -77,8 +77,8 @@ var errTaken = errors.New("the key is taken")
 
 // asynqTask is the payload of a task.
 type asynqTask struct {
-	ID  int    `json:"id"`
-	Key string `json:"key"`
+	ID   int      `json:"id"`
+	Keys []string `json:"keys"`
 }
 
 const asynqKind = "bench:work"
@@ -127,7 +127,7 @@ func openAsynq(setting asynqSetting) opener {
 
 func (s *asynqSystem) enqueue(ctx context.Context, tasks []workload.Task) error {
 	for _, t := range tasks {
-		payload, err := json.Marshal(asynqTask{t.ID, t.Key})
+		payload, err := json.Marshal(asynqTask{t.ID, t.Keys()})
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (s *asynqSystem) start(context.Context) error {
 	return nil
 }
 
-func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) error {
+func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) (failure error) {
 	var task asynqTask
 	if err := json.Unmarshal(t.Payload(), &task); err != nil {
 		return err
@@ -164,16 +164,18 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) error {
 	if s.patience > 0 {
 		options = &redislock.Options{RetryStrategy: redislock.LinearBackoff(s.patience)}
 	}
-	held, err := s.locker.Obtain(ctx, "lock:"+task.Key, 30*time.Second, options)
-	if errors.Is(err, redislock.ErrNotObtained) {
-		s.rec.Refuse()
-		return errTaken
+	for _, key := range task.Keys {
+		held, err := s.locker.Obtain(ctx, "lock:"+key, 30*time.Second, options)
+		if errors.Is(err, redislock.ErrNotObtained) {
+			s.rec.Refuse()
+			return errTaken
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { failure = errors.Join(failure, held.Release(context.WithoutCancel(ctx))) }()
 	}
-	if err != nil {
-		return err
-	}
-	err = s.rec.Handle(ctx, task.ID)
-	return errors.Join(err, held.Release(context.WithoutCancel(ctx)))
+	return s.rec.Handle(ctx, task.ID)
 }
 
 // counter lets a task go, if it is not one too many. KEYS: the semaphore, the count of this second.
@@ -192,7 +194,7 @@ return 1`)
 // counted runs a task of a key that has a limit, and maybe a rate.
 func (s *asynqSystem) counted(ctx context.Context, task asynqTask) error {
 	now := time.Now()
-	keys := []string{"semaphore:{" + task.Key + "}", fmt.Sprintf("count:{%s}:%d", task.Key, now.Unix())}
+	keys := []string{"semaphore:{" + task.Keys[0] + "}", fmt.Sprintf("count:{%s}:%d", task.Keys[0], now.Unix())}
 	may, err := counter.Run(ctx, s.redis[0], keys, task.ID, now.UnixMilli(), now.Add(30*time.Second).UnixMilli(), s.plan.Holders, s.plan.PerSecond).Bool()
 	if err != nil {
 		return err

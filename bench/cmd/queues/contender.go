@@ -19,6 +19,8 @@ type contender struct {
 	unsafe bool
 	// limits says that a key may have several holders at once, and rates that it may have a rate.
 	limits, rates bool
+	// pairs says that a task may have two keys.
+	pairs bool
 	// needs is what has to be there besides redis-server.
 	needs need
 	// run does what the course asks for, on servers that nobody has used before.
@@ -29,7 +31,7 @@ func (c contender) called() string { return c.name }
 
 // can reports whether the contender knows what the plan asks for.
 func (c contender) can(p workload.Plan) bool {
-	return (p.Holders < 2 || p.PerSecond > 0 || c.limits) && (p.PerSecond == 0 || c.rates)
+	return (!p.Pairs() || c.pairs) && (p.Holders < 2 || p.PerSecond > 0 || c.limits) && (p.PerSecond == 0 || c.rates)
 }
 
 // A need is a program that may be missing.

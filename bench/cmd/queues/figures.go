@@ -48,6 +48,13 @@ func toIdeal() figure {
 	}}
 }
 
+// toInOrder compares with the best that can be had if no task passes another one on its keys.
+func toInOrder() figure {
+	return figure{"makespan", "times the ideal in order", true, func(m *measurement) (float64, bool) {
+		return m.Makespan().Seconds() / m.plan.InOrder().Seconds(), !m.unsafe
+	}}
+}
+
 // toWorked leaves out the part of handlers that wait for too long, as timers are late.
 func toWorked() figure {
 	return figure{"makespan", "times what the busiest key's handlers took", true, func(m *measurement) (float64, bool) {

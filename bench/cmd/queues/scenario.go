@@ -49,6 +49,10 @@ func scenarios() []scenario {
 			slices.Concat([]figure{makespan(), throughput()}, handOffs, costs),
 		},
 		{
+			"transfers", "2,000 tasks of 10 ms, each on two of 50 keys", scaled(workload.Transfers),
+			slices.Concat([]figure{makespan(), toIdeal(), toInOrder()}, []figure{refusals(), inversions()}, costs),
+		},
+		{
 			"limit", "500 tasks of 20 ms on one key, of which 5 may run at once", scaled(workload.Limit),
 			slices.Concat([]figure{makespan(), toIdeal()}, []figure{refusals()}, costs),
 		},

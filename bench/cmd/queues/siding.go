@@ -21,7 +21,7 @@ import (
 func sidingContenders() []contender {
 	modules := []string{"github.com/sidingq/siding"}
 	of := func(name, config string, change func(*queue.ServerConfig)) contender {
-		return contender{name: name, modules: modules, config: config, limits: true, rates: true, run: inProcess(openSiding(change, guarded), 1)}
+		return contender{name: name, modules: modules, config: config, limits: true, rates: true, pairs: true, run: inProcess(openSiding(change, guarded), 1)}
 	}
 	defaults := func(*queue.ServerConfig) {}
 	return []contender{
@@ -32,6 +32,10 @@ func sidingContenders() []contender {
 		{
 			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
 			run: inProcess(openSiding(defaults, unguarded), 1),
+		},
+		{
+			name: "siding-nested", modules: modules, config: "the same; of two keys the handler takes the lock of the second", pairs: true,
+			run: inProcess(openSiding(defaults, nested), 1),
 		},
 	}
 }
@@ -55,7 +59,14 @@ func withMetrics(c *queue.ServerConfig) {
 	}
 }
 
-func guarded(t workload.Task) queue.Task { return sidingTask{t.ID, t.Key} }
+func guarded(t workload.Task) queue.Task {
+	if t.Also != "" {
+		return pairTask{t.ID, t.Keys()}
+	}
+	return sidingTask{ID: t.ID, Key: t.Key}
+}
+
+func nested(t workload.Task) queue.Task { return sidingTask{t.ID, t.Key, t.Also} }
 
 func unguarded(t workload.Task) queue.Task { return freeTask{t.ID} }
 
@@ -68,12 +79,22 @@ func (freeTask) Kind() string { return "bench:free" }
 
 // A sidingTask is a task of a plan.
 type sidingTask struct {
-	ID  int    `json:"id"`
-	Key string `json:"key"`
+	ID   int    `json:"id"`
+	Key  string `json:"key"`
+	Also string `json:"also,omitempty"`
 }
 
 func (sidingTask) Kind() string       { return "bench:work" }
 func (t sidingTask) Resource() string { return t.Key }
+
+// A pairTask works on several keys.
+type pairTask struct {
+	ID   int      `json:"id"`
+	Keys []string `json:"keys"`
+}
+
+func (pairTask) Kind() string          { return "bench:pair" }
+func (t pairTask) Resources() []string { return t.Keys }
 
 // A sidingSystem is a client and a server of ours.
 type sidingSystem struct {
@@ -113,7 +134,13 @@ func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close())
 		}
-		queue.Handle(server, func(ctx context.Context, t sidingTask) error { return rec.Handle(ctx, t.ID) })
+		queue.Handle(server, func(ctx context.Context, t sidingTask) error {
+			if t.Also == "" {
+				return rec.Handle(ctx, t.ID)
+			}
+			return server.Locker().Do(ctx, t.Also, nil, func(ctx context.Context) error { return rec.Handle(ctx, t.ID) })
+		})
+		queue.Handle(server, func(ctx context.Context, t pairTask) error { return rec.Handle(ctx, t.ID) })
 		queue.Handle(server, func(ctx context.Context, t freeTask) error { return rec.Handle(ctx, t.ID) })
 		return &sidingSystem{redis: rdb, client: client, server: server, task: task}, nil
 	}

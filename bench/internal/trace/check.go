@@ -48,14 +48,15 @@ func (t *Trace) checkHolders(p workload.Plan) error {
 	most := max(1, p.Holders)
 	running := make(map[string][]Run)
 	for _, r := range slices.SortedFunc(slices.Values(t.Runs), byStart) {
-		key := p.Tasks[r.Task].Key
-		now := slices.DeleteFunc(running[key], func(before Run) bool { return before.End <= r.Start })
-		if len(now) == most {
-			before := now[0]
-			return fmt.Errorf("%d at once on %s: task %d from %v to %v, task %d from %v to %v",
-				most+1, key, before.Task, before.Start, before.End, r.Task, r.Start, r.End)
+		for _, key := range p.Tasks[r.Task].Keys() {
+			now := slices.DeleteFunc(running[key], func(before Run) bool { return before.End <= r.Start })
+			if len(now) == most {
+				before := now[0]
+				return fmt.Errorf("%d at once on %s: task %d from %v to %v, task %d from %v to %v",
+					most+1, key, before.Task, before.Start, before.End, r.Task, r.Start, r.End)
+			}
+			running[key] = append(now, r)
 		}
-		running[key] = append(now, r)
 	}
 	return nil
 }

@@ -76,7 +76,9 @@ func (t *Trace) byKey(tasks []workload.Task) map[string][]Run {
 	for _, r := range slices.SortedFunc(slices.Values(t.Runs), byStart) {
 		if !seen[r.Task] {
 			seen[r.Task] = true
-			keys[tasks[r.Task].Key] = append(keys[tasks[r.Task].Key], r)
+			for _, key := range tasks[r.Task].Keys() {
+				keys[key] = append(keys[key], r)
+			}
 		}
 	}
 	return keys
@@ -102,8 +104,10 @@ func byStart(a, b Run) int { return cmp.Compare(a.Start, b.Start) }
 func (t *Trace) HandOffs(tasks []workload.Task) []time.Duration {
 	stored := make(map[string][]time.Duration)
 	for i, at := range t.Stored {
-		if at != Never {
-			stored[tasks[i].Key] = append(stored[tasks[i].Key], at)
+		for _, key := range tasks[i].Keys() {
+			if at != Never {
+				stored[key] = append(stored[key], at)
+			}
 		}
 	}
 	var all []time.Duration

@@ -3,6 +3,7 @@ package workload
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -13,8 +14,17 @@ import (
 type Task struct {
 	ID   int           // its place in the plan
 	Key  string        // what it works on
+	Also string        // what else; "" for nothing
 	Work time.Duration // for which its handler waits; 0 returns at once
 	At   time.Duration // when it is enqueued, after the start; none before the one before it
+}
+
+// Keys returns all that the task works on.
+func (t Task) Keys() []string {
+	if t.Also == "" {
+		return []string{t.Key}
+	}
+	return []string{t.Key, t.Also}
 }
 
 // A Plan is what one run does.
@@ -43,21 +53,59 @@ func (p Plan) Ideal() time.Duration {
 	keys := make(map[string]time.Duration)
 	for _, t := range p.Tasks {
 		all += t.Work
-		keys[t.Key] += t.Work
-		longest = max(longest, keys[t.Key]/time.Duration(max(1, p.Holders)), t.At+t.Work)
+		longest = max(longest, t.At+t.Work)
+		for _, key := range t.Keys() {
+			keys[key] += t.Work
+			longest = max(longest, keys[key]/time.Duration(max(1, p.Holders)))
+		}
 	}
 	return max(longest, all/time.Duration(p.Workers))
+}
+
+// Pairs reports whether tasks work on two keys.
+func (p Plan) Pairs() bool {
+	return slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Also != "" })
+}
+
+// InOrder returns the time that the work takes with no other cost, if each key has its tasks one by one, in the order of the
+// plan, and all of them come at once.
+func (p Plan) InOrder() (now time.Duration) {
+	waiting, ends := slices.Clone(p.Tasks), make(map[int]time.Duration) // of those at work, by task
+	for len(waiting)+len(ends) > 0 {
+		taken := make(map[string]bool)
+		for task := range ends {
+			for _, key := range p.Tasks[task].Keys() {
+				taken[key] = true
+			}
+		}
+		waiting = slices.DeleteFunc(waiting, func(t Task) bool {
+			starts := len(ends) < p.Workers
+			for _, key := range t.Keys() {
+				starts = starts && !taken[key]
+				taken[key] = true // nobody passes it
+			}
+			if starts {
+				ends[t.ID] = now + t.Work
+			}
+			return starts
+		})
+		now = slices.Min(slices.Collect(maps.Values(ends)))
+		maps.DeleteFunc(ends, func(_ int, end time.Duration) bool { return end == now })
+	}
+	return now
 }
 
 // Alone tells for each task whether no other one has its key.
 func (p Plan) Alone() []bool {
 	keys := make(map[string]int)
 	for _, t := range p.Tasks {
-		keys[t.Key]++
+		for _, key := range t.Keys() {
+			keys[key]++
+		}
 	}
 	alone := make([]bool, len(p.Tasks))
 	for i, t := range p.Tasks {
-		alone[i] = keys[t.Key] == 1
+		alone[i] = !slices.ContainsFunc(t.Keys(), func(key string) bool { return keys[key] > 1 })
 	}
 	return alone
 }
@@ -120,6 +168,21 @@ func Hot(scale float64) Plan {
 // Uncontended has 20,000 tasks that do nothing, each on a key of its own.
 func Uncontended(scale float64) Plan {
 	return Plan{Workers: workers, Stored: true, Tasks: numbered(some(scaled(20_000, scale), "", 0))}
+}
+
+// Transfers has 2,000 tasks of 10 ms, each on two of 50 keys.
+func Transfers(scale float64) Plan {
+	rng := rand.New(rand.NewPCG(1, 2))
+	tasks := some(scaled(2000, scale), "", 10*time.Millisecond)
+	for i := range tasks {
+		const accounts = 50
+		from, to := rng.IntN(accounts), rng.IntN(accounts-1)
+		if to >= from {
+			to++
+		}
+		tasks[i].Key, tasks[i].Also = fmt.Sprintf("account:%02d", min(from, to)), fmt.Sprintf("account:%02d", max(from, to))
+	}
+	return Plan{Workers: workers, Tasks: numbered(tasks)}
 }
 
 // Limit has 500 tasks of 20 ms on one key, of which five may run at once.
