@@ -138,8 +138,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
-		"if lock ~= '' and (not held or revoked) and kind",
-		"if lock ~= '' and not held and kind",
+		"lock ~= '' and (not held or revoked), kind",
+		"lock ~= '' and not held, kind",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{

@@ -7,14 +7,18 @@
 
 local LOOK = 10000000 -- us: so often a held line is looked at, as asynq's tools may delete or archive its task
 
+-- Says until when a line is held, as its head has it.
+local function list_line(queue, lock, held) call('ZADD', siding(queue, 'held'), held == 'stop' and '+inf' or held, lock) end
+
 -- Puts a task back at its place, and holds the line there, or the lines of all the locks that it needs. The sets of asynq are
 -- left to the caller.
 --   due  when the line goes on, us; nil to stop it
 local function hold_line(queue, id, task, locks, due)
   local ticket = call('HGET', task, 'siding_ticket') or digits(now)
-  call('HSET', task, 'siding_held', due and digits(due) or 'stop', 'siding_lock', locks, 'siding_ticket', ticket)
+  local held = due and digits(due) or 'stop'
+  call('HSET', task, 'siding_held', held, 'siding_lock', locks, 'siding_ticket', ticket)
   for lock in each(locks) do
-    call('ZADD', siding(queue, 'held'), due and digits(due) or '+inf', lock)
+    list_line(queue, lock, held)
     ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
     ours('ZADD', lines_of(lock), 'LT', ticket, queue)
     ours('ZADD', siding(queue, 'ready'), digits(math.min(due or math.huge, now + LOOK)), lock)
@@ -35,4 +39,4 @@ local function holds_until(held, state, waits)
   return waits and tonumber(held) > now and tonumber(held) or nil
 end
 
-return LOOK, hold_line, release_line, holds_until
+return LOOK, list_line, hold_line, release_line, holds_until

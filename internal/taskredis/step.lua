@@ -239,9 +239,15 @@ end
 
 local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end: nobody goes before these
 
+-- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line.
+local function goes_on(queue, lock)
+  local held = call('ZSCORE', siding(queue, 'held'), lock)
+  return now - tonumber(call('HGET', slots, queue) or '0') < Lines().SEEN and not (held and (tonumber(held) or math.huge) > now)
+end
+
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
 -- what the first one holds that it cannot have, when to look at that, and which it is.
---   queue  the one in whose lines it waits: then the lines of queues that nobody serves are not before it; nil if it asks
+--   queue  the one in whose lines it waits: then lines of other queues that do not go on are not before it; nil if it asks
 local function keys_for(locks, ticket, queue)
   local keys = {}
   for lock in each(locks) do
@@ -249,8 +255,9 @@ local function keys_for(locks, ticket, queue)
     local key, value, due = Queue().serve_found(lock, math.min(first, ticket), by)
     if key and first < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
-        if not queue or older == queue or now - tonumber(call('HGET', slots, older) or '0') < Lines().SEEN then key = nil end
+        if not queue or older == queue or goes_on(older, lock) then key = nil end
       end
+      if not key and not queue then due = now + Lines().OFFER end -- it is offered to the older one
     end
     if not key or to_upkeep[lock] then return nil, value, due or now, lock end
     keys[#keys + 1] = key
@@ -349,14 +356,12 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
   -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
   -- nor one that has run out, which is taken for revoked until then.
-  if lock ~= '' and (not held or revoked) and kind ~= 'requeue' then
+  local lost, asks = lock ~= '' and (not held or revoked), kind == 'ask'
+  if lost and asks then kind = 'requeue' end -- it is not at work yet
+  if lost and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    if kind == 'ask' then -- it is not at work yet
-      let_go(holds, queue, trace)
-    else
-      for one in each(known or '') do
-        if lock_of(one) == one then call('SET', one, revoked_token(holder), 'PX', ANSWERS, 'NX') end
-      end
+    for one in each(lock) do
+      if lock_of(one) == one then call('SET', one, revoked_token(holder), 'PX', ANSWERS, 'NX') end
     end
     return 'lost'
   end
@@ -430,7 +435,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
   leaves(queue, id)
   let_go(holds, queue, trace)
-  return kind == 'ask' and 'parked' or 'settled'
+  return asks and 'parked' or 'settled'
 end
 
 -- The second in which a time of so many us from now on ends: asynq cuts off fractions.
@@ -728,7 +733,10 @@ local function look(q, lock)
     local have = read(task)
     local waits = waits_for(q, id, have, lock, ticket)
     local held = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
-    if held then return later(math.min(held, now + Hold().LOOK)) end
+    if held then
+      Hold().list_line(q.name, lock, have.siding_held) -- as several tasks may hold a line, and the one before may have ended its hold
+      return later(math.min(held, now + Hold().LOOK))
+    end
     if waits and have.siding_lock ~= lock then
       -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
       key, value, due = keys_for(have.siding_lock, tonumber(ticket), q.name)
@@ -900,7 +908,8 @@ local function take(q, id)
   local own = have.siding_ticket and place and place ~= ''
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
-  if resource and resource ~= '' and not over and not asks and #resource <= 512 and not string.find(resource, '[{}%c]') then
+  -- Several locks, and names that Go checks, are asked for.
+  if resource and resource ~= '' and not over and not asks and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
     key = free_key(lock, q.name, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
     if not key then

@@ -1,0 +1,128 @@
+package taskredis
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/poll"
+)
+
+// Of several tasks that hold a line the first is listed; and the next one when the first has been given up.
+func TestEachTaskThatStopsALineIsListed(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		s.SetRules(Rules{Limits: "\na\t2\n"})
+		for _, id := range []string{"1", "2", "3"} {
+			b.pending("q", id, "a")
+		}
+		var outcomes []Outcome
+		for _, taken := range s.takes("1 2 ", nil, 3, "q") {
+			outcomes = append(outcomes, Outcome{Name: taken.Name, Kind: Archive, Message: taken.Encoded, Hold: true})
+		}
+		s.takes("", outcomes, 3, "q")
+		for _, id := range []string{"1", "2"} {
+			held, _, err := HeldLines(t.Context(), b.rdb, []string{"q"}, "")
+			b.must(err)
+			if len(held) != 1 || held[0].ID != id || !held[0].Until.IsZero() {
+				t.Fatalf("want the line stopped by %s, have %+v", id, held)
+			}
+			if did, err := GiveUp(t.Context(), b.rdb, "q", id, func(*Message) {}); !did || err != nil {
+				t.Fatalf("give up: %v, %v", did, err)
+			}
+			if id == "1" {
+				s.takes("", nil, 3, "q")
+			}
+		}
+		s.takes("3 ", nil, 3, "q")
+	})
+}
+
+// An older line of another queue, which is served, goes first, but not while it is held.
+func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		b.pending("older", "1", "a")
+		b.pending("older", "2", "a")
+		first := s.takes("1 ", nil, 2, "older")[0]
+		if _, _, result := s.asks("q", "set", "a", "b"); result != Parked {
+			t.Fatalf("want the set parked, have %s", result)
+		}
+		s.takes("", nil, 1, "older", "q")
+		stop := Outcome{Name: first.Name, Kind: Archive, Message: first.Encoded, Hold: true}
+		s.takes("", []Outcome{stop}, 0)
+		poll.Eventually(t, "the set begins", func() bool {
+			_, a := s.make(nil, 1, "older", "q")
+			return idsOf(a.Taken) == "set "
+		})
+	})
+}
+
+// A lock that is offered to an older line of another queue is so, too, when a task asks for it.
+func TestAskHeedsAnOffer(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		b.pending("q", "holds", "a")
+		b.pending("q", "asks", "")
+		taken := s.takes("holds asks ", nil, 2, "q")
+		b.pending("older", "waits", "a")
+		s.takes("", nil, 1, "older")
+		ticket := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"}
+		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "asks"), "siding_ticket", time.Now().Add(time.Minute).UnixMicro()).Err())
+		_, a := s.make(append(done(taken[0]), ticket), 1, "q")
+		if a.Results[1] != Parked || idsOf(a.Taken) != "" {
+			t.Fatalf("want it parked, and nothing taken, have %s and %q", a.Results[1], idsOf(a.Taken))
+		}
+		s.takes("waits ", nil, 1, "older")
+	})
+}
+
+// A batch that has lost its permit keeps nobody from the lock.
+func TestLostPermitOfABatch(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		s.SetRules(Rules{Limits: "\na\t2\n"})
+		for _, id := range []string{"other", "first", "member"} {
+			b.pending("q", id, "a")
+		}
+		holders := s.takes("other first ", nil, 3, "q")
+		_, a := s.more(holders[1], 1)
+		if idsOf(a.Taken) != "member " {
+			t.Fatalf("want a member, have %q", idsOf(a.Taken))
+		}
+		s.takes("", done(holders[0]), 0)
+		b.must(b.rdb.Del(t.Context(), holders[1].Lock, store.LockOf(holders[1].Lock)).Err()) // both have run out
+		member := done(a.Taken[0])
+		member[0].Lock = holders[1].Lock
+		if _, a = s.make(member, 0); a.Results[0] != Lost {
+			t.Errorf("want it lost, have %s", a.Results[0])
+		}
+		b.want("lock:a", "")
+	})
+}
+
+// A task that asks for another lock than it was given, and has lost that meanwhile, has not begun: it keeps its place.
+func TestAskUnderALostLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s, first := b.oneWaits("q")
+		b.must(b.rdb.Del(t.Context(), "lock:q").Err())
+		b.must(b.rdb.ZAdd(t.Context(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:q"}).Err())
+		ask := Outcome{Name: first.Name, Kind: Ask, Want: "lock:b"}
+		_, a := s.make([]Outcome{ask}, 1, "q")
+		if a.Results[0] != Parked || idsOf(a.Taken) != "1 " || b.rdb.HExists(t.Context(), TaskKey("q", "1"), "siding_crashes").Val() {
+			t.Errorf("want it back at once, as it has not crashed, have %s and %q", a.Results[0], idsOf(a.Taken))
+		}
+	})
+}
