@@ -4,145 +4,86 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// acquireFrom is one attempt on a fake with the default configuration.
-func acquireFrom(t *testing.T, ctx context.Context, f *fake) (*lock.Lease, error) { //nolint:revive // t first, as in every helper
-	t.Helper()
-	locker, err := lock.New(f.Store, lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(locker.Close)
-	return locker.Acquire(ctx, "order:1", nil)
-}
-
-// TestUnknownOutcomeIsCleanedUp: Redis took the lock, its answer is lost or
-// useless, so that nobody would ever release it.
+// TestUnknownOutcomeIsCleanedUp: nobody would ever release what Redis has taken without an answer that is of use. An acquire
+// is given up when its lease would have ended.
 func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name    string
+	type row struct {
 		network locktest.Fault
-		want    error // nil for any
-	}{
-		{"answer lost", locktest.SwallowReply, locktest.ErrNetwork},
-		{"answer after the deadline", locktest.Slow(14 * time.Second), nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network))
-				held, err := acquireFrom(t, t.Context(), f)
-				if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-					t.Errorf("want an error that is neither busy nor lost, have lease %v and %v", held, err)
-				}
-				if tc.want != nil && !errors.Is(err, tc.want) {
-					t.Errorf("want %v, have %v", tc.want, err)
-				}
-				if have := f.get(); have != "" {
-					t.Errorf("want nothing left behind, have %q", have)
-				}
-				if have := f.last(t); have.Step != locktest.Release || have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
-					t.Errorf("want a live and bounded release as the last call, have %+v", have)
-				}
-			})
-		})
+		want    error
+		took    time.Duration
 	}
-}
-
-// TestAcquireWithoutStore returns when its context ends, whatever still has to be
-// cleaned up.
-func TestAcquireWithoutStore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		if _, err := acquireFrom(t, ctx, newFake().with(locktest.BlackHole)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("want the deadline exceeded, have %v", err)
+	inBubbles(t, map[string]row{
+		"answer lost":               {locktest.SwallowReply, locktest.ErrNetwork, 0},
+		"answer after the deadline": {locktest.Slow(14 * time.Second), nil, 14 * time.Second},
+		"no answer":                 {locktest.BlackHole, context.DeadlineExceeded, 14 * time.Second},
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		f, start := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network)), time.Now()
+		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
+		wantBroken(t, "acquire", err)
+		if tc.want != nil && !errors.Is(err, tc.want) || time.Since(start) != tc.took {
+			t.Errorf("want %v after %v, have %v after %v", tc.want, tc.took, err, time.Since(start))
 		}
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("want it given up at its deadline, after 1s, have %v", took)
-		}
-	})
-}
-
-func TestAcquireIsBoundedByItsLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		if _, err := acquireFrom(t, t.Context(), newFake().with(locktest.Once(locktest.Acquire, 1, locktest.BlackHole))); err == nil {
-			t.Error("want an error")
-		}
-		if took := time.Since(start); took != 14*time.Second {
-			t.Errorf("want it given up when the lease would have ended after 14s, have %v", took)
+		f.wantFree(t)
+		if have := f.last(t); have.Step != locktest.Release || have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
+			t.Errorf("want a live and bounded release as the last call, have %+v", have)
 		}
 	})
 }
 
-// TestAcquireTrustsFromItsStart: an answer after 3 s leaves 11 s of 14.
-func TestAcquireTrustsFromItsStart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake().with(locktest.Once(locktest.Acquire, 1, locktest.Slow(3*time.Second)))
-		held, err := acquireFrom(t, t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		abandon(held)
-		time.Sleep(11*time.Second - 1)
-		if held.Deadline().IsZero() {
-			t.Error("want a valid lease before its deadline")
-		}
-		time.Sleep(time.Nanosecond)
-		if !held.Deadline().IsZero() {
-			t.Error("want no valid lease at its deadline")
-		}
-	})
+// An endingContext ends as soon as somebody has asked whether it has.
+type endingContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	end func()
 }
 
-// TestAcquireOnAnEndedContext checks the caller's context before and after.
+func (c endingContext) Err() error {
+	defer c.end()
+	return c.Context.Err()
+}
+
+// TestAcquireOnAnEndedContext: the error matches the context's and its cause, whenever it ends, and nothing is sent for one
+// that has ended before.
 func TestAcquireOnAnEndedContext(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("shutting down")
-	t.Run("before", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
+	inBubbles(t, map[string]bool{"before": true, "as it is asked": false}, func(t *testing.T, before bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		asked := endingContext{ctx, func() { cancel(stopped) }}
+		if before {
 			cancel(stopped)
-			f := newFake()
-			if _, err := acquireFrom(t, ctx, f); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
-				t.Errorf("want the context's error and its cause, have %v", err)
-			}
-			if have := len(f.Sent()); have != 0 {
-				t.Errorf("want nothing sent, have %d calls", have)
-			}
-		})
+		}
+		f := newFake()
+		if _, err := lockerOn(t, f.Store).Acquire(asked, "order:1", nil); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
+			t.Errorf("want the context's error and its cause, have %v", err)
+		}
+		if have := len(f.Sent()); before && have != 0 {
+			t.Errorf("want nothing sent, have %d calls", have)
+		}
 	})
-	t.Run("meanwhile", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			f := newFake().with(locktest.Once(locktest.Acquire, 1, func(_ context.Context, _ string, act func() error) error {
-				defer cancel(stopped)
-				return act()
-			}))
-			if _, err := acquireFrom(t, ctx, f); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
-				t.Errorf("want the context's error and its cause, have %v", err)
-			}
-			synctest.Wait()
-			if have := f.get(); have != "" {
-				t.Errorf("want what was taken given back, have %q", have)
-			}
-			if have := f.last(t); have.Step != locktest.Release || have.Dead {
-				t.Errorf("want a live release as the last call, have %+v", have)
-			}
-		})
-	})
+}
+
+// TestLeaseThatEndsAtOnce: a lease may be over as soon as it has begun. The timer that ends the
+// lease must not race with the goroutine that sets the timer.
+func TestLeaseThatEndsAtOnce(t *testing.T) { // on the real clock
+	t.Parallel()
+	locker := lockerOn(t, newFake().Store)
+	for i := range 2000 {
+		longest := time.Duration(i) * 10 * time.Nanosecond
+		held, err := locker.Acquire(t.Context(), "order:1", &lock.Options{MaxHold: max(1, longest)})
+		if err != nil {
+			continue // it was over even sooner
+		}
+		wantHeldTooLong(t, ended(t, held.Context(t.Context())))
+		wantHeldTooLong(t, held.Release(t.Context()))
+	}
 }

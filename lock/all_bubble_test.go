@@ -59,62 +59,55 @@ func TestDoAllEnds(t *testing.T) {
 			}
 		}
 		all.Wait()
-		for _, r := range names {
-			if have := memory.Value("lock:" + r); have != "" {
-				t.Errorf("%s: want it free, have %s", r, have)
-			}
-		}
+		wantAllFree(t, memory, names...)
 	})
+}
+
+func wantAllFree(t *testing.T, memory *locktest.Memory, resources ...string) {
+	t.Helper()
+	for _, r := range resources {
+		if have := memory.Value("lock:" + r); have != "" {
+			t.Errorf("%s: want it free, have %s", r, have)
+		}
+	}
 }
 
 // All or none: if one is busy, those that were free are free again.
 func TestDoAllOrNone(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	type row struct {
 		opts lock.Options
 		took time.Duration
-	}{
+	}
+	inBubbles(t, map[string]row{
 		"once":     {lock.Options{}, 0},
 		"waiting":  {lock.Options{Wait: 3 * time.Second}, 3 * time.Second},
 		"by retry": {lock.Options{Wait: 3 * time.Second, Retry: lock.Fixed(time.Second)}, 3 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				other := lockerOn(t, f.memory)
-				held, err := other.Acquire(t.Context(), "b", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				locker := lockerOn(t, f.Store)
-				start, resources := time.Now(), []string{"c", "a", "b", "a"}
-				err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error {
-					t.Error("want the work not to run")
-					return nil
-				})
-				if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Resource != "b" {
-					t.Errorf("want b busy, have %v", err)
-				}
-				if took := time.Since(start); took != tc.took {
-					t.Errorf("want an answer after %v, have %v", tc.took, took)
-				}
-				for _, free := range []string{"a", "c"} {
-					if have := f.memory.Value("lock:" + free); have != "" {
-						t.Errorf("%s: want it free, have %s", free, have)
-					}
-				}
-				if err := held.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				ran := false
-				err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error { ran = true; return nil })
-				if err != nil || !ran {
-					t.Errorf("want the work done, have %v", err)
-				}
-			})
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		memory := locktest.NewMemory()
+		held, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil)
+		must(t, err)
+		locker := lockerOn(t, memory)
+		start, resources := time.Now(), []string{"c", "a", "b", "a"}
+		err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error {
+			t.Error("want the work not to run")
+			return nil
 		})
-	}
+		if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Resource != "b" {
+			t.Errorf("want b busy, have %v", err)
+		}
+		if took := time.Since(start); took != tc.took {
+			t.Errorf("want an answer after %v, have %v", tc.took, took)
+		}
+		wantAllFree(t, memory, "a", "c")
+		must(t, held.Release(t.Context()))
+		ran := false
+		err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error { ran = true; return nil })
+		if err != nil || !ran {
+			t.Errorf("want the work done, have %v", err)
+		}
+	})
 }
 
 // If one is lost, the work is told, and the rest is released.
@@ -127,9 +120,7 @@ func TestDoAllLosesOne(t *testing.T) {
 		err := lockerOn(t, memory).DoAll(t.Context(), []string{"a", "b", "c"}, nil, func(ctx context.Context) error {
 			memory.Put("lock:b", "theirs", time.Hour)
 			<-ctx.Done()
-			if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrLost) {
-				t.Errorf("want ErrLost, have %v", cause)
-			}
+			wantLost(t, "cause", context.Cause(ctx))
 			return broken
 		})
 		if !errors.Is(err, lock.ErrLost) || !errors.Is(err, broken) {
@@ -138,11 +129,7 @@ func TestDoAllLosesOne(t *testing.T) {
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("want the loss seen by the next renewal, have %v", took)
 		}
-		for _, r := range []string{"a", "c"} {
-			if have := memory.Value("lock:" + r); have != "" {
-				t.Errorf("%s: want it free, have %s", r, have)
-			}
-		}
+		wantAllFree(t, memory, "a", "c")
 	})
 }
 
@@ -151,11 +138,10 @@ func TestDoAllLosesOneWhileItWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		memory := locktest.NewMemory()
-		if _, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil)
+		must(t, err)
 		time.AfterFunc(time.Second, func() { memory.Put("lock:a", "theirs", time.Hour) })
-		err := lockerOn(t, memory).DoAll(t.Context(), []string{"a", "b"}, &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+		err = lockerOn(t, memory).DoAll(t.Context(), []string{"a", "b"}, &lock.Options{Wait: lock.Forever}, func(context.Context) error {
 			t.Error("want the work not to run")
 			return nil
 		})
@@ -186,11 +172,7 @@ func TestDoAllOfAHolder(t *testing.T) {
 				panic("the work")
 			})
 		}()
-		for _, r := range []string{"a", "b", "c"} {
-			if have := memory.Value("lock:" + r); have != "" {
-				t.Errorf("%s: want it free, have %s", r, have)
-			}
-		}
+		wantAllFree(t, memory, "a", "b", "c")
 	})
 }
 

@@ -44,19 +44,12 @@ func TestNoClientClockInScripts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(skew)
 			r := &recorder{}
-			locker, err := lock.New(lock.Redis(r), lock.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			locker := lockerOn(t, lock.Redis(r))
 			for _, opts := range []*lock.Options{nil, {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}, {Wait: lock.Forever}} {
 				held, err := locker.Acquire(t.Context(), "order:1", opts)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				time.Sleep(6 * time.Second)
-				if err := held.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, held.Release(t.Context()))
 			}
 			if len(r.args) != 9 {
 				t.Fatalf("want three scripts for each of three leases, have %d", len(r.args))
@@ -81,20 +74,18 @@ func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-ti
 // the context to notice.
 func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]lock.Options{"once": {}, "queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newAbandoned(t)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				start := time.Now()
-				_, err := l.locker.Acquire(stepped{ctx}, "order:1", &wait)
-				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
-					t.Errorf("want the deadline passed at once, have %v after %v", err, took)
-				}
-				l.release(t)
-			})
-		})
-	}
+	inBubbles(t, map[string]lock.Options{
+		"once": {}, "queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(time.Second)},
+	}, func(t *testing.T, wait lock.Options) {
+		t.Helper()
+		l := newAbandoned(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_, err := l.locker.Acquire(stepped{ctx}, "order:1", &wait)
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
+			t.Errorf("want the deadline passed at once, have %v after %v", err, took)
+		}
+		l.release(t)
+	})
 }

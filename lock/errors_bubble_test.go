@@ -77,7 +77,7 @@ func heldUntilEnd(locker *lock.Locker, ctx context.Context, opts *lock.Options) 
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	wait := &lock.Options{Wait: time.Second}
-	for name, fail := range map[string]func(failing) error{
+	inBubbles(t, map[string]func(failing) error{
 		"bad name": func(c failing) error {
 			_, err := lockerOn(c.T, newFake()).Acquire(c.Context(), "a\n", nil)
 			return err
@@ -141,14 +141,10 @@ func TestErrorTexts(t *testing.T) {
 			l.redis.Set(locktest.Refuse)
 			return l.Release(c.Context())
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				once(t, name, fail(failing{t}))
-			})
-		})
-	}
+	}, func(t *testing.T, fail func(failing) error) {
+		t.Helper()
+		once(t, "error", fail(failing{t}))
+	})
 }
 
 // What is missing is named by the first call that can name it. Nothing panics, and no lock is taken.

@@ -2,9 +2,10 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -47,6 +48,23 @@ func (f *fake) last(t *testing.T) locktest.Sent {
 	return sent[len(sent)-1]
 }
 
+// wantFree checks that nobody has the lock.
+func (f *fake) wantFree(t *testing.T) {
+	t.Helper()
+	if have := f.get(); have != "" {
+		t.Errorf("want a free lock, have %q", have)
+	}
+}
+
+// lockerOn returns a locker of a process of its own, with the default configuration.
+func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
+	t.Helper()
+	locker, err := lock.New(store, lock.Config{})
+	must(t, err)
+	t.Cleanup(locker.Close)
+	return locker
+}
+
 // leased is a lease from a fake, taken at start with the default configuration. It is trusted for
 // 14 s, renewed every 5 s, and expires after 15 s.
 type leased struct {
@@ -58,15 +76,16 @@ type leased struct {
 
 func newLeased(t *testing.T) *leased {
 	t.Helper()
-	l := &leased{redis: newFake(), start: time.Now()}
+	return newLeasedAs(t, nil)
+}
+
+func newLeasedAs(t *testing.T, opts *lock.Options) *leased {
+	t.Helper()
+	f := newFake()
+	l := &leased{redis: f, start: time.Now(), locker: lockerOn(t, f.Store)}
 	var err error
-	if l.locker, err = lock.New(l.redis.Store, lock.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.locker.Close)
-	if l.Lease, err = l.locker.Acquire(t.Context(), "order:1", nil); err != nil {
-		t.Fatal(err)
-	}
+	l.Lease, err = l.locker.Acquire(t.Context(), "order:1", opts)
+	must(t, err)
 	return l
 }
 
@@ -99,11 +118,30 @@ func (l *leased) wantEnd(t *testing.T, work context.Context, after time.Duration
 	if have := time.Since(l.start); have != after {
 		t.Errorf("want the context ended after %v, have %v", after, have)
 	}
-	if cause := context.Cause(work); !errors.Is(cause, lock.ErrLost) {
-		t.Errorf("want the cause ErrLost, have %v", cause)
-	}
+	wantLost(t, "cause", context.Cause(work))
 	if !l.Deadline().IsZero() {
 		t.Error("want a lost lease, have a valid one")
+	}
+}
+
+// wantTrustedFor checks that the lease, which is not renewed, is valid for so long from now on.
+func (l *leased) wantTrustedFor(t *testing.T, d time.Duration) {
+	t.Helper()
+	time.Sleep(d - 1)
+	if l.Deadline().IsZero() {
+		t.Errorf("want a valid lease just before %v", time.Since(l.start))
+	}
+	time.Sleep(time.Nanosecond)
+	if !l.Deadline().IsZero() {
+		t.Errorf("want no valid lease after %v", time.Since(l.start))
+	}
+}
+
+// wantRenewals checks when renewals were sent.
+func (l *leased) wantRenewals(t *testing.T, want ...time.Duration) {
+	t.Helper()
+	if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
 	}
 }
 

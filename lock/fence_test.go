@@ -119,31 +119,25 @@ func TestFenceIsKeptInDigits(t *testing.T) {
 // reserved or not, and the fence expires.
 func TestFenceRetention(t *testing.T) {
 	t.Parallel()
-	for _, retention := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
-		t.Run(retention.String(), func(t *testing.T) {
-			t.Parallel()
-			onEach(t, func(s *setup) {
-				s = s.with(lock.Config{FenceRetention: retention})
-				held := s.take("")
-				s.wantTTL(s.fence, retention+14*time.Second, retention+15*time.Second)
-				s.release(held)
-				s.wantTTL(s.fence, retention, retention+15*time.Second)
+	onEachOf(t, map[string]time.Duration{"1s": time.Second, "1m": time.Minute, "24h": 24 * time.Hour}, func(s *setup, retention time.Duration) {
+		s = s.with(lock.Config{FenceRetention: retention})
+		held := s.take("")
+		s.wantTTL(s.fence, retention+14*time.Second, retention+15*time.Second)
+		s.release(held)
+		s.wantTTL(s.fence, retention, retention+15*time.Second)
 
-				held = s.take("")
-				s.join("w")
-				s.handOff(held, "w")
-				s.wantTTL(s.fence, retention, retention+4*time.Hour)
-				s.expire()
-				held = s.take("other")
-				s.join("w")
-				s.expire()
-				_ = s.refuse("third")
-				s.wantNext("w")
-				s.wantTTL(s.fence, retention, retention+4*time.Hour)
-				_ = held
-			})
-		})
-	}
+		held = s.take("")
+		s.join("w")
+		s.handOff(held, "w")
+		s.wantTTL(s.fence, retention, retention+4*time.Hour)
+		s.expire()
+		s.take("other")
+		s.join("w")
+		s.expire()
+		_ = s.refuse("third")
+		s.wantNext("w")
+		s.wantTTL(s.fence, retention, retention+4*time.Hour)
+	})
 }
 
 // TestFencesOfNestedLocks: each resource has its own, whatever is taken within.

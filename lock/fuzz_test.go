@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -8,10 +9,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
+
+// An oddRedis answers every script with the same.
+type oddRedis struct {
+	redis.Scripter // whatever is not below panics
+
+	reply any
+}
+
+func (o oddRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(o.reply)
+	return cmd
+}
+
+// TestOddReplies are errors of the store: nobody may believe that he holds the
+// lock, or that somebody else does.
+func TestOddReplies(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]any{
+		"another kind":              "OK",
+		"nothing":                   []any{},
+		"no answer to the call":     []any{nil},
+		"another outcome":           []any{[]any{int64(7)}},
+		"grant that is too short":   []any{[]any{int64(1)}},
+		"refusal that is too short": []any{[]any{int64(0)}},
+		"fence that is no number":   []any{[]any{int64(1), "1.79e+15", "-1"}},
+		"holder that is no text":    []any{[]any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"}},
+	} {
+		_, err := lockerOn(t, lock.Redis(oddRedis{reply: reply})).Acquire(t.Context(), "order:1", nil)
+		wantBroken(t, name, err)
+	}
+}
 
 // FuzzReply answers an acquire with what no script sends: an error of the store,
 // unless it has all the fields of a grant or a refusal; and then exactly those.

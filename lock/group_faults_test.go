@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -36,9 +37,7 @@ func connect(t *testing.T, client redis.UniversalClient) {
 	}
 	for range 8 {
 		conn := rdb.Conn()
-		if err := conn.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Ping(t.Context()).Err())
 		defer conn.Close()
 	}
 }
@@ -80,11 +79,13 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 				leases[i], err = f.Acquire(t.Context(), name(i), nil)
 				return err
 			})
+			fences := make([]int64, n) // of the first try
 			poll.Eventually(t, "Redis to have acted on all", func() bool {
 				for i := range n {
 					if i%4 == free && value(i) == "" || i%4 == ours && value(i) != "" {
 						return false
 					}
+					fences[i], _ = rdb.Get(t.Context(), store.Beside(key(i), "fence")).Int64()
 				}
 				return true
 			})
@@ -96,6 +97,7 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 				case free:
 					ok = (err == nil) == retried
 					if retried && ok {
+						ok = leases[i].Fence() == fences[i]
 						f.release(leases[i])
 					}
 					poll.Eventually(t, "what nobody holds to be free", func() bool { return value(i) == "" })

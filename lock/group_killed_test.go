@@ -38,9 +38,7 @@ func TestHelperGroups(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	defer rdb.Close()
 	locker, err := lock.New(lock.Redis(rdb), lock.Config{TTL: groupTTL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience) // should nobody kill it
 	defer cancel()
 	var all sync.WaitGroup
@@ -65,28 +63,20 @@ func TestProcessIsKilledUnderGroups(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperGroups$")
 	cmd.Env = append(os.Environ(), groupEnv+"="+server.Addr)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	for lines, n := bufio.NewScanner(out), 0; n < groupLocks && lines.Scan(); {
 		if lines.Text() == "goes" {
 			n++
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	since := time.Now()
 	s := setUp(t, rdb, lock.Config{})
 	for i := range groupLocks {
 		last, err := rdb.Get(t.Context(), "{lock:"+groupName(i)+"}:fence").Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		poll.Eventually(t, "the lock to be free", func() bool {
 			held, err := s.Acquire(t.Context(), groupName(i), nil)
 			if err != nil {

@@ -3,6 +3,8 @@ package lock_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -184,155 +186,79 @@ func (s lockState) with(held string, count int) lockState {
 // similar one that it must accept.
 func TestFencedMutex(t *testing.T) {
 	t.Parallel()
-	const endless = 1000
-	// A history is written in lines of: from, to, kind, lease, outcome, fence.
-	type line struct {
-		from, to   int64
-		kind, held string
-		outcome    string
-		fence      int64
-	}
-	for _, tc := range []struct {
-		name string
-		want porcupine.CheckResult
-		ops  []line
+	for name, tc := range map[string]struct {
+		want    porcupine.CheckResult
+		history string
 	}{
-		{"one after the other", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAcquire, "b", outBusy, 0},
-			{5, 6, opRelease, "a", outOK, 0},
-			{7, 8, opAcquire, "b", outOK, 6},
-		}},
-		{"two holders", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAcquire, "b", outOK, 6},
-			{5, 6, opRelease, "a", outOK, 0},
-		}},
-		{"a release that is under way", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 6, opRelease, "a", outOK, 0},
-			{4, 5, opAcquire, "b", outOK, 6},
-		}},
-		{"busy when it is free", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opRelease, "a", outOK, 0},
-			{5, 6, opAcquire, "b", outBusy, 0},
-		}},
-		{"busy because of one without an answer", porcupine.Ok, []line{
-			{1, endless, opAcquire, "u", outOpen, 0},
-			{1, endless, opExpire, "u", outOpen, 0},
-			{5, 6, opAcquire, "b", outBusy, 0},
-			{7, 8, opAcquire, "c", outOK, 1},
-		}},
-		{"a fence that goes back", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opRelease, "a", outOK, 0},
-			{5, 6, opAcquire, "b", outOK, 4},
-		}},
-		{"a fence that repeats", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opRelease, "a", outOK, 0},
-			{5, 6, opAcquire, "b", outOK, 5},
-		}},
-		{"taken again", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAgain, "a", outOK, 5},
-			{5, 6, opRelease, "a", outOK, 0},
-			{7, 8, opUse, "a", outOK, 0},
-			{9, 10, opAcquire, "b", outBusy, 0},
-			{11, 12, opRelease, "a", outOK, 0},
-			{13, 14, opAcquire, "b", outOK, 6},
-		}},
-		{"a fence that rises when the lock is taken again", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAgain, "a", outOK, 6},
-		}},
-		{"free after the first of two releases", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAgain, "a", outOK, 5},
-			{5, 6, opRelease, "a", outOK, 0},
-			{7, 8, opAcquire, "b", outOK, 6},
-			{9, 10, opRelease, "a", outOK, 0},
-		}},
-		{"taken again after its loss", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, endless, opExpire, "a", outOpen, 0},
-			{4, 5, opAcquire, "b", outOK, 6},
-			{6, 7, opAgain, "a", outOK, 5},
-		}},
-		{"expired", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opUse, "a", outOK, 0},
-			{5, endless, opExpire, "a", outOpen, 0},
-			{6, 7, opAcquire, "b", outOK, 6},
-			{8, 9, opRelease, "a", outLost, 0},
-			{10, 11, opUse, "b", outOK, 0},
-			{12, 13, opRelease, "b", outOK, 0},
-		}},
-		{"another got in before it could expire", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opAcquire, "b", outOK, 6},
-			{5, endless, opExpire, "a", outOpen, 0},
-		}},
-		{"used after its loss", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, endless, opExpire, "a", outOpen, 0},
-			{4, 5, opAcquire, "b", outOK, 6},
-			{6, 7, opUse, "a", outOK, 0},
-		}},
-		{"used after its release", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opRelease, "a", outOK, 0},
-			{5, 6, opUse, "a", outOK, 0},
-		}},
-		{"released what another has", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, endless, opExpire, "a", outOpen, 0},
-			{4, 5, opAcquire, "b", outOK, 6},
-			{6, 7, opRelease, "a", outOK, 0},
-		}},
-		{"a release without an answer", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, endless, opRelease, "a", outOpen, 0},
-			{4, 5, opAcquire, "b", outBusy, 0},
-			{6, 7, opAcquire, "c", outOK, 6},
-		}},
-		{"forgotten", porcupine.Ok, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opForget, "", outOpen, 0},
-			{5, 6, opAcquire, "b", outOK, 6},
-			{7, 8, opUse, "a", outOK, 0},
-			{9, 10, opUse, "b", outOK, 0},
-			{11, 12, opRelease, "a", outLost, 0},
-			{13, 14, opRelease, "b", outOK, 0},
-		}},
-		{"a fence that goes back when all is forgotten", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opForget, "", outOpen, 0},
-			{5, 6, opAcquire, "b", outOK, 1},
-		}},
-		{"forgotten is one only", porcupine.Illegal, []line{
-			{1, 2, opAcquire, "a", outOK, 5},
-			{3, 4, opForget, "", outOpen, 0},
-			{5, 6, opAcquire, "b", outOK, 6},
-			{7, 8, opAcquire, "c", outOK, 7},
-			{9, 10, opUse, "b", outOK, 0},
-		}},
+		"one after the other":                          {porcupine.Ok, "a takes 5, b is refused, a releases, b takes 6"},
+		"two holders":                                  {porcupine.Illegal, "a takes 5, b takes 6, a releases"},
+		"a release that is under way":                  {porcupine.Ok, "a takes 5, a releases slowly, b takes 6"},
+		"busy when it is free":                         {porcupine.Illegal, "a takes 5, a releases, b is refused"},
+		"busy because of one without an answer":        {porcupine.Ok, "u asks in vain, u expires, b is refused, c takes 1"},
+		"a fence that goes back":                       {porcupine.Illegal, "a takes 5, a releases, b takes 4"},
+		"a fence that repeats":                         {porcupine.Illegal, "a takes 5, a releases, b takes 5"},
+		"taken again":                                  {porcupine.Ok, "a takes 5, a again 5, a releases, a uses, b is refused, a releases, b takes 6"},
+		"a fence that rises when it is taken again":    {porcupine.Illegal, "a takes 5, a again 6"},
+		"free after the first of two releases":         {porcupine.Illegal, "a takes 5, a again 5, a releases, b takes 6, a releases"},
+		"taken again after its loss":                   {porcupine.Illegal, "a takes 5, a expires, b takes 6, a again 5"},
+		"expired":                                      {porcupine.Ok, "a takes 5, a uses, a expires, b takes 6, a has lost, b uses, b releases"},
+		"another got in before it could expire":        {porcupine.Illegal, "a takes 5, b takes 6, a expires"},
+		"used after its loss":                          {porcupine.Illegal, "a takes 5, a expires, b takes 6, a uses"},
+		"used after its release":                       {porcupine.Illegal, "a takes 5, a releases, a uses"},
+		"released what another has":                    {porcupine.Illegal, "a takes 5, a expires, b takes 6, a releases"},
+		"a release without an answer":                  {porcupine.Ok, "a takes 5, a releases in vain, b is refused, c takes 6"},
+		"forgotten":                                    {porcupine.Ok, "a takes 5, all is forgotten, b takes 6, a uses, b uses, a has lost, b releases"},
+		"a fence that goes back when all is forgotten": {porcupine.Illegal, "a takes 5, all is forgotten, b takes 1"},
+		"forgotten is one only":                        {porcupine.Illegal, "a takes 5, all is forgotten, b takes 6, c takes 7, b uses"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var history []porcupine.Operation
 			for _, key := range []string{"k", "l"} { // one lock knows nothing of the other
-				for i, l := range tc.ops {
-					history = append(history, porcupine.Operation{
-						ClientId: i, Call: l.from, Return: l.to,
-						Input: op{l.kind, key, l.held}, Output: result{l.outcome, l.fence},
-					})
+				for i, did := range strings.Split(tc.history, ", ") {
+					history = append(history, operation(key, i, did))
 				}
 			}
 			if have := porcupine.CheckOperationsTimeout(fencedMutex, history, patience); have != tc.want {
 				t.Errorf("want %s, have %s", tc.want, have)
 			}
 		})
+	}
+}
+
+// operation is number n of a history on a lock, in words: the lease, what was done, and a fence.
+func operation(key string, n int, words string) porcupine.Operation {
+	held, did, _ := strings.Cut(words, " ")
+	what, digit, _ := strings.Cut(did, " ")
+	fence, err := strconv.ParseInt(digit, 10, 64)
+	if err != nil {
+		what = did // it has none
+	}
+	as, ok := map[string]struct {
+		kind, outcome string
+		lasts         bool // to the end of the history
+	}{
+		"takes":            {opAcquire, outOK, false},
+		"is refused":       {opAcquire, outBusy, false},
+		"asks in vain":     {opAcquire, outOpen, true},
+		"again":            {opAgain, outOK, false},
+		"uses":             {opUse, outOK, false},
+		"releases":         {opRelease, outOK, false},
+		"releases slowly":  {opRelease, outOK, true},
+		"releases in vain": {opRelease, outOpen, true},
+		"has lost":         {opRelease, outLost, false},
+		"expires":          {opExpire, outOpen, true},
+		"is forgotten":     {opForget, outOpen, false},
+	}[what]
+	if !ok {
+		panic("want a known operation, have " + words)
+	}
+	begin, end := int64(2*n), int64(2*n+1)
+	if as.lasts {
+		end = 1000
+	}
+	return porcupine.Operation{
+		ClientId: n, Call: begin, Return: end,
+		Input: op{as.kind, key, held}, Output: result{as.outcome, fence},
 	}
 }

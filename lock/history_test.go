@@ -151,9 +151,7 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	crew := h.crew(number)
 	crew.Addr = addr
 	text, err := json.Marshal(crew)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
 	ctx, cancel := context.WithTimeout(h.Context(), h.life+3*patience)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperCrew$", "-test.v")
 	cmd.Env = append(os.Environ(), crewEnv+"="+string(text))
@@ -162,12 +160,8 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	// other one: POSIX hangs up a stopped group that nobody is left to continue.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		h.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		h.Fatal(err)
-	}
+	must(h, err)
+	must(h, cmd.Start())
 	h.crews.Go(func() {
 		defer cancel()
 		lines := bufio.NewScanner(out)
@@ -193,9 +187,7 @@ func TestHelperCrew(t *testing.T) {
 		return
 	}
 	var c crew
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &c))
 	rdb := redis.NewClient(&redis.Options{Addr: c.Addr, ContextTimeoutEnabled: true, MaxRetries: c.Retries})
 	defer rdb.Close()
 	var mu sync.Mutex

@@ -24,42 +24,11 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// askFor tries to acquire the lock with a rule, in a process of its own.
-func (s *setup) askFor(rule *store.Rule, waiter string) (*lease.Lease, error) {
-	return s.stranger().Client.Acquire(s.Context(), lease.Request{
-		Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter), Rule: rule,
-	})
-}
-
-// takeOf acquires the lock with a rule.
-func (s *setup) takeOf(rule *store.Rule, waiter string) *lease.Lease {
-	s.Helper()
-	held, err := s.askFor(rule, waiter)
-	if err != nil {
-		s.Fatalf("acquire for %q: %v", waiter, err)
-	}
-	s.Cleanup(func() { abandon(held) })
-	return held
-}
-
-// refuseOf tries to acquire the lock with a rule, and must find it busy.
-func (s *setup) refuseOf(rule *store.Rule, waiter string) *lease.BusyError {
-	s.Helper()
-	held, err := s.askFor(rule, waiter)
-	var busy *lease.BusyError
-	if !errors.As(err, &busy) {
-		s.Fatalf("acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
-	}
-	return busy
-}
-
 // wantPermits checks which permits of the lock are held or reserved.
 func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	s.Helper()
 	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	var have []int
 	for _, p := range permits {
 		have = append(have, p.Number)
@@ -70,20 +39,11 @@ func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	return permits
 }
 
-// handOffOf releases a permit, and checks for whom permits are reserved then.
-func (s *setup) handOffOf(held *lease.Lease, want ...string) {
-	s.Helper()
-	s.release(held)
-	s.wantReserved(want...)
-}
-
 // wantReserved checks for whom permits are reserved.
 func (s *setup) wantReserved(want ...string) {
 	s.Helper()
 	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	var have []string
 	for _, p := range permits {
 		if p.Reserved {
@@ -104,13 +64,13 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 		var fences []int64
 		var held []*lease.Lease
 		for i := range three.Limit {
-			l := s.takeOf(three, fmt.Sprint("w", i))
+			l := s.of(three).take(fmt.Sprint("w", i))
 			if len(fences) > 0 && l.Fence() <= fences[len(fences)-1] {
 				s.Fatalf("want fences that grow, have %d after %v", l.Fence(), fences)
 			}
 			held, fences = append(held, l), append(fences, l.Fence())
 		}
-		busy := s.refuseOf(three, "w4")
+		busy := s.of(three).refuse("w4")
 		if busy.Holders != 3 || busy.Position != 1 || busy.Remaining <= 0 || !strings.Contains(busy.Holder, ", and 2 more") || busy.Foreign {
 			s.Fatalf("want the first in the wait queue behind three holders, have %+v", busy)
 		}
@@ -118,24 +78,25 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 		if permits[1].Fence != fences[1] || permits[1].Name != "holder of w1" || permits[1].Reserved {
 			s.Fatalf("want the second permit held by w1 with the fence %d, have %+v", fences[1], permits[1])
 		}
-		_ = s.refuseOf(three, "w5")
+		s.of(three).join("w5")
 
-		s.handOffOf(held[1], "w4")
+		s.release(held[1])
+		s.wantReserved("w4")
 		s.wantPermits(1, 2, 3)
-		_ = s.refuseOf(three, "w6")
-		got := s.takeOf(three, "w4")
+		s.of(three).join("w6")
+		got := s.of(three).take("w4")
 		if got.Fence() <= fences[2] {
 			s.Fatalf("want a fence above %d, have %d", fences[2], got.Fence())
 		}
-		s.handOffOf(held[0], "w5")
-		s.handOffOf(held[2], "w5", "w6")
-		s.release(s.takeOf(three, "w6"))
-		s.release(s.takeOf(three, "w5"))
+		s.release(held[0])
+		s.wantReserved("w5")
+		s.release(held[2])
+		s.wantReserved("w5", "w6")
+		s.release(s.of(three).take("w6"))
+		s.release(s.of(three).take("w5"))
 		s.release(got)
 		s.wantPermits()
-		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 0 {
-			s.Fatal("want no key of a lock that is free, have one")
-		}
+		s.wantFree()
 	})
 }
 
@@ -151,7 +112,7 @@ func (s *setup) expirePermit(number int) {
 func TestLimitKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		first, second := s.takeOf(three, ""), s.takeOf(three, "")
+		first, second := s.of(three).take(""), s.of(three).take("")
 		if set := s.rdb.SetNX(s.Context(), s.key, "another program", time.Minute).Val(); set {
 			s.Fatal("want another program kept out, have it in")
 		}
@@ -167,12 +128,10 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 		s.release(second)
 		s.release(s.take("w1"))
 		s.wantPermits()
-		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 0 {
-			s.Fatal("want no key of a lock that is free, have one")
-		}
+		s.wantFree()
 
 		s.rdb.Set(s.Context(), s.key, "another program", time.Minute)
-		if busy := s.refuseOf(three, ""); !busy.Foreign {
+		if busy := s.of(three).refuse(""); !busy.Foreign {
 			s.Fatalf("want all kept out by another program, have %+v", busy)
 		}
 	})
@@ -180,38 +139,27 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 
 func TestPermitIsRenewedAndLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(*setup, *lease.Lease){
-		"the permit has expired": func(s *setup, _ *lease.Lease) { s.expirePermit(1) },
-		"another has the permit": func(s *setup, _ *lease.Lease) {
+	onEachOf(t, map[string]func(*setup){
+		"the permit has expired": func(s *setup) { s.expirePermit(1) },
+		"another has the permit": func(s *setup) {
 			s.rdb.Set(s.Context(), store.PermitKey(s.key, "1"), "siding:2:x", time.Minute)
 		},
-		"the lock's key was deleted":    func(s *setup, _ *lease.Lease) { s.expire() },
-		"another program took the lock": func(s *setup, _ *lease.Lease) { s.rdb.Set(s.Context(), s.key, "x", time.Minute) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onEach(t, func(s *setup) {
-				held := s.takeOf(three, "")
-				permit := store.PermitKey(s.key, "1")
-				for _, key := range []string{permit, s.key} {
-					s.rdb.PExpire(s.Context(), key, time.Second)
-				}
-				if err := held.Renew(s.Context()); err != nil {
-					s.Fatal(err)
-				}
-				s.wantTTL(permit, s.cfg.TTL/2, s.cfg.TTL)
-				s.wantTTL(s.key, s.cfg.TTL/2, s.cfg.TTL)
-				work := held.Context(s.Context())
-				lose(s, held)
-				if err := held.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
-					s.Fatalf("want ErrLost, have %v", err)
-				}
-				if <-work.Done(); !errors.Is(context.Cause(work), lock.ErrLost) {
-					s.Fatalf("want a context that ends with ErrLost, have %v", context.Cause(work))
-				}
-			})
-		})
-	}
+		"the lock's key was deleted":    func(s *setup) { s.expire() },
+		"another program took the lock": func(s *setup) { s.rdb.Set(s.Context(), s.key, "x", time.Minute) },
+	}, func(s *setup, lose func(*setup)) {
+		held := s.of(three).take("")
+		permit := store.PermitKey(s.key, "1")
+		for _, key := range []string{permit, s.key} {
+			s.rdb.PExpire(s.Context(), key, time.Second)
+		}
+		must(s, held.Renew(s.Context()))
+		s.wantTTL(permit, s.cfg.TTL/2, s.cfg.TTL)
+		s.wantTTL(s.key, s.cfg.TTL/2, s.cfg.TTL)
+		work := held.Context(s.Context())
+		lose(s)
+		wantLost(s, "renew", held.Renew(s.Context()))
+		wantLost(s, "cause", ended(s.T, work))
+	})
 }
 
 // A holder from before the limit keeps all others out until it releases, however large the limit:
@@ -221,20 +169,16 @@ func TestHolderFromBeforeTheLimit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		old := s.take("")
-		if busy := s.refuseOf(three, "w1"); busy.Holder == "" {
+		if busy := s.of(three).refuse("w1"); busy.Holder == "" {
 			s.Errorf("want the holder named, have %+v", busy)
 		}
-		if err := old.Renew(s.Context()); err != nil {
-			s.Fatal(err)
-		}
+		must(s, old.Renew(s.Context()))
 		s.handOff(old, "w1") // reserves a permit for the waiter
-		s.takeOf(three, "w1")
-		held := s.takeOf(three, "a")
-		s.takeOf(three, "b")
+		s.of(three).take("w1")
+		held := s.of(three).take("a")
+		s.of(three).take("b")
 		s.wantPermits(1, 2, 3)
-		if err := held.Renew(s.Context()); err != nil {
-			s.Fatal(err)
-		}
+		must(s, held.Renew(s.Context()))
 	})
 }
 
@@ -256,9 +200,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		twice := func(r store.Request) store.Result {
 			s.Helper()
 			first, err := on.Acquire(s.Context(), r)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must(s, err)
 			again, err := on.Acquire(s.Context(), r)
 			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Ticket != again.Ticket {
 				s.Fatalf("want the same answer twice, have %+v, %+v and %v", first, again, err)
@@ -275,9 +217,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 			s.Fatalf("want c in the wait queue, have %+v", r)
 		}
 		for range 2 {
-			if err := on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule}); err != nil {
-				s.Fatal(err)
-			}
+			must(s, on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule}))
 			s.wantReserved("c")
 		}
 		if r := twice(c); !r.Taken || r.Permit != first.Permit {
@@ -285,17 +225,13 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		}
 		// Three have started, though two of them asked twice.
 		for range 2 {
-			if err := on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Fence: s.lastFence(), Rule: a.Rule}); err != nil {
-				s.Fatal(err)
-			}
+			must(s, on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Fence: s.lastFence(), Rule: a.Rule}))
 		}
 		if r := twice(request("d")); r.Taken || r.Later <= 0 {
 			s.Fatalf("want d to wait for its time, have %+v", r)
 		}
 		for range 2 {
-			if err := on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule}); err != nil {
-				s.Fatal(err)
-			}
+			must(s, on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule}))
 			s.wantReserved()
 		}
 	})
@@ -311,9 +247,7 @@ func TestUnknownPermitIsGivenBack(t *testing.T) {
 			s.Fatalf("want a permit, have %+v and %v", r, err)
 		}
 		s.wantPermits(1)
-		if err := on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}); err != nil {
-			s.Fatal(err)
-		}
+		must(s, on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}))
 		s.wantPermits()
 	})
 }
@@ -328,12 +262,12 @@ func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
 				s.Errorf("want it kept for more than a day, have %v", left)
 			}
 		}
-		held := s.takeOf(three, "")
+		held := s.of(three).take("")
 		listed()
 		if err := held.Renew(s.Context()); err != nil {
 			s.Error(err)
 		}
-		_ = s.takeOf(three, "")
+		_ = s.of(three).take("")
 		listed()
 	})
 }
@@ -343,24 +277,22 @@ func TestFreePermitsGoToTheFirst(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		two, four, none := &store.Rule{Limit: 2}, &store.Rule{Limit: 4}, &store.Rule{}
-		s.takeOf(two, "")
-		s.takeOf(two, "")
-		for i := range 6 {
-			_ = s.refuseOf(two, fmt.Sprint("w", i))
-		}
+		s.of(two).take("")
+		s.of(two).take("")
+		s.of(two).join("w0", "w1", "w2", "w3", "w4", "w5")
 		ask := func(rule *store.Rule, waiter string, want ...string) {
 			s.Helper()
-			_ = s.refuseOf(rule, waiter)
+			_ = s.of(rule).refuse(waiter)
 			s.wantReserved(want...)
 		}
 		ask(two, "w5")
 		s.expirePermit(1)
 		ask(none, "w5")
 		ask(two, "w5", "w0")
-		s.takeOf(two, "w0")
+		s.of(two).take("w0")
 		ask(four, "w5", "w1", "w2")
-		s.takeOf(four, "w2")
-		s.takeOf(four, "w1")
+		s.of(four).take("w2")
+		s.of(four).take("w1")
 		ask(two, "w5")
 		s.expirePermit(3)
 		s.expirePermit(4)
@@ -375,17 +307,15 @@ func TestReservationsCountAsStarts(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		paused, slow := &store.Rule{}, &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: 3, Period: time.Hour}}}
-		s.takeOf(slow, "")
-		for i := range 4 {
-			_ = s.refuseOf(paused, fmt.Sprint("w", i))
-		}
-		if busy := s.refuseOf(slow, "w3"); busy.Remaining < 59*time.Minute {
+		s.of(slow).take("")
+		s.of(paused).join("w0", "w1", "w2", "w3")
+		if busy := s.of(slow).refuse("w3"); busy.Remaining < 59*time.Minute {
 			s.Fatalf("want the next to wait for its time, have %+v", busy)
 		}
 		s.wantReserved("w0", "w1")
-		s.takeOf(slow, "w1")
-		s.takeOf(slow, "w0")
-		if busy := s.refuseOf(slow, ""); busy.Holder != "holder of , and 2 more" || busy.Remaining < 59*time.Minute {
+		s.of(slow).take("w1")
+		s.of(slow).take("w0")
+		if busy := s.of(slow).refuse(""); busy.Holder != "holder of , and 2 more" || busy.Remaining < 59*time.Minute {
 			s.Fatalf("want the next to wait for its time, have %+v", busy)
 		}
 	})
@@ -398,17 +328,14 @@ func TestLoweredRate(t *testing.T) {
 		rule := func(starts int) *store.Rule {
 			return &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: starts, Period: time.Hour}}}
 		}
-		s.takeOf(rule(4), "")
-		for i := range 5 {
-			_ = s.refuseOf(&store.Rule{}, fmt.Sprint("w", i))
-		}
-		_ = s.refuseOf(rule(4), "w4")
+		s.of(rule(4)).take("")
+		s.of(&store.Rule{}).join("w0", "w1", "w2", "w3", "w4")
+		s.of(rule(4)).join("w4")
 		s.wantReserved("w0", "w1", "w2")
-		_ = s.refuseOf(rule(1), "w1")
-		_ = s.refuseOf(rule(1), "w0")
+		s.of(rule(1)).join("w1", "w0")
 		s.wantReserved("w2")
 		s.wantQueue("w3", "w4", "w1", "w0")
-		s.takeOf(rule(2), "w2")
+		s.of(rule(2)).take("w2")
 		s.wantPermits(1, 2)
 	})
 }
@@ -417,9 +344,7 @@ func TestLoweredRate(t *testing.T) {
 func (s *setup) lastFence() int64 {
 	s.Helper()
 	fence, err := strconv.ParseInt(strings.TrimSuffix(s.rdb.Get(s.Context(), s.fence).Val(), "*"), 10, 64)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	return fence
 }
 
@@ -430,9 +355,9 @@ func TestLoweredLimit(t *testing.T) {
 		one := &store.Rule{Limit: 1}
 		var held []*lease.Lease
 		for range 3 {
-			held = append(held, s.takeOf(three, ""))
+			held = append(held, s.of(three).take(""))
 		}
-		_ = s.refuseOf(one, "w1")
+		s.of(one).join("w1")
 		on := lock.Redis(s.rdb)
 		release := func(l *lease.Lease, want ...string) {
 			s.Helper()
@@ -452,7 +377,7 @@ func TestLoweredLimit(t *testing.T) {
 		}
 		release(held[1])
 		release(held[0])
-		_ = s.refuseOf(one, "w2")
+		_ = s.of(one).refuse("w2")
 		release(held[2], "w1")
 	})
 }
@@ -517,7 +442,7 @@ func (c *together) work(ctx context.Context) error {
 // Never do more than the limit hold the lock at once, whatever they do.
 func TestLimitUnderLoad(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
+	check := func(s *setup) {
 		const limit, processes, each = 3, 4, 25
 		var inside together
 		var all sync.WaitGroup
@@ -525,7 +450,7 @@ func TestLimitUnderLoad(t *testing.T) {
 			locker := s.stranger()
 			for i := range each {
 				all.Go(func() {
-					opts := &lock.Options{Wait: lock.Forever, Limit: limit}
+					opts := &lock.Options{Wait: lock.Forever, Limit: limit, Rates: []lock.Rate{{Starts: 50, Period: 100 * time.Millisecond}}}
 					if (i+p)%5 == 0 {
 						opts.Retry = lock.Fixed(2 * time.Millisecond)
 					}
@@ -540,6 +465,11 @@ func TestLimitUnderLoad(t *testing.T) {
 			s.Fatalf("want 2 to %d holders at once, have %d", limit, m)
 		}
 		s.wantPermits()
+	}
+	onEach(t, check)
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		check(setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{}))
 	})
 }
 
@@ -551,56 +481,12 @@ func TestPermitExpires(t *testing.T) {
 		two := &lock.Options{Wait: lock.Forever, Limit: 2}
 		for range 2 {
 			held, err := s.stranger().Acquire(s.Context(), s.res, two)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must(s, err)
 			abandon(held)
 		}
 		held, err := s.Acquire(s.Context(), s.res, two)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		s.release(held)
-	})
-}
-
-// A holder takes its permit again like a lock.
-func TestPermitIsTakenAgain(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		two := &lock.Options{Limit: 2, Reentrant: true}
-		first, err := s.Acquire(s.Context(), s.res, two)
-		if err != nil {
-			s.Fatal(err)
-		}
-		again, err := s.Acquire(first.Context(s.Context()), s.res, two)
-		if err != nil || again.Fence() != first.Fence() {
-			s.Fatalf("want the same permit again, have %v and %v", again, err)
-		}
-		s.wantPermits(1)
-		s.release(again)
-		s.wantPermits(1)
-		s.release(first)
-		s.wantPermits()
-	})
-}
-
-// A waiter that gives up passes on the permit that was reserved for it.
-func TestWaiterThatLeavesPassesOnItsPermit(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		held := s.takeOf(three, "")
-		s.takeOf(three, "")
-		s.takeOf(three, "")
-		for _, w := range []string{"w1", "w2"} {
-			_ = s.refuseOf(three, w)
-		}
-		s.handOffOf(held, "w1")
-		if err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name("w1"), Rule: three}); err != nil {
-			s.Fatal(err)
-		}
-		s.wantReserved("w2")
-		s.takeOf(three, "w2")
 	})
 }
 
@@ -633,9 +519,9 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 			s.Fatal("want a store that knows limits")
 		}
 		broken := &cutStore{limiter: inner}
-		held := s.takeOf(three, "")
-		s.takeOf(three, "")
-		s.takeOf(three, "")
+		held := s.of(three).take("")
+		s.of(three).take("")
+		s.of(three).take("")
 		ctx, giveUp := context.WithCancel(s.Context())
 		work := func(context.Context) error { return nil }
 		gone, next := make(chan error, 1), make(chan error, 1)
@@ -661,25 +547,6 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 	})
 }
 
-func TestLimitInACluster(t *testing.T) {
-	t.Parallel()
-	s := setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{})
-	var inside together
-	var all sync.WaitGroup
-	for i := range 30 {
-		all.Go(func() {
-			opts := &lock.Options{Wait: lock.Forever, Limit: 2, Rates: []lock.Rate{{Starts: 20, Period: 100 * time.Millisecond}}}
-			if err := s.Do(s.Context(), fmt.Sprint("account:", i%3), opts, inside.work); err != nil {
-				s.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if m := inside.most.Load(); m > 6 || m < 2 {
-		s.Fatalf("want up to 6 holders of three locks at once, have %d", m)
-	}
-}
-
 func TestLimitIsChecked(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]lock.Options{
@@ -690,13 +557,8 @@ func TestLimitIsChecked(t *testing.T) {
 		"lock: rates: want at most 8, have 9":                                                             {Rates: make([]lock.Rate, 9)},
 		"lock: limit, rates: want none on a store that does not know them, have a limit of 2 and 0 rates": {Limit: 2},
 	} {
-		locker, err := lock.New(locktest.NewMemory(), lock.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := locker.Acquire(t.Context(), "account:1", &opts); err == nil || err.Error() != want {
+		if _, err := lockerOn(t, locktest.NewMemory()).Acquire(t.Context(), "account:1", &opts); err == nil || err.Error() != want {
 			t.Errorf("want %q, have %v", want, err)
 		}
-		locker.Close()
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,9 +45,7 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	warm.reserved("w")
 	warm.leave("nobody")
 	held := warm.take("w")
-	if err := held.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Renew(t.Context()))
 	warm.release(held)
 	return f
 }
@@ -95,13 +92,9 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					return ok
 				})
 				if tc.max < 0 {
-					if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-						t.Errorf("want an error of the network, have %v", err)
-					}
+					wantBroken(t, "acquire", err)
 				} else {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if have := strconv.FormatInt(held.Fence(), 10); have != fence {
 						t.Errorf("want the fence of the first try, %s, have %s", fence, have)
 					}
@@ -130,68 +123,6 @@ func (f *faulty) wantFree() {
 	if err != nil {
 		f.Errorf("want nothing left behind: %v", err)
 	}
-}
-
-// TestGroupWhoseAnswerIsLost: of calls that went together each is as if it had gone alone. With the client's own retry each holds
-// what it took; without nothing is left behind.
-func TestGroupWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	for _, tc := range retries {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t, tc.max, lock.Config{})
-			f.direct.on(t.Name() + " busy").take("")
-			names := []string{t.Name() + " busy", t.Name() + " a", t.Name() + " b", t.Name() + " c"}
-			leases, errs := make([]*lock.Lease, len(names)), make([]error, len(names))
-			fences := make([]string, len(names)) // of the first try
-			var connected sync.WaitGroup         // as no new connection is made while answers are lost
-			for range names {
-				connected.Go(func() { _ = f.rdb.BLPop(t.Context(), 100*time.Millisecond, t.Name()).Err() })
-			}
-			connected.Wait()
-			_ = f.unheard(func() error {
-				var all sync.WaitGroup
-				for i, name := range names {
-					all.Go(func() { leases[i], errs[i] = f.Acquire(t.Context(), name, nil) })
-				}
-				all.Wait()
-				return nil
-			}, func() bool {
-				for i, name := range names {
-					on := f.direct.on(name)
-					fences[i] = on.rdb.Get(t.Context(), on.fence).Val()
-					if on.value() == "" || fences[i] == "" {
-						return false
-					}
-				}
-				return true
-			})
-			for i, name := range names {
-				switch {
-				case tc.max < 0 && i == 0 && errs[i] != nil: // busy, if it went alone
-				case tc.max < 0 && (errs[i] == nil || errors.Is(errs[i], lock.ErrBusy)):
-					t.Errorf("%s: want an error of the network, have %v", name, errs[i])
-				case tc.max < 0:
-					f.both(name).wantFree()
-				case i == 0 && !errors.Is(errs[i], lock.ErrBusy):
-					t.Errorf("%s: want it busy, have %v", name, errs[i])
-				case i == 0:
-				case errs[i] != nil:
-					t.Errorf("%s: %v", name, errs[i])
-				default:
-					if have := strconv.FormatInt(leases[i].Fence(), 10); have != fences[i] {
-						t.Errorf("%s: want the fence of the first try, %s, have %s", name, fences[i], have)
-					}
-					f.release(leases[i])
-				}
-			}
-		})
-	}
-}
-
-// both is [setup.on] for both ways.
-func (f *faulty) both(resource string) *faulty {
-	return &faulty{setup: f.on(resource), direct: f.direct.on(resource), proxy: f.proxy}
 }
 
 // TestReentryWithoutFence: the fencing token is gone, as somebody deleted it, or Redis evicted it.
@@ -255,15 +186,13 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }
 	}
 	f.direct.join("w1", "w2")
-	if err := f.unheard(func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name("w1")}) }, gone("w1")); err != nil {
-		t.Errorf("leave: %v", err)
+	leave := func(waiter string) func() error {
+		return func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name(waiter)}) }
 	}
+	must(t, f.unheard(leave("w1"), gone("w1")))
 	f.handOff(held, "w2")
 	f.direct.join("w3")
-	err = f.unheard(func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name("w2")}) }, gone("w3"))
-	if err != nil {
-		t.Errorf("leave: %v", err)
-	}
+	must(t, f.unheard(leave("w2"), gone("w3")))
 	f.direct.wantNext("w3")
 }
 
@@ -297,42 +226,17 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 				})
 				switch {
 				case tc.max < 0:
-					if err == nil || errors.Is(err, lock.ErrLost) {
-						t.Errorf("want an error of the network, have %v", err)
-					}
+					wantBroken(t, "release", err)
 				case since == "a newcomer":
-					if !errors.Is(err, lock.ErrLost) {
-						t.Errorf("want ErrLost, have %v", err)
-					}
-				case err != nil:
-					t.Errorf("want no error, have %v", err)
+					wantLost(t, "release", err)
+				default:
+					must(t, err)
 				}
 				if taken != nil {
 					f.release(taken)
 				}
 			})
 		}
-	}
-}
-
-// TestHoldWhoseReleaseIsUnheard: the work is done, and so its result stands.
-func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, 0, lock.Config{})
-	done, worked := make(chan error, 1), make(chan struct{})
-	go func() {
-		done <- f.Do(t.Context(), f.res, nil, func(context.Context) error {
-			f.proxy.SwallowReplies(true)
-			close(worked)
-			return nil
-		})
-	}()
-	<-worked
-	poll.Eventually(t, "a free lock", func() bool { return f.direct.value() == "" })
-	f.proxy.SwallowReplies(false)
-	err := <-done
-	if err != nil {
-		t.Errorf("want no error, have %v", err)
 	}
 }
 
@@ -343,14 +247,10 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	onEach(t, func(s *setup) {
 		store, network := locktest.Faulty(lock.Redis(s.rdb))
 		locker, err := lock.New(store, lock.Config{TTL: time.Hour})
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		defer locker.Close()
 		held, err := locker.Acquire(s.Context(), s.res, nil)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		got := make(chan error, 1)
 		go func() {
 			next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
@@ -361,12 +261,8 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 		}()
 		poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
 		network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
-		if err := held.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-			s.Errorf("want an error of the network, have %v", err)
-		}
+		wantBroken(s, "release", held.Release(s.Context()))
 		poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
-		if err := <-got; err != nil {
-			s.Error(err)
-		}
+		must(s, <-got)
 	})
 }

@@ -38,7 +38,7 @@ var mistakes = []verify.Mutant{
 		"all have the same token", "../internal/lease/acquire.go",
 		"tokenPrefix+id",
 		"tokenPrefix+uuid.Nil.String()",
-		[]string{"TestTokensAreUnique", "TestHistoryWithoutFaults"},
+		[]string{"TestConformance/redis/12_token_is_compared_whole", "TestHistoryWithoutFaults"},
 	},
 	{
 		"what nobody will release is not given back", "locker.go",
@@ -122,7 +122,7 @@ var mistakes = []verify.Mutant{
 		"release does not compare", "../internal/lockredis/release.lua",
 		"if held then\n",
 		"if held or value_of(key) then\n",
-		[]string{"TestReleaseOfAnothersLock"},
+		[]string{"TestLockOfAnother/release"},
 	},
 	{
 		"a release that is sent again is a loss", "../internal/lockredis/release.lua",
@@ -140,13 +140,13 @@ var mistakes = []verify.Mutant{
 		"renewal does not compare", "../internal/lockredis/renew.lua",
 		"return held and not",
 		"return (held or value_of(key) and key) and not",
-		[]string{"TestRenewLeavesAnothersLock"},
+		[]string{"TestLockOfAnother/renew"},
 	},
 	{
 		"renewal makes the key anew", "../internal/lockredis/renew.lua",
 		"return held and",
 		"if not value_of(key) then call('SET', key, given.token) end return held and",
-		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
+		[]string{"TestRenew", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
 	},
 	{
 		"the fence only counts", "../internal/lockredis/quick.lua",
@@ -206,7 +206,7 @@ var mistakes = []verify.Mutant{
 		"a quick release does not compare", "../internal/lockredis/quick.lua",
 		"call('GET', lock) ~= token",
 		"not call('GET', lock)",
-		[]string{"TestReleaseOfAnothersLock"},
+		[]string{"TestLockOfAnother/release"},
 	},
 	{
 		"a reservation does not expire", "../internal/lockredis/quick.lua",

@@ -15,6 +15,7 @@ import (
 
 // oddNames are kinds of keys that locks can have; %s is unique.
 var oddNames = map[string]struct{ prefix, resource string }{
+	"as usual":            {"", "%s"},
 	"a prefix of its own": {"shop:", "%s"},
 	"no prefix":           {lock.NoPrefix, "%s"},
 	"no prefix, and the usual one in its name": {lock.NoPrefix, "lock:%s"},
@@ -39,16 +40,21 @@ func TestOddNames(t *testing.T) {
 	})
 }
 
-// In a Cluster all keys of such a lock share a slot: else a script would be refused.
-func TestOddNamesInACluster(t *testing.T) {
+// TestCluster: in a Cluster all keys of such a lock share a slot, else a script would be refused.
+func TestCluster(t *testing.T) {
 	t.Parallel()
-	client := redistest.StartCluster(t, 3).Client(t)
-	s := setUp(t, client, lock.Config{})
+	cluster := redistest.StartCluster(t, 3)
+	s := setUp(t, cluster.Client(t), lock.Config{})
 	for name, tc := range oddNames {
 		for range 5 {
 			one := s.with(lock.Config{Prefix: tc.prefix}).on(fmt.Sprintf(tc.resource, uuid.NewString()))
 			t.Logf("%s: %s", name, one.key)
 			one.live()
+		}
+	}
+	for _, node := range cluster.Nodes {
+		if n := node.Client(t).DBSize(t.Context()).Val(); n == 0 {
+			t.Errorf("want locks on all masters, have none on %s", node.Addr)
 		}
 	}
 }
@@ -63,9 +69,7 @@ func (s *setup) live() {
 		if key == store.Beside(s.key, what) {
 			continue
 		}
-		if err := s.rdb.Set(s.Context(), key, "theirs", time.Minute).Err(); err != nil {
-			s.Fatal(err)
-		}
+		must(s, s.rdb.Set(s.Context(), key, "theirs", time.Minute).Err())
 		theirs[key] = "theirs"
 	}
 	s.takeAndRelease()
@@ -85,21 +89,19 @@ func (s *setup) takeAndRelease() {
 	if second.Fence() <= first.Fence() {
 		s.Errorf("want a fence above %d, have %d", first.Fence(), second.Fence())
 	}
-	if err := second.Renew(s.Context()); err != nil {
-		s.Error(err)
-	}
+	wantLost(s, "renew", first.Renew(s.Context()))
+	must(s, second.Renew(s.Context()))
 	s.handOff(second, "w2")
 	s.leave("w2")
 
 	two := &store.Rule{Limit: 2}
-	a, b := s.takeOf(two, ""), s.takeOf(two, "")
+	a, b := s.of(two).take(""), s.of(two).take("")
 	s.wantPermits(1, 2)
-	_ = s.refuseOf(two, "w3")
-	if err := b.Renew(s.Context()); err != nil {
-		s.Error(err)
-	}
-	s.handOffOf(b, "w3")
-	s.release(s.takeOf(two, "w3"))
+	_ = s.of(two).refuse("w3")
+	must(s, b.Renew(s.Context()))
+	s.release(b)
+	s.wantReserved("w3")
+	s.release(s.of(two).take("w3"))
 	s.release(a)
 	s.wantPermits()
 }
@@ -112,10 +114,7 @@ func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
 		if s.key != s.res {
 			s.Fatalf("want the resource as the key, have %q", s.key)
 		}
-		held, err := s.Acquire(s.Context(), s.res, nil)
-		if err != nil {
-			s.Fatal(err)
-		}
+		held := s.take("")
 		if s.takePlain("c0ffee", time.Minute) {
 			s.Error("want the other program excluded")
 		}
@@ -123,9 +122,7 @@ func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
 		if !s.takePlain("c0ffee", time.Minute) {
 			s.Error("want a free lock taken")
 		}
-		if _, err := s.Acquire(s.Context(), s.res, nil); !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want ErrBusy, have %v", err)
-		}
+		_ = s.refuse("")
 		s.releasePlain("c0ffee")
 		for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
 			if _, err := s.Acquire(s.Context(), name, nil); !errors.Is(err, lock.ErrResource) {

@@ -75,15 +75,12 @@ func TestNestedWaitIsShorter(t *testing.T) {
 		acquire(t, lockerOn(t, f.memory), nil)
 		locker := lockerOn(t, f.memory)
 		outer, err := locker.Acquire(t.Context(), "outer", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		work := outer.Context(t.Context())
 		wait := func(ctx context.Context) time.Duration {
 			start := time.Now()
-			if _, err := locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second}); !errors.Is(err, lock.ErrBusy) {
-				t.Errorf("want ErrBusy, have %v", err)
-			}
+			_, err := locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second})
+			wantBusy(t, "acquire", err)
 			return time.Since(start)
 		}
 		if took := wait(t.Context()); took != 4*time.Second {
@@ -92,9 +89,7 @@ func TestNestedWaitIsShorter(t *testing.T) {
 		if took := wait(work); took < 3*time.Second || took >= 4*time.Second {
 			t.Errorf("want a wait of 3s to 4s under a lock, have %v", took)
 		}
-		if err := outer.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, outer.Release(t.Context()))
 		if took := wait(context.WithoutCancel(work)); took != 4*time.Second {
 			t.Errorf("want a wait of 4s after the release, have %v", took)
 		}
@@ -104,90 +99,68 @@ func TestNestedWaitIsShorter(t *testing.T) {
 // A wait that ends while the store is out of reach says so, and not that the lock is busy, however long ago that was heard.
 func TestWaitEndsDuringAnOutage(t *testing.T) {
 	t.Parallel()
+	type outage struct {
+		fault locktest.Fault // from 4.5 s on
+		busy  bool
+	}
 	for name, opts := range map[string]lock.Options{
 		"queued":          {Wait: 5 * time.Second},
 		"by a slow retry": {Wait: 5 * time.Second, Retry: lock.Fixed(4 * time.Second)},
 		"by a deadline":   {Wait: lock.Forever},
 	} {
-		for what, tc := range map[string]struct {
-			fault locktest.Fault // from 4.5 s on
-			busy  bool
-		}{
-			"refused": {fault: locktest.Refuse},
-			"hanging": {fault: locktest.BlackHole},
-			"slow":    {fault: locktest.Slow(500 * time.Millisecond), busy: true},
-			"well":    {fault: locktest.Fine, busy: true},
-		} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					f := newFake()
-					holder, err := lockerOn(t, f.memory).Acquire(t.Context(), "order:1", nil)
-					if err != nil {
-						t.Fatal(err)
+		inBubbles(t, map[string]outage{
+			name + ", refused": {fault: locktest.Refuse},
+			name + ", hanging": {fault: locktest.BlackHole},
+			name + ", slow":    {fault: locktest.Slow(500 * time.Millisecond), busy: true},
+			name + ", well":    {fault: locktest.Fine, busy: true},
+		}, func(t *testing.T, tc outage) {
+			t.Helper()
+			f := newFake()
+			acquire(t, lockerOn(t, f.memory), nil)
+			locker, ctx := lockerOn(t, f.Store), t.Context()
+			if opts.Wait == lock.Forever {
+				bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				ctx = bounded
+			}
+			start := time.Now()
+			var all sync.WaitGroup
+			for range 3 { // of which two wait behind the first
+				all.Go(func() {
+					_, err := locker.Acquire(ctx, "order:1", &opts)
+					if err == nil || errors.Is(err, lock.ErrBusy) != tc.busy {
+						t.Errorf("want ErrBusy %t, have %v", tc.busy, err)
 					}
-					locker, ctx := lockerOn(t, f.Store), t.Context()
-					if opts.Wait == lock.Forever {
-						bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-						defer cancel()
-						ctx = bounded
-					}
-					start := time.Now()
-					var all sync.WaitGroup
-					for range 3 { // of which two wait behind the first
-						all.Go(func() {
-							_, err := locker.Acquire(ctx, "order:1", &opts)
-							if err == nil || errors.Is(err, lock.ErrBusy) != tc.busy {
-								t.Errorf("want ErrBusy %t, have %v", tc.busy, err)
-							}
-							if took := time.Since(start); took < 5*time.Second || took > 8400*time.Millisecond {
-								t.Errorf("want the end of the wait, have %v", took)
-							}
-						})
-					}
-					time.Sleep(4500 * time.Millisecond)
-					f.Set(tc.fault)
-					all.Wait()
-					f.Set(locktest.Fine)
-					locker.Close()
-					if err := holder.Release(t.Context()); err != nil {
-						t.Error(err)
+					if took := time.Since(start); took < 5*time.Second || took > 8400*time.Millisecond {
+						t.Errorf("want the end of the wait, have %v", took)
 					}
 				})
-			})
-		}
+			}
+			time.Sleep(4500 * time.Millisecond)
+			f.Set(tc.fault)
+			all.Wait()
+			f.Set(locktest.Fine)
+		})
 	}
 }
 
 // A caller that goes away waits for no answer of the store.
 func TestWaitCancelledDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string]lock.Options{
+	inBubbles(t, map[string]lock.Options{
 		"queued":          {Wait: 20 * time.Second},
 		"by a slow retry": {Wait: 20 * time.Second, Retry: lock.Fixed(4 * time.Second)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				holder, err := lockerOn(t, f.memory).Acquire(t.Context(), "order:1", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				locker := lockerOn(t, f.Store)
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(4500*time.Millisecond, func() { f.Set(locktest.BlackHole) })
-				time.AfterFunc(5*time.Second, cancel)
-				start := time.Now()
-				if _, err := locker.Acquire(ctx, "order:1", &opts); !errors.Is(err, context.Canceled) || time.Since(start) != 5*time.Second {
-					t.Errorf("want context.Canceled after 5 s, have %v after %v", err, time.Since(start))
-				}
-				f.Set(locktest.Fine)
-				locker.Close()
-				if err := holder.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, opts lock.Options) {
+		t.Helper()
+		f := newFake()
+		acquire(t, lockerOn(t, f.memory), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(4500*time.Millisecond, func() { f.Set(locktest.BlackHole) })
+		time.AfterFunc(5*time.Second, cancel)
+		start := time.Now()
+		if _, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &opts); !errors.Is(err, context.Canceled) || time.Since(start) != 5*time.Second {
+			t.Errorf("want context.Canceled after 5 s, have %v after %v", err, time.Since(start))
+		}
+		f.Set(locktest.Fine)
+	})
 }

@@ -12,16 +12,7 @@ import (
 )
 
 // unrenewed is a lease of order:1 that is trusted for 14 s, and not renewed.
-func unrenewed(t *testing.T) *leased {
-	t.Helper()
-	f := newFake()
-	l := &leased{redis: f, start: time.Now(), locker: lockerOn(t, f.Store)}
-	var err error
-	if l.Lease, err = l.locker.Acquire(t.Context(), "order:1", &lock.Options{NoRenew: true}); err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
+func unrenewed(t *testing.T) *leased { t.Helper(); return newLeasedAs(t, &lock.Options{NoRenew: true}) }
 
 // A lease that is not renewed ends before anybody else can have the lock, whatever contexts it has.
 func TestNoRenewEndsInTime(t *testing.T) {
@@ -51,12 +42,13 @@ func TestNoRenewEndsInTime(t *testing.T) {
 // that finds the lock lost before the end is.
 func TestReleaseOfNoRenew(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	type row struct {
 		after   time.Duration
 		then    func(*leased)
 		lost    bool
 		refused bool
-	}{
+	}
+	inBubbles(t, map[string]row{
 		"in time":                          {after: 13 * time.Second},
 		"after the deadline":               {after: 14 * time.Second},
 		"after the TTL":                    {after: 16 * time.Second},
@@ -70,22 +62,18 @@ func TestReleaseOfNoRenew(t *testing.T) {
 			_ = l.Renew(context.Background())
 			time.Sleep(time.Minute)
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := unrenewed(t)
-				time.Sleep(tc.after)
-				if tc.then != nil {
-					tc.then(l)
-				}
-				err := l.Release(t.Context())
-				if errors.Is(err, lock.ErrLost) != tc.lost || (err != nil) != (tc.lost || tc.refused) {
-					t.Errorf("have %v", err)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		l := unrenewed(t)
+		time.Sleep(tc.after)
+		if tc.then != nil {
+			tc.then(l)
+		}
+		err := l.Release(t.Context())
+		if errors.Is(err, lock.ErrLost) != tc.lost || (err != nil) != (tc.lost || tc.refused) {
+			t.Errorf("have %v", err)
+		}
+	})
 }
 
 // Renew prolongs such a lease once, by its TTL.
@@ -95,9 +83,7 @@ func TestRenewOfNoRenew(t *testing.T) {
 		l := unrenewed(t)
 		work := l.Context(t.Context())
 		time.Sleep(10 * time.Second)
-		if err := l.Renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Renew(t.Context()))
 		l.wantEnd(t, work, 24*time.Second)
 	})
 }

@@ -40,13 +40,9 @@ func TestBlackHole(t *testing.T) {
 				t.Error("want the holder told before another has the lock")
 			}
 			f.direct.release(next)
-			if cause := context.Cause(work); !errors.Is(cause, lock.ErrLost) {
-				t.Errorf("want ErrLost, have %v", cause)
-			}
+			wantLost(t, "cause", context.Cause(work))
 			fault.turn(f.proxy, false)
-			if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-				t.Errorf("want ErrLost, have %v", err)
-			}
+			wantLost(t, "release", held.Release(t.Context()))
 		})
 	}
 }
@@ -58,9 +54,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	ctx := t.Context()
 	flush := func() {
 		t.Helper()
-		if err := s.rdb.ScriptFlush(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.rdb.ScriptFlush(ctx).Err())
 	}
 	flush()
 	held := s.take("")
@@ -106,9 +100,7 @@ func TestRedisIsDown(t *testing.T) {
 		"leave":   s.Leave(t.Context(), lease.Request{Resource: s.res, Waiter: "w"}),
 		"release": held.Release(t.Context()),
 	} {
-		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-			t.Errorf("%s: want an error of the network, have %v", what, err)
-		}
+		wantBroken(t, what, err)
 	}
 	server.Restart(t)
 	s.release(s.takeOnceFree()) // the client dials again in its own time
@@ -122,16 +114,12 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	held := s.take("")
 	work := held.Context(t.Context())
 	server.Restart(t)
-	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
-		t.Errorf("want ErrLost, have %v", cause)
-	}
+	wantLost(t, "cause", ended(t, work))
 	next := s.take("")
 	if next.Fence() <= held.Fence() {
 		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
 	}
-	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want ErrLost, have %v", err)
-	}
+	wantLost(t, "release", held.Release(t.Context()))
 	s.release(next)
 }
 
@@ -141,11 +129,7 @@ func TestWaitEndsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	s := setUp(t, server.Client(t), lock.Config{})
 	_ = s.take("")
-	locker, err := lock.New(lock.Redis(redis.NewClient(&redis.Options{Addr: server.Addr})), lock.Config{}) // with the defaults of go-redis
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(locker.Close)
+	locker := lockerOn(t, lock.Redis(redis.NewClient(&redis.Options{Addr: server.Addr}))) // with the defaults of go-redis
 	ended := make(chan error)
 	for range 3 {
 		go func() {
@@ -170,19 +154,12 @@ func TestWaitForARedisThatRefuses(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			addr := listener.Addr().String()
 			_ = listener.Close() // nobody has it now
 			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 			t.Cleanup(func() { _ = rdb.Close() })
-			locker, err := lock.New(lock.Redis(rdb), lock.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(locker.Close)
-			if _, err = locker.Acquire(t.Context(), "order:1", &wait); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, lock.ErrBusy) {
+			if _, err = lockerOn(t, lock.Redis(rdb)).Acquire(t.Context(), "order:1", &wait); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, lock.ErrBusy) {
 				t.Errorf("want the refusal, and no ErrBusy, have %v", err)
 			}
 		})

@@ -127,7 +127,7 @@ func TestLeave(t *testing.T) {
 	onEach(t, func(s *setup) {
 		held := s.take("")
 		s.join(names(3)...)
-		for _, w := range []string{"w1", "w1", "unknown"} {
+		for _, w := range []string{"w1", "w1", "unknown", ""} {
 			s.leave(w)
 		}
 		s.wantQueue("w2", "w3")
@@ -141,55 +141,34 @@ func TestLeave(t *testing.T) {
 }
 
 // TestHolderDiedAndANewcomerIsFirst: the lock is free, others are queued, and a
-// newcomer is first on arrival. The lock is not for it.
+// newcomer is first on arrival. The lock is not for it, nor for one who is queued behind others.
 func TestHolderDiedAndANewcomerIsFirst(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s.take("")
-		s.join(names(2)...)
-		s.expire()
-		busy := s.refuse("newcomer")
-		s.wantNext("w1")
-		if busy.Position != 2 || busy.Holder != "the next in the wait queue" || busy.Foreign || !busy.Since.IsZero() {
-			s.Errorf("want a position behind the others and a lock kept for the next, have %+v", busy)
-		}
-		s.wantTTL(s.key, 59*time.Second, time.Minute)
-		_ = s.refuse("another")
-		s.wantNext("w1")
-		s.wantQueue("w2", "newcomer", "another")
-		held := s.take("w1")
-		s.handOff(held, "w2")
-	})
-}
-
-// TestLaterWaiterIsNotServedFirst: somebody queued, but not its head, finds
-// the lock free.
-func TestLaterWaiterIsNotServedFirst(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s.take("")
 		s.join("w1")
 		second := s.refuse("w2")
 		s.expire()
-		busy := s.refuse("w2")
-		s.wantNext("w1")
-		if busy.Position != 1 || busy.Ticket != second.Ticket {
-			s.Errorf("want w2's position and ticket kept, have %+v", busy)
+		if busy := s.refuse("w2"); busy.Position != 1 || busy.Ticket != second.Ticket {
+			s.Errorf("want w2's ticket kept, and its position behind w1 who is called, have %+v", busy)
 		}
+		s.wantNext("w1")
+		s.wantTTL(s.key, 59*time.Second, time.Minute)
+		busy := s.refuse("newcomer")
+		if busy.Position != 2 || busy.Holder != "the next in the wait queue" || busy.Foreign || !busy.Since.IsZero() {
+			s.Errorf("want a position behind the others and a lock kept for the next, have %+v", busy)
+		}
+		s.wantNext("w1")
+		s.take("w1")
 		s.expire()
-	})
-}
-
-// TestHeadTakesAFreeLock when its fallback time came first.
-func TestHeadTakesAFreeLock(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s.take("")
-		s.join("w1", "w2")
+		_ = s.refuse("another")
+		s.wantNext("w2")
+		s.wantQueue("newcomer", "another")
+		s.take("w2")
 		s.expire()
-		held := s.take("w1")
-		s.wantQueue("w2")
-		s.handOff(held, "w2")
+		held := s.take("newcomer") // the head, whose fallback time came first
+		s.wantQueue("another")
+		s.handOff(held, "another")
 	})
 }
 

@@ -72,29 +72,9 @@ func TestReleaseRacesRenewal(t *testing.T) {
 			if have := l.redis.last(t).Step; have != locktest.Release {
 				t.Errorf("want nothing sent after the release, have %s", have)
 			}
-			if have := l.redis.get(); have != "" {
-				t.Errorf("want a free lock, have %q", have)
-			}
+			l.redis.wantFree(t)
 		})
 	}
-}
-
-func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := l.Release(ctx); err != nil {
-			t.Errorf("want no error, have %v", err)
-		}
-		if have := l.redis.get(); have != "" {
-			t.Errorf("want a free lock, have %q", have)
-		}
-		if have := l.redis.last(t); have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
-			t.Errorf("want a live and bounded call, have %+v", have)
-		}
-	})
 }
 
 // TestReleaseThatFails reports the failure, which is not a loss, and tries again until the store
@@ -106,21 +86,15 @@ func TestReleaseThatFails(t *testing.T) {
 			l := newLeased(t)
 			l.redis.Set(network)
 			start := time.Now()
-			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-				t.Errorf("want an error of the network, have %v", err)
-			}
+			wantBroken(t, "release", l.Release(t.Context()))
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("want a bounded release, have %v", took)
 			}
-			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-				t.Errorf("again: want an error of the network, have %v", err)
-			}
+			wantBroken(t, "again", l.Release(t.Context()))
 			time.Sleep(3 * time.Second)
 			l.redis.Set(locktest.Fine)
 			time.Sleep(4 * time.Second) // a call that is not answered takes three
-			if have := l.redis.get(); have != "" {
-				t.Errorf("want the lock free as soon as the store answers again, have %q", have)
-			}
+			l.redis.wantFree(t)
 			l.release(t) // which does nothing
 			sent := len(l.redis.SentAt(locktest.Release, l.start))
 			time.Sleep(time.Minute)
@@ -136,69 +110,29 @@ func TestReleaseThatFails(t *testing.T) {
 // it.
 func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	type row struct {
 		fault  locktest.Fault
 		closed bool
-	}{
+	}
+	inBubbles(t, map[string]row{
 		"does not pass": {func(context.Context, string, func() error) error { return permanentError{} }, false},
 		"closed":        {locktest.Refuse, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newAbandoned(t)
-				if tc.closed {
-					l.locker.Close()
-				}
-				l.redis.Set(tc.fault)
-				for range 2 {
-					if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-						t.Errorf("want an error of the store, have %v", err)
-					}
-				}
-				l.redis.Set(locktest.Fine)
-				l.release(t)
-				if have := l.redis.get(); have != "" {
-					t.Errorf("want a free lock, have %q", have)
-				}
-				l.release(t)
-				if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 3 {
-					t.Errorf("want no release sent after the one that was answered, have %d", have)
-				}
-			})
-		})
-	}
-}
-
-// TestStoreExecutesAnOldAcquire: the store stands still for twice the TTL. Then it executes an acquire
-// whose caller has given up, after all the releases of that caller. One more release frees the lock.
-func TestStoreExecutesAnOldAcquire(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		locker, err := lock.New(f.Store, lock.Config{})
-		if err != nil {
-			t.Fatal(err)
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		l := newAbandoned(t)
+		if tc.closed {
+			l.locker.Close()
 		}
-		t.Cleanup(locker.Close)
-		var acquire func() error
-		f.Set(func(ctx context.Context, step string, act func() error) error {
-			if step == locktest.Acquire {
-				acquire = act
-			}
-			return locktest.BlackHole(ctx, step, act)
-		})
-		if _, err := locker.Acquire(t.Context(), "order:1", nil); err == nil || errors.Is(err, lock.ErrBusy) {
-			t.Fatalf("want an error of the network, have %v", err)
+		l.redis.Set(tc.fault)
+		for range 2 {
+			wantBroken(t, "release", l.Release(t.Context()))
 		}
-		time.Sleep(30 * time.Second)
-		f.Set(locktest.Fine)
-		if err := acquire(); err != nil || f.get() == "" {
-			t.Fatalf("want the lock taken, have %q, error %v", f.get(), err)
-		}
-		time.Sleep(4 * time.Second) // a call that is not answered takes three
-		if have := f.get(); have != "" {
-			t.Errorf("want a free lock, have %q", have)
+		l.redis.Set(locktest.Fine)
+		l.release(t)
+		l.redis.wantFree(t)
+		l.release(t)
+		if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 3 {
+			t.Errorf("want no release sent after the one that was answered, have %d", have)
 		}
 	})
 }
@@ -208,6 +142,31 @@ type permanentError struct{}
 func (permanentError) Error() string { return "no permission" }
 func (permanentError) Passing() bool { return false }
 
+// TestStoreExecutesAnOldAcquire: the store stands still for twice the TTL. Then it executes an acquire
+// whose caller has given up, after all the releases of that caller. One more release frees the lock.
+func TestStoreExecutesAnOldAcquire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var acquire func() error
+		f.Set(func(ctx context.Context, step string, act func() error) error {
+			if step == locktest.Acquire {
+				acquire = act
+			}
+			return locktest.BlackHole(ctx, step, act)
+		})
+		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
+		wantBroken(t, "acquire", err)
+		time.Sleep(30 * time.Second)
+		f.Set(locktest.Fine)
+		if err := acquire(); err != nil || f.get() == "" {
+			t.Fatalf("want the lock taken, have %q, error %v", f.get(), err)
+		}
+		time.Sleep(4 * time.Second) // a call that is not answered takes three
+		f.wantFree(t)
+	})
+}
+
 // TestReleaseIsTriedAgainForAMinute: a release is sent again until the lock has run out and a minute
 // has passed, or until the Locker is closed.
 func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
@@ -216,9 +175,7 @@ func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newAbandoned(t)
 			l.redis.Set(locktest.Refuse)
-			if err := l.Release(t.Context()); err == nil {
-				t.Error("want an error of the network, have none")
-			}
+			wantBroken(t, "release", l.Release(t.Context()))
 			if closes {
 				l.locker.Close()
 			} else {
@@ -247,7 +204,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 		for range 10 {
 			all.Go(func() {
 				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("want no error, have %v", err)
+					t.Error(err)
 				}
 			})
 		}
@@ -258,148 +215,92 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 	})
 }
 
-// TestLateRelease frees the key, which may still be there, and says that the
-// lease had ended.
-func TestLateRelease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newAbandoned(t)
-		time.Sleep(14500 * time.Millisecond)
-		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("want ErrLost, have %v", err)
-		}
-		if have := l.redis.get(); have != "" {
-			t.Errorf("want a free lock, have %q", have)
-		}
-	})
-}
-
+// TestHold: Do tells of a loss whatever its function says, before all else, and of no failure of the release alone.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no stock")
-	for _, tc := range []struct {
-		name string
+	type row struct {
 		work func(context.Context, *fake) error
-		want []error
-	}{
-		{"success", func(context.Context, *fake) error { return nil }, nil},
-		{"its own error", func(context.Context, *fake) error { return failed }, []error{failed}},
-		{
-			"lost, and it says success",
-			func(ctx context.Context, f *fake) error {
-				f.Set(locktest.BlackHole)
-				<-ctx.Done()
-				f.Set(locktest.Fine)
-				return nil
-			},
-			[]error{lock.ErrLost},
-		},
-		{
-			"lost, and it fails",
+		want []error // the last one is said after the loss
+	}
+	inBubbles(t, map[string]row{
+		"success":       {func(context.Context, *fake) error { return nil }, nil},
+		"its own error": {func(context.Context, *fake) error { return failed }, []error{failed}},
+		"lost, and it says success": {func(ctx context.Context, f *fake) error {
+			f.Set(locktest.BlackHole)
+			<-ctx.Done()
+			f.Set(locktest.Fine)
+			return nil
+		}, []error{lock.ErrLost}},
+		"lost, and it fails": {
 			func(ctx context.Context, f *fake) error { f.put("another"); <-ctx.Done(); return failed },
 			[]error{lock.ErrLost, failed},
 		},
-		{
-			"lost before anybody noticed",
+		"lost before anybody noticed": {
 			func(_ context.Context, f *fake) error { f.put("another"); return nil },
 			[]error{lock.ErrLost},
 		},
-		{
-			"lost, and the release fails, too",
+		"lost, and the release fails, too": {
 			func(ctx context.Context, f *fake) error { f.Set(locktest.BlackHole); <-ctx.Done(); return nil },
 			[]error{lock.ErrLost, context.DeadlineExceeded},
 		},
-		{
-			"lost, and both fail",
+		"lost, and both fail": {
 			func(ctx context.Context, f *fake) error { f.Set(locktest.Refuse); <-ctx.Done(); return failed },
 			[]error{lock.ErrLost, locktest.ErrNetwork, failed},
 		},
-		{
-			"held for too long, and the release fails, too",
+		"held for too long, and the release fails, too": {
 			func(ctx context.Context, f *fake) error { <-ctx.Done(); f.Set(locktest.Refuse); return nil },
 			[]error{lock.ErrLost, locktest.ErrNetwork},
 		},
-		{
-			"a release that fails is not the work's failure",
+		"a release that fails is not the work's failure": {
 			func(_ context.Context, f *fake) error { f.Set(locktest.Refuse); return nil },
 			nil,
 		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				locker, err := lock.New(f, lock.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer locker.Close()
-				err = locker.Do(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
-					if lock.Fence(ctx, "order:1") == 0 {
-						t.Error("want a fencing token")
-					}
-					return tc.work(ctx, f)
-				})
-				if tc.want == nil && err != nil {
-					t.Errorf("want no error, have %v", err)
-				}
-				for _, want := range tc.want {
-					if !errors.Is(err, want) {
-						t.Errorf("want %v, have %v", want, err)
-					}
-				}
-				if err != nil && len(tc.want) > 1 {
-					said := err.Error()
-					if loss := strings.Index(said, "lease lost"); loss < 0 || loss > strings.Index(said, tc.want[len(tc.want)-1].Error()) {
-						t.Errorf("want the loss first, have %q", said)
-					}
-				}
-			})
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		f := newFake()
+		locker := lockerOn(t, f)
+		defer locker.Close()
+		err := locker.Do(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
+			if lock.Fence(ctx, "order:1") == 0 {
+				t.Error("want a fencing token")
+			}
+			return tc.work(ctx, f)
 		})
-	}
+		if tc.want == nil && err != nil {
+			t.Errorf("want no error, have %v", err)
+		}
+		for _, want := range tc.want {
+			if !errors.Is(err, want) {
+				t.Errorf("want %v, have %v", want, err)
+			}
+		}
+		if err != nil && len(tc.want) > 1 {
+			said := err.Error()
+			if loss := strings.Index(said, "lease lost"); loss < 0 || loss > strings.Index(said, tc.want[len(tc.want)-1].Error()) {
+				t.Errorf("want the loss first, have %q", said)
+			}
+		}
+	})
 }
 
 // TestHoldReleasesWhateverHappens leaves fn by all its ways out.
 func TestHoldReleasesWhateverHappens(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(){
+	inBubbles(t, map[string]func(){
 		"panic":  func() { panic("boom") },
 		"goexit": runtime.Goexit,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				locker, err := lock.New(f, lock.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				var gone sync.WaitGroup
-				gone.Go(func() {
-					defer func() { _ = recover() }()
-					_ = locker.Do(t.Context(), "order:1", nil, func(context.Context) error { leave(); return nil })
-				})
-				gone.Wait()
-				if have := f.get(); have != "" {
-					t.Errorf("want a free lock, have %q", have)
-				}
-			})
+	}, func(t *testing.T, leave func()) {
+		t.Helper()
+		f := newFake()
+		locker := lockerOn(t, f)
+		var gone sync.WaitGroup
+		gone.Go(func() {
+			defer func() { _ = recover() }()
+			_ = locker.Do(t.Context(), "order:1", nil, func(context.Context) error { leave(); return nil })
 		})
-	}
-}
-
-func TestHoldOfABusyLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newAbandoned(t)
-		err := l.locker.Do(t.Context(), "order:1", nil, func(context.Context) error {
-			t.Error("want the work not to run")
-			return nil
-		})
-		if !errors.Is(err, lock.ErrBusy) {
-			t.Errorf("want ErrBusy, have %v", err)
-		}
-		l.release(t)
+		gone.Wait()
+		f.wantFree(t)
 	})
 }
 
@@ -430,13 +331,9 @@ func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := &timeouts{Store: locktest.NewMemory()}
 			locker, err := lock.New(g, lock.Config{HandoffTimeout: timeout})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			held, err := locker.Acquire(t.Context(), "order:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := held.Release(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("want the store's error, have %v", err)
 			}

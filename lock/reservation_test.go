@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -86,37 +85,18 @@ func TestExpiredReservationIsForOneOnly(t *testing.T) {
 			s.join("w3")
 			s.expire() // it died
 			_ = s.refuse("late")
-			s.wantNext(s.firstOf("w2", "w3", first))
+			next := "w2"
+			if first == next {
+				next = "w3"
+			}
+			s.wantNext(next)
 			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
 		}
 	})
 }
 
-// TestReservationOnArrivalExpires like one that a release has made.
-func TestReservationOnArrivalExpires(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s.take("")
-		s.join("absent")
-		s.expire()
-		_ = s.refuse("newcomer")
-		s.wantNext("absent")
-		s.expire()
-		held := s.take("newcomer")
-		s.wantQueue()
-		s.handOff(held, "")
-	})
-}
-
-// firstOf returns the first of two waiters who is not the third.
-func (s *setup) firstOf(a, b, not string) string {
-	if a == not {
-		return b
-	}
-	return a
-}
-
-// TestCalledTooLate joins at the end: its time was over.
+// TestCalledTooLate: whoever comes next takes the lock, and the one for whom it was kept joins at the end. So it is with a
+// reservation on arrival.
 func TestCalledTooLate(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -124,11 +104,17 @@ func TestCalledTooLate(t *testing.T) {
 		s.wantQueue("w2")
 		s.join("w2") // still kept for w1
 		s.expire()
-		held := s.take("w2")
+		s.take("w2")
 		if busy := s.refuse("w1"); busy.Position != 1 {
 			s.Errorf("want w1 to have joined anew, have %+v", busy)
 		}
-		s.release(held)
+		s.expire()
+		_ = s.refuse("newcomer")
+		s.wantNext("w1")
+		s.expire()
+		held := s.take("newcomer")
+		s.wantQueue()
+		s.handOff(held, "")
 	})
 }
 
@@ -150,9 +136,7 @@ func TestReservedWaiterLeaves(t *testing.T) {
 		s.join("w5")
 		s.handOff(held, "w5")
 		s.leave("w5")
-		if have := s.value(); have != "" {
-			s.Errorf("want a free lock, have %q", have)
-		}
+		s.wantFree()
 		s.wantQueue()
 	})
 }
@@ -161,33 +145,31 @@ func TestReservedWaiterLeaves(t *testing.T) {
 // since, even if that one has released it.
 func TestReleaseOfALostLock(t *testing.T) {
 	t.Parallel()
-	for name, since := range map[string]func(*setup){
-		"nobody since":       func(*setup) {},
-		"held by another":    func(s *setup) { s.take("") },
-		"another has been":   func(s *setup) { s.take(""); s.expire() },
-		"a foreign holder":   func(s *setup) { s.rdb.Set(s.Context(), s.key, "8f3a60", time.Minute) },
-		"the fence is gone":  func(s *setup) { s.rdb.Del(s.Context(), s.fence) },
-		"kept for a waiter":  func(s *setup) { s.take(""); s.expire(); _ = s.refuse("w2") },
-		"kept, nobody since": func(s *setup) { _ = s.refuse("w2") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onEach(t, func(s *setup) {
-				held := s.take("")
-				s.join("w1")
-				s.expire()
-				since(s)
-				before := s.value()
-				err := held.Release(s.Context())
-				if nobody := strings.HasSuffix(name, "nobody since"); errors.Is(err, lock.ErrLost) == nobody || nobody && err != nil {
-					s.Errorf("want ErrLost if somebody has held it since, have %v", err)
-				}
-				if have := s.value(); have != before {
-					s.Errorf("want the lock left as it was, %q, have %q", before, have)
-				}
-			})
-		})
+	type row struct {
+		since  func(*setup)
+		nobody bool
 	}
+	onEachOf(t, map[string]row{
+		"nobody since":       {func(*setup) {}, true},
+		"held by another":    {func(s *setup) { s.take("") }, false},
+		"another has been":   {func(s *setup) { s.take(""); s.expire() }, false},
+		"a foreign holder":   {func(s *setup) { s.rdb.Set(s.Context(), s.key, "8f3a60", time.Minute) }, false},
+		"the fence is gone":  {func(s *setup) { s.rdb.Del(s.Context(), s.fence) }, false},
+		"kept for a waiter":  {func(s *setup) { s.take(""); s.expire(); _ = s.refuse("w2") }, false},
+		"kept, nobody since": {func(s *setup) { _ = s.refuse("w2") }, true},
+	}, func(s *setup, tc row) {
+		held := s.take("")
+		s.join("w1")
+		s.expire()
+		tc.since(s)
+		before := s.value()
+		if err := held.Release(s.Context()); tc.nobody && err != nil || !tc.nobody && !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost if somebody has held it since, have %v", err)
+		}
+		if have := s.value(); have != before {
+			s.Errorf("want the lock left as it was, %q, have %q", before, have)
+		}
+	})
 }
 
 // TestReleasePastTheDeadline: Redis still has the key. So the first waiter is woken at once, and
@@ -203,9 +185,7 @@ func TestReleasePastTheDeadline(t *testing.T) {
 		if !held.Deadline().IsZero() {
 			s.Error("want no valid lease past its deadline")
 		}
-		if err := held.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
-			s.Errorf("want ErrLost, have %v", err)
-		}
+		wantLost(s, "release", held.Release(s.Context()))
 		s.wantNext("w1")
 	})
 }

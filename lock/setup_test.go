@@ -11,45 +11,30 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
 
-// backends are the servers that the scripts have to mean the same on.
-var backends = []struct {
-	name  string
-	start func(*testing.T) *redis.Client
-}{
-	{"redis", func(t *testing.T) *redis.Client {
-		t.Helper()
-		return redistest.Shared(t).Client(t)
-	}},
-	{"embedded", func(t *testing.T) *redis.Client {
-		t.Helper()
-		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-		t.Cleanup(func() {
-			_ = client.Close()
-			server.Close()
-		})
-		return client
-	}},
-}
-
-// onEach runs a test against every backend.
+// onEach runs a test on the servers that the scripts have to mean the same on.
 func onEach(t *testing.T, run func(*setup)) {
 	t.Helper()
-	for _, b := range backends {
-		t.Run(b.name, func(t *testing.T) {
+	for name, server := range map[string]string{"redis": "redis", "embedded": "miniredis"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(setUp(t, b.start(t), lock.Config{}))
+			run(setUp(t, servers[server](t)(t), lock.Config{}))
+		})
+	}
+}
+
+// onEachOf runs a test of each case against every backend.
+func onEachOf[C any](t *testing.T, cases map[string]C, run func(*setup, C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) { run(s, c) })
 		})
 	}
 }
@@ -64,6 +49,7 @@ type setup struct {
 	tasks
 
 	cfg             lease.Config
+	rule            *store.Rule // for [setup.ask]; nil for none
 	rdb             redis.UniversalClient
 	start           time.Time
 	listener        string // hears of those who wait by [setup.ask]
@@ -112,14 +98,10 @@ func (s *setup) with(cfg lock.Config) *setup {
 func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
 	s.Helper()
 	locker, err := lock.New(store, cfg)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	s.Cleanup(locker.Close)
 	client, err := lease.New(store, lease.Config(cfg))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	s.Cleanup(client.Close)
 	other := *s
 	other.Locker, other.Client, other.cfg = locker, client, client.Config()
@@ -138,6 +120,13 @@ func (s *setup) on(resource string) *setup {
 // stranger returns the same setup with a locker of its own, as in another process.
 func (s *setup) stranger() *setup { s.Helper(); return s.with(lock.Config(s.cfg)) }
 
+// of returns the same setup with a rule.
+func (s *setup) of(rule *store.Rule) *setup {
+	other := *s
+	other.rule = rule
+	return &other
+}
+
 // take acquires the lock in a process of its own, for a waiter if it is not "".
 func (s *setup) take(waiter string) *lease.Lease {
 	s.Helper()
@@ -151,7 +140,7 @@ func (s *setup) take(waiter string) *lease.Lease {
 
 // ask tries to acquire the lock, for a waiter if it is not "".
 func (s *setup) ask(waiter string) (*lease.Lease, error) {
-	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter)})
+	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter), Rule: s.rule})
 }
 
 // takeOnceFree acquires the lock as soon as it can be had.
@@ -217,9 +206,7 @@ func (s *setup) wantNext(want string) {
 // leave takes a waiter out of the wait queue.
 func (s *setup) leave(waiter string) {
 	s.Helper()
-	if err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name(waiter)}); err != nil {
-		s.Fatal(err)
-	}
+	must(s, s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name(waiter)}))
 }
 
 // expire lets what is held or reserved run out, as if its time had passed.
@@ -240,13 +227,19 @@ func (s *setup) value() string {
 	return v
 }
 
+// wantFree checks that nobody has the lock, and that it is reserved for nobody.
+func (s *setup) wantFree() {
+	s.Helper()
+	if have := s.value(); have != "" {
+		s.Errorf("want a free lock, have %q", have)
+	}
+}
+
 // queue returns the waiters in the wait queue, the head first.
 func (s *setup) queue() []string {
 	s.Helper()
 	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	for i, waiter := range waiters {
 		waiters[i] = s.short(waiter)
 	}

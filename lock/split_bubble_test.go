@@ -75,19 +75,6 @@ func TestSplitVote(t *testing.T) {
 	}
 }
 
-// TestSplitVoteAndTheCaller: the pause ends with the caller's context.
-func TestSplitVoteAndTheCaller(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := &polled{Store: locktest.NewMemory(), splits: 9}
-		ctx, cancel := context.WithTimeout(t.Context(), 1)
-		defer cancel()
-		if _, err := lockerOn(t, p).Acquire(ctx, "order:1", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
-			t.Errorf("want the context's error and ErrBusy, have %v", err)
-		}
-	})
-}
-
 // undecided is a store that cannot tell whether somebody has enough of the votes.
 type undecided struct{ lock.Store }
 
@@ -95,7 +82,7 @@ func (undecided) Acquire(context.Context, store.Request) (store.Result, error) {
 	return store.Result{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
 }
 
-// TestSplitVoteNamesWhoMayHoldIt, and still asks again first.
+// TestSplitVoteNamesWhoMayHoldIt, and asks again first. The pauses end with the caller's context.
 func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,39 +91,10 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 		if !ok || busy.Holder != "worker 2" || !busy.Split || busy.Foreign || busy.Remaining != 3*time.Second {
 			t.Errorf("want it busy with worker 2 for 3s, have %v", err)
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1)
+		defer cancel()
+		if _, err := lockerOn(t, undecided{}).Acquire(ctx, "order:1", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("want the context's error and ErrBusy, have %v", err)
+		}
 	})
-}
-
-// A tellingError says by itself whether it may pass.
-type tellingError struct {
-	error
-
-	passing bool
-}
-
-func (e tellingError) Passing() bool { return e.passing }
-func (e tellingError) Unwrap() error { return e.error }
-
-// TestStoreSaysWhatPasses: a waiter believes an error of the store that says whether it may pass.
-func TestStoreSaysWhatPasses(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		err   error
-		waits time.Duration
-	}{
-		{tellingError{serverError("NOPERM of one of three"), true}, 5 * time.Second},
-		{tellingError{locktest.ErrNetwork, false}, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.Set(locktest.Only(locktest.Acquire, func(context.Context, string, func() error) error { return tc.err }))
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			start := time.Now()
-			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Second)})
-			if took := time.Since(start); err == nil || took != tc.waits {
-				t.Errorf("%v: want it waited for during %v, have %v after %v", tc.err, tc.waits, err, took)
-			}
-		})
-	}
 }

@@ -4,37 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
-
-// lockerOn returns a locker of a process of its own, with the default configuration.
-func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
-	t.Helper()
-	locker, err := lock.New(store, lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(locker.Close)
-	return locker
-}
 
 // acquire takes the lock, which is not renewed.
 func acquire(t *testing.T, locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	t.Helper()
 	held, err := locker.Acquire(t.Context(), "order:1", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	abandon(held)
 	return held
 }
@@ -46,39 +35,33 @@ var waits = map[string]lock.Options{"queued": {Wait: lock.Forever}, "by retry": 
 // trouble it is, and gives up in a longer one.
 func TestWaitEnduresAnOutage(t *testing.T) {
 	t.Parallel()
-	passing := map[string]error{"connection": locktest.ErrNetwork, "deadline": context.DeadlineExceeded}
+	passing := map[string]error{
+		"connection": locktest.ErrNetwork, "deadline": context.DeadlineExceeded,
+		"too many clients":     serverError("ERR max number of clients reached"),
+		"as the store says so": tellingError{serverError("NOPERM of one of three"), true},
+	}
 	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS"} {
 		passing[code] = serverError(code + " try later")
 	}
-	passing["too many clients"] = serverError("ERR max number of clients reached")
-	for way, wait := range waits {
-		for kind, trouble := range passing {
-			t.Run(way+" "+kind, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					f := newFake()
-					locker := lockerOn(t, f.Store)
-					how := &wait
-					fail := func(context.Context, string, func() error) error { return trouble }
-					f.Set(fail)
-					time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
-					if err := acquire(t, locker, how).Release(t.Context()); err != nil {
-						t.Error(err)
-					}
+	inBubbles(t, passing, func(t *testing.T, trouble error) {
+		t.Helper()
+		for _, how := range waits {
+			f := newFake()
+			locker := lockerOn(t, f.Store)
+			fail := func(context.Context, string, func() error) error { return trouble }
+			f.Set(fail)
+			time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
+			must(t, acquire(t, locker, &how).Release(t.Context()))
 
-					f.Set(fail)
-					start := time.Now()
-					_, err := locker.Acquire(t.Context(), "order:1", how)
-					if !errors.Is(err, trouble) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-						t.Errorf("want %v, neither busy nor lost, have %v", trouble, err)
-					}
-					if took := time.Since(start); took < 15*time.Second || took > 20*time.Second {
-						t.Errorf("want it given up after the TTL of 15s, have %v", took)
-					}
-				})
-			})
+			f.Set(fail)
+			start := time.Now()
+			_, err := locker.Acquire(t.Context(), "order:1", &how)
+			wantBroken(t, "acquire", err)
+			if took := time.Since(start); !errors.Is(err, trouble) || took < 15*time.Second || took > 20*time.Second {
+				t.Errorf("want %v after the TTL of 15s, have %v after %v", trouble, err, took)
+			}
 		}
-	}
+	})
 }
 
 // A serverError is one that Redis answers with.
@@ -89,23 +72,34 @@ func (serverError) RedisError()     {}
 
 var _ redis.Error = serverError("")
 
+// A tellingError says by itself whether it may pass.
+type tellingError struct {
+	error
+
+	passing bool
+}
+
+func (e tellingError) Passing() bool { return e.passing }
+func (e tellingError) Unwrap() error { return e.error }
+
 // TestWaitGivesUpAtOnce when another try cannot mend what is wrong.
 func TestWaitGivesUpAtOnce(t *testing.T) {
 	t.Parallel()
-	for how, wait := range waits {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				f.Set(func(context.Context, string, func() error) error { return serverError("NOPERM no permission") })
-				start := time.Now()
-				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-				if err == nil || time.Since(start) != 0 {
-					t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
-				}
-			})
-		})
-	}
+	inBubbles(t, map[string]error{
+		"no permission":        serverError("NOPERM no permission"),
+		"as the store says so": tellingError{locktest.ErrNetwork, false},
+	}, func(t *testing.T, trouble error) {
+		t.Helper()
+		for _, wait := range waits {
+			f := newFake()
+			f.Set(locktest.Only(locktest.Acquire, func(context.Context, string, func() error) error { return trouble }))
+			start := time.Now()
+			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
+			if !errors.Is(err, trouble) || time.Since(start) != 0 {
+				t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
+			}
+		}
+	})
 }
 
 // TestOddRetryIsNoBusyLoop: a Retry without delays tries once in a millisecond.
@@ -115,12 +109,8 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			holder := acquire(t, lockerOn(t, f.memory), nil)
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(delay)})
-			if !errors.Is(err, lock.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("want ErrBusy and the context's error, have %v", err)
-			}
+			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 100 * time.Millisecond, Retry: lock.Fixed(delay)})
+			wantBusy(t, "acquire", err)
 			if have := len(f.SentAt(locktest.Acquire, time.Time{})); have > 101 {
 				t.Errorf("want at most a try every millisecond, have %d in 100", have)
 			}
@@ -133,117 +123,35 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 // more than one of them is in the wait queue.
 func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
-	for how, wait := range waits {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				const goroutines = 30
-				f := newFake()
-				locker := lockerOn(t, f.Store)
-				holder := acquire(t, locker, nil)
-				var served []int
-				var all sync.WaitGroup
-				for i := range goroutines {
-					all.Go(func() {
-						if err := locker.Do(t.Context(), "order:1", &wait, func(context.Context) error {
-							served = append(served, i)
-							return nil
-						}); err != nil {
-							t.Error(err)
-						}
-					})
-					synctest.Wait()
-					if queued := f.memory.Waiters("lock:order:1"); len(queued) > 1 {
-						t.Errorf("want one contender queued, have %q", queued)
-					}
-				}
-				_ = holder.Release(t.Context())
-				all.Wait()
-				for i, have := range served {
-					if have != i {
-						t.Fatalf("want them in order, have %v", served)
-					}
-				}
-				if have := len(f.SentAt(locktest.Acquire, time.Time{})); how == "queued" && have > 2*goroutines+1 {
-					t.Errorf("want two calls for each of %d, have %d", goroutines, have)
-				}
-			})
-		})
-	}
-}
-
-// TestCallerGoesDuringASharedAttempt: what was got on its behalf is given back,
-// and the others have another try.
-func TestCallerGoesDuringASharedAttempt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubbles(t, waits, func(t *testing.T, wait lock.Options) {
+		t.Helper()
+		const goroutines = 30
 		f := newFake()
 		locker := lockerOn(t, f.Store)
-		holder := acquire(t, lockerOn(t, f.memory), nil)
-		f.Set(locktest.Only(locktest.Acquire, locktest.Slow(time.Second)))
-		ctx, cancel := context.WithCancel(t.Context())
-		refused, gone, got := make(chan error, 1), make(chan error, 1), make(chan *lock.Lease, 1)
-		go func() { _, err := locker.Acquire(t.Context(), "order:1", nil); refused <- err }()
-		synctest.Wait()
-		go func() { _, err := locker.Acquire(ctx, "order:1", nil); gone <- err }()
-		synctest.Wait()
-		go func() {
-			held, err := locker.Acquire(t.Context(), "order:1", nil)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- held
-		}()
-		synctest.Wait()
-		_ = holder.Release(t.Context()) // the first is busy already, and the answer is on its way
-		if err := <-refused; !errors.Is(err, lock.ErrBusy) {
-			t.Errorf("the first: want ErrBusy, have %v", err)
-		}
-		synctest.Wait()
-		cancel()
-		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that goes: want context.Canceled at once, have %v", err)
-		}
-		if held := <-got; held != nil {
-			_ = held.Release(t.Context())
-		}
-	})
-}
-
-// TestPositionCountsFromArrival: a waiter's position counts from its arrival, not from when it
-// could join. Others of its process were in front, or a wake-up was lost.
-func TestPositionCountsFromArrival(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		here, there := lockerOn(t, f.Store), lockerOn(t, f.memory)
-		holder := acquire(t, here, nil)
-		served := make(chan string, 10)
+		holder := acquire(t, locker, nil)
+		var served []int
 		var all sync.WaitGroup
-		wait := func(name string, locker *lock.Locker) {
+		for i := range goroutines {
 			all.Go(func() {
-				if err := locker.Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
-					served <- name
-					time.Sleep(time.Second)
+				if err := locker.Do(t.Context(), "order:1", &wait, func(context.Context) error {
+					served = append(served, i)
 					return nil
 				}); err != nil {
 					t.Error(err)
 				}
 			})
-			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if queued := f.memory.Waiters("lock:order:1"); len(queued) > 1 {
+				t.Errorf("want one contender queued, have %q", queued)
+			}
 		}
-		wait("first here", here)
-		wait("second here", here) // joins when the first has the lock
-		wait("there", there)
 		_ = holder.Release(t.Context())
 		all.Wait()
-		close(served)
-		var have []string
-		for name := range served {
-			have = append(have, name)
+		if !slices.IsSorted(served) || len(served) != goroutines {
+			t.Fatalf("want them in order, have %v", served)
 		}
-		if want := "[first here second here there]"; fmt.Sprint(have) != want {
-			t.Errorf("want %s, have %v", want, have)
+		if have := len(f.SentAt(locktest.Acquire, time.Time{})); wait.Retry == nil && have > 2*goroutines+1 {
+			t.Errorf("want two calls for each of %d, have %d", goroutines, have)
 		}
 	})
 }
@@ -292,49 +200,36 @@ func TestHolderDiedBeforeAWaitQueue(t *testing.T) {
 // TestClose ends those who wait, waits for what is under way, and lets leases live.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	for how, wait := range waits {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				locker := lockerOn(t, f.Store)
-				held, err := locker.Acquire(t.Context(), "order:1", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				work := held.Context(t.Context())
-				failed := make(chan error, 2)
-				for range 2 { // one asks the store, the other waits for it
-					go func() {
-						_, err := locker.Acquire(t.Context(), "order:1", &wait)
-						failed <- err
-					}()
-				}
-				synctest.Wait()
-				f.Set(locktest.Only(locktest.Leave, locktest.Slow(time.Second)))
-				locker.Close()
-				for range 2 {
-					if err := <-failed; !errors.Is(err, lock.ErrClosed) || !errors.Is(err, lock.ErrBusy) {
-						t.Errorf("want ErrClosed and ErrBusy, have %v", err)
-					}
-				}
-				if queued := f.memory.Waiters("lock:order:1"); queued != nil {
-					t.Errorf("want nobody queued when Close returns, have %q", queued)
-				}
-				if _, err := locker.Acquire(t.Context(), "order:2", nil); !errors.Is(err, lock.ErrClosed) {
-					t.Errorf("want ErrClosed, have %v", err)
-				}
-				time.Sleep(time.Minute)
-				if work.Err() != nil {
-					t.Errorf("want the lease renewed, have %v", context.Cause(work))
-				}
-				if err := held.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-				locker.Close() // does no harm
-			})
-		})
-	}
+	inBubbles(t, waits, func(t *testing.T, wait lock.Options) {
+		t.Helper()
+		l := newLeased(t)
+		work := l.Context(t.Context())
+		failed := make(chan error, 2)
+		for range 2 { // one asks the store, the other waits for it
+			go func() {
+				_, err := l.locker.Acquire(t.Context(), "order:1", &wait)
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		l.redis.Set(locktest.Only(locktest.Leave, locktest.Slow(time.Second)))
+		l.locker.Close()
+		for range 2 {
+			if err := <-failed; !errors.Is(err, lock.ErrClosed) || !errors.Is(err, lock.ErrBusy) {
+				t.Errorf("want ErrClosed and ErrBusy, have %v", err)
+			}
+		}
+		if queued := l.redis.memory.Waiters("lock:order:1"); queued != nil {
+			t.Errorf("want nobody queued when Close returns, have %q", queued)
+		}
+		if _, err := l.locker.Acquire(t.Context(), "order:2", nil); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("want ErrClosed, have %v", err)
+		}
+		time.Sleep(time.Minute)
+		l.wantAlive(t, work)
+		l.release(t)
+		l.locker.Close() // does no harm
+	})
 }
 
 // TestNothingIsKeptOfLocksThatAreOver, nor of leases that nobody releases, such
@@ -347,22 +242,14 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		for i := range 100 {
 			resource := fmt.Sprintf("order:%d", i)
 			held, err := locker.Acquire(t.Context(), resource, nil)
-			if err != nil {
-				t.Fatal(err)
+			must(t, err)
+			for _, wait := range []time.Duration{0, time.Millisecond} {
+				_, err = locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})
+				wantBusy(t, resource, err)
 			}
-			if _, err := locker.Acquire(t.Context(), resource, nil); !errors.Is(err, lock.ErrBusy) {
-				t.Fatalf("want ErrBusy, have %v", err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			if _, err := locker.Acquire(ctx, resource, &lock.Options{Wait: lock.Forever}); !errors.Is(err, lock.ErrBusy) {
-				t.Fatalf("want ErrBusy, have %v", err)
-			}
-			cancel()
 			abandon(held)
 			if i%2 == 0 {
-				if err := held.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, held.Release(t.Context()))
 			}
 		}
 		time.Sleep(15 * time.Second)
@@ -432,9 +319,7 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 		locker := lockerOn(t, unreachableStore{locktest.NewMemory()})
 		start := time.Now()
 		for range 3 {
-			if err := acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			must(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("want one hand-off timeout of 5s for three free locks, have %v", took)
@@ -459,34 +344,27 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 	})
 	for how, wait := range waits {
 		wait = ended(wait)
-		t.Run(how+", no answer in time", func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				f.Set(func(ctx context.Context, _ string, _ func() error) error {
-					<-ctx.Done()
-					return locktest.ErrNetwork
-				})
-				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-				if want := "lock: acquire order:1: the wait is over: " + locktest.ErrNetwork.Error(); err == nil || err.Error() != want {
-					t.Errorf("want %q, have %v", want, err)
-				}
-			})
-		})
-		t.Run(how+", busy, answered late", func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
+		inBubbles(t, map[string]bool{how + ", free": false, how + ", busy": true}, func(t *testing.T, busy bool) {
+			t.Helper()
+			f := newFake()
+			if busy {
 				acquire(t, lockerOn(t, f.memory), nil)
-				f.Set(func(ctx context.Context, _ string, send func() error) error {
-					<-ctx.Done()
+			}
+			f.Set(func(ctx context.Context, _ string, send func() error) error {
+				<-ctx.Done()
+				if busy { // answered late
 					return send()
-				})
-				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-				if !errors.Is(err, lock.ErrBusy) || !strings.HasPrefix(err.Error(), "lock: acquire order:1: the wait is over: lock order:1 is held by ") {
-					t.Errorf("want the end of the wait and the holder, have %v", err)
 				}
+				return locktest.ErrNetwork
 			})
+			want := locktest.ErrNetwork.Error()
+			if busy {
+				want = "lock order:1 is held by "
+			}
+			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
+			if errors.Is(err, lock.ErrBusy) != busy || !strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want) {
+				t.Errorf("want the end of the wait and %s, have %v", want, err)
+			}
 		})
 	}
 }
@@ -510,47 +388,6 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
-// An endingContext ends as soon as somebody has asked whether it has.
-type endingContext struct {
-	context.Context //nolint:containedctx // it is one
-
-	end func()
-}
-
-func (c endingContext) Err() error {
-	defer c.end()
-	return c.Context.Err()
-}
-
-// TestEndDuringTheQuestion: the error matches the context's, whenever it ends.
-func TestEndDuringTheQuestion(t *testing.T) {
-	t.Parallel()
-	why := errors.New("why")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	locker := lockerOn(t, locktest.NewMemory())
-	_, err := locker.Acquire(endingContext{ctx, func() { cancel(why) }}, "order:1", nil)
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
-		t.Errorf("want context.Canceled and its cause, have %v", err)
-	}
-}
-
-// TestLeaveOfNobody leaves a held lock alone.
-func TestLeaveOfNobody(t *testing.T) {
-	t.Parallel()
-	locker := lockerOn(t, locktest.NewMemory())
-	held := acquire(t, locker, nil)
-	client, err := lease.New(locktest.NewMemory(), lease.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Leave(t.Context(), lease.Request{Resource: "order:1", Waiter: ""}); err != nil {
-		t.Error(err)
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Errorf("want the lock still held, have %v", err)
-	}
-}
-
 // TestLateTryOfAWaiterThatHasLeft: the last try of a waiter reaches the store after the waiter has left the
 // wait queue. A lock that is reserved for that waiter is passed on at once.
 func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
@@ -567,9 +404,7 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 		if _, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 20 * time.Millisecond}); err == nil {
 			t.Fatal("want no lock")
 		}
-		if err := <-late; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-late)
 		released := make(chan time.Time, 1)
 		time.AfterFunc(10*time.Millisecond, func() {
 			released <- time.Now()
@@ -578,6 +413,31 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 		_ = acquire(t, lockerOn(t, f.memory), &lock.Options{Wait: lock.Forever}).Release(t.Context())
 		if took := time.Since(<-released); took > 100*time.Millisecond {
 			t.Errorf("want the lock at once, have it after %v", took)
+		}
+	})
+}
+
+// An endless store has a lock that somebody else holds, and whose key has lost its TTL.
+type endless struct {
+	*locktest.Memory
+
+	asked atomic.Int32
+}
+
+func (e *endless) Acquire(context.Context, store.Request) (store.Result, error) {
+	e.asked.Add(1)
+	return store.Result{Holder: "siding:1:somebody", Left: -time.Millisecond, Position: 1}, nil
+}
+
+// The first waiter asks for such a lock about once a second, and not each millisecond.
+func TestEndlessLockIsNotPolledHard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &endless{Memory: locktest.NewMemory()}
+		_, err := lockerOn(t, e).Acquire(t.Context(), "order:1", &lock.Options{Wait: 10 * time.Second})
+		wantBusy(t, "acquire", err)
+		if have := e.asked.Load(); have < 10 || have > 30 {
+			t.Errorf("want it asked for 10 to 30 times, have %d", have)
 		}
 	})
 }

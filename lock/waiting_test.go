@@ -2,18 +2,19 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -72,9 +73,7 @@ func TestDeadWaiterCostsNothing(t *testing.T) {
 		s.release(holder)
 		s.release(s.served(w, soon))
 		s.wantQueue()
-		if have := s.value(); have != "" {
-			s.Errorf("want the lock free, have %q", have)
-		}
+		s.wantFree()
 	})
 }
 
@@ -135,10 +134,7 @@ func TestCommandsOfAWait(t *testing.T) {
 		info := s.rdb.Info(t.Context(), "commandstats").Val()
 		_, stats, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
 		calls, _, _ := strings.Cut(stats, ",")
-		n := 0
-		for _, digit := range calls {
-			n = 10*n + int(digit-'0')
-		}
+		n, _ := strconv.Atoi(calls)
 		return n
 	}
 	const waiters = 10
@@ -157,48 +153,6 @@ func TestCommandsOfAWait(t *testing.T) {
 		t.Errorf("want %d calls for %d acquisitions, have %d", want, waiters, have)
 	}
 	s.release(last)
-}
-
-// TestHolderOnABlackHole is told in time, each time: its context has ended before
-// a rival has the lock.
-func TestHolderOnABlackHole(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	const trials, atOnce = 100, 20
-	cfg := lock.Config{TTL: 3 * time.Second, SafetyMargin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
-	for range trials / atOnce {
-		f := newFaulty(t, 0, cfg)
-		type trial struct {
-			*setup
-			work context.Context //nolint:containedctx // what is tested
-		}
-		var all []trial
-		for i := range atOnce {
-			s := f.on(t.Name() + "/" + string(rune('a'+i)))
-			all = append(all, trial{s, s.take("").Context(t.Context())})
-		}
-		f.proxy.BlackHole(true)
-		rivals := make(chan error, atOnce)
-		for _, tr := range all {
-			rival := f.direct.with(cfg).on(tr.res)
-			go func() {
-				held, err := rival.Acquire(t.Context(), tr.res, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)})
-				if err == nil && tr.work.Err() == nil {
-					err = errors.New("want the holder told before the rival has the lock")
-				}
-				if held != nil {
-					err = errors.Join(err, held.Release(t.Context()))
-				}
-				rivals <- err
-			}()
-		}
-		for range atOnce {
-			if err := <-rivals; err != nil {
-				t.Error(err)
-			}
-		}
-		f.proxy.BlackHole(false)
-	}
 }
 
 // TestNothingIsLeftBehind: when the last has left, the only key is that of the
@@ -235,11 +189,57 @@ func TestWaiterThatIsBackIsTakenOut(t *testing.T) {
 		poll.Eventually(s.T, "it has left", func() bool { return len(s.queue()) == 0 })
 		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: name})
 		next := s.waitInQueue()
-		if err := held.Release(s.Context()); err != nil {
-			s.Fatal(err)
+		s.release(held)
+		s.release(s.served(next, soon))
+	})
+}
+
+// TestHolderWithoutChannels: a holder that may not publish can release all the same. The waiter
+// that it cannot wake comes at its fallback time.
+func TestHolderWithoutChannels(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.Shared(t).Client(t), lock.Config{})
+	const user = "without-channels"
+	must(t, s.rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", "nopass", "+@all", "~*", "resetchannels").Err())
+	options := *redistest.Shared(t).Client(t).Options()
+	options.Username, options.Password = user, "any"
+	client := redis.NewClient(&options)
+	t.Cleanup(func() { _ = client.Close() })
+	holder := *s
+	holder.rdb = client
+	held := holder.take("")
+	w := s.waitInQueue()
+	s.release(held)
+	s.wantFree()
+	w.cancel()
+	<-w.held
+}
+
+// In one process, callers that poll and callers in the wait queue do not wait for one another.
+func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const want = 40
+		locker := s.stranger()
+		ctx, cancel := context.WithCancel(s.Context())
+		over := make(chan struct{}, 3)
+		var holds atomic.Int32
+		for _, opts := range []*lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(10 * time.Second)}} {
+			go func() {
+				defer func() { over <- struct{}{} }()
+				for ctx.Err() == nil {
+					_ = locker.Do(ctx, s.res, opts, func(ctx context.Context) error {
+						holds.Add(1)
+						return sleep.For(ctx, 5*time.Millisecond)
+					})
+				}
+			}()
 		}
-		if err := s.served(next, soon).Release(s.Context()); err != nil {
-			s.Error(err)
+		// Those in the wait queue need some ms each; behind the one that polls it would be seconds each, and minutes in all.
+		poll.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
+		cancel()
+		for range 3 {
+			<-over
 		}
 	})
 }

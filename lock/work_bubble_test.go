@@ -18,9 +18,7 @@ var errStop = errors.New("shutting down")
 func (l *leased) again(t *testing.T, work context.Context) *lock.Lease { //nolint:revive // t first, as in every helper
 	t.Helper()
 	held, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return held
 }
 
@@ -62,61 +60,42 @@ func TestEndOfAllContextsEndsTheRenewal(t *testing.T) {
 		if l.Deadline().IsZero() {
 			t.Error("want the lease valid until its deadline")
 		}
-		another, err := lock.New(l.redis.Store, lock.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(another.Close)
-		held, err := another.Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		held, err := lockerOn(t, l.redis.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute})
+		must(t, err)
 		if after := time.Since(l.start); after < 20*time.Second || after > 21*time.Second {
 			t.Errorf("want the lock after 20s, have it after %v", after)
 		}
-		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("want ErrLost, have %v", err)
-		}
-		if err := held.Release(t.Context()); err != nil {
-			t.Errorf("want the other's lock untouched, have %v", err)
-		}
+		wantLost(t, "release", l.Release(t.Context()))
+		must(t, held.Release(t.Context())) // the other's lock is untouched
 	})
 }
 
 // A lease is renewed while anybody may be at work under it, and only then.
 func TestRenewedWhileSomebodyWorks(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T, l *leased, first, second context.Context){
-		"two contexts": func(t *testing.T, l *leased, first, second context.Context) {
-			t.Helper()
-			l.Context(first)
+	type row struct{ twoLeases, secondFirst bool }
+	inBubbles(t, map[string]row{
+		"two contexts": {false, false}, "two contexts, the second ends first": {false, true},
+		"two leases": {true, false}, "two leases, the second ends first": {true, true},
+	}, func(t *testing.T, tc row) {
+		t.Helper()
+		l := newLeased(t)
+		first, stopFirst := context.WithCancel(t.Context())
+		second, stopSecond := context.WithCancel(t.Context())
+		if work := l.Context(first); tc.twoLeases {
+			l.again(t, work).Context(second)
+		} else {
 			l.Context(second)
-		},
-		"two leases": func(t *testing.T, l *leased, first, second context.Context) {
-			t.Helper()
-			l.again(t, l.Context(first)).Context(second)
-		},
-	} {
-		for _, secondFirst := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					l := newLeased(t)
-					first, stopFirst := context.WithCancel(t.Context())
-					second, stopSecond := context.WithCancel(t.Context())
-					begin(t, l, first, second)
-					if secondFirst {
-						stopFirst, stopSecond = stopSecond, stopFirst
-					}
-					l.wantRenewed(t)
-					stopFirst()
-					l.wantRenewed(t)
-					stopSecond()
-					l.wantExpired(t)
-				})
-			})
 		}
-	}
+		if tc.secondFirst {
+			stopFirst, stopSecond = stopSecond, stopFirst
+		}
+		l.wantRenewed(t)
+		stopFirst()
+		l.wantRenewed(t)
+		stopSecond()
+		l.wantExpired(t)
+	})
 }
 
 // A lease that has no context is renewed until the release. The context of the Acquire, which has
@@ -128,9 +107,8 @@ func TestRenewedWithoutContext(t *testing.T) {
 		l.release(t)
 		ctx, stop := context.WithCancel(t.Context())
 		var err error
-		if l.Lease, err = l.locker.Acquire(ctx, "order:1", nil); err != nil {
-			t.Fatal(err)
-		}
+		l.Lease, err = l.locker.Acquire(ctx, "order:1", nil)
+		must(t, err)
 		stop()
 		l.wantRenewed(t)
 		l.release(t)
@@ -140,31 +118,25 @@ func TestRenewedWithoutContext(t *testing.T) {
 // New work under a lease whose contexts have all ended is renewed from then on.
 func TestNewWorkIsRenewed(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T, l *leased, ended context.Context){
-		"a context": func(t *testing.T, l *leased, _ context.Context) { t.Helper(); l.Context(t.Context()) },
-		"a lease": func(t *testing.T, l *leased, ended context.Context) {
-			t.Helper()
-			second := l.again(t, context.WithoutCancel(ended))
-			l.release(t) //nolint:contextcheck // a test's
+	inBubbles(t, map[string]bool{"a context": false, "a lease": true}, func(t *testing.T, again bool) {
+		t.Helper()
+		l := newLeased(t)
+		ctx, stop := context.WithCancel(t.Context())
+		work := l.Context(ctx)
+		time.Sleep(6 * time.Second)
+		stop()
+		l.Context(ctx) // ended, so it changes nothing
+		time.Sleep(13*time.Second - time.Nanosecond)
+		if again { // at the last moment
+			second := l.again(t, context.WithoutCancel(work))
+			l.release(t)
 			l.Lease = second
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeased(t)
-				ctx, stop := context.WithCancel(t.Context())
-				work := l.Context(ctx)
-				time.Sleep(6 * time.Second)
-				stop()
-				l.Context(ctx) // ended, so it changes nothing
-				time.Sleep(13*time.Second - time.Nanosecond)
-				begin(t, l, work) // at the last moment
-				l.wantRenewed(t)
-				l.release(t)
-			})
-		})
-	}
+		} else {
+			l.Context(t.Context())
+		}
+		l.wantRenewed(t)
+		l.release(t)
+	})
 }
 
 // Work that begins after the deadline of such a lease ends at once, and nothing is renewed.
@@ -194,16 +166,13 @@ func TestDoProtectsWorkThatIgnoresItsContext(t *testing.T) {
 				t.Errorf("want the caller's cause, have %v", have)
 			}
 			time.Sleep(time.Minute)
-			if _, err := l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil); !errors.Is(err, lock.ErrBusy) {
-				t.Errorf("want the lock held, have %v", err)
-			}
+			_, err := l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil)
+			wantBusy(t, "acquire", err)
 			return nil
 		})
 		if err != nil {
 			t.Errorf("want no loss, have %v", err)
 		}
-		if have := l.redis.get(); have != "" {
-			t.Errorf("want the lock free, have %q", have)
-		}
+		l.redis.wantFree(t)
 	})
 }

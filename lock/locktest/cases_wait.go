@@ -43,19 +43,20 @@ func contextEndsWithACallUnderWay(s *suite) {
 	for _, opts := range []lock.Options{{}, inQueue, polled(time.Second)} {
 		locker, network := s.faulty(lock.Config{})
 		// The store takes the lock, but the answer comes after the caller has gone.
-		ctx, cancel := context.WithCancel(s.Context())
+		gone, leave := context.WithCancelCause(s.Context())
+		why := errors.New("shutting down")
 		network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
-			defer cancel()
+			defer leave(why)
 			return act()
 		}))
-		if _, err := locker.Acquire(ctx, s.res, &opts); !errors.Is(err, context.Canceled) {
-			s.Errorf("cancelled: want context.Canceled, have %v", err)
+		if _, err := locker.Acquire(gone, s.res, &opts); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			s.Errorf("cancelled: want context.Canceled and its cause, have %v", err)
 		}
 		poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 
 		// The store does not answer at all, nor later to what cleans up.
 		network.Set(BlackHole)
-		ctx, cancel = context.WithTimeout(s.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
 		start := time.Now()
 		_, err := locker.Acquire(ctx, s.res, &opts)
 		cancel()
