@@ -38,6 +38,14 @@ func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first
 	}
 }
 
+// must ends a test of which a step has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // wantBroken checks an error of the nodes.
 func wantBroken(t *testing.T, what string, err error) {
 	t.Helper()
@@ -49,9 +57,7 @@ func wantBroken(t *testing.T, what string, err error) {
 func lockerOn(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
 	locker, err := lock.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(locker.Close)
 	return locker
 }

@@ -205,9 +205,7 @@ func TestSlowMajority(t *testing.T) {
 		each(networks, locktest.Slow(4*time.Second), 0, 1, 2)
 		start := time.Now()
 		lease, err := locker.Acquire(t.Context(), "order:1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		abandon(lease)
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
 		if lease.Deadline().IsZero() {
@@ -245,9 +243,7 @@ func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 		nodes := newMemories(3)
 		holder, _ := nodes.process(t, redlock.Config{})
 		held, err := holder.Acquire(t.Context(), "order:1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = held.Release(t.Context()) }()
 		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
 		each(networks, locktest.Slow(300*time.Millisecond), 0, 1, 2)
@@ -297,9 +293,7 @@ func TestRenewal(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			abandon(lease)
 			time.Sleep(5 * time.Second)
 			nodes.put("", tc.gone...)
@@ -331,9 +325,7 @@ func TestKeptLease(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = lease.Release(t.Context()) }()
 			work := lease.Context(t.Context())
 			time.Sleep(6 * time.Second) // renewed once, 5 s after its start
@@ -376,9 +368,7 @@ func TestRelease(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			nodes.put("another", tc.foreign...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Release(t.Context())
@@ -406,9 +396,7 @@ func TestRestartDelayOfARequest(t *testing.T) {
 			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays, fences: new(sync.Map)})
 		}
 		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range voters {
 			if have := <-delays; have != want {
 				t.Errorf("%v: want the delay %v, have %v", cfg, want, have)

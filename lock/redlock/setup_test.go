@@ -56,9 +56,7 @@ func (f *fleet) store(cfg redlock.Config) lock.Store {
 		clients = append(clients, clientOf(f.T, server.Addr))
 	}
 	store, err := redlock.New(f.Context(), clients, cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	return store
 }
 
@@ -111,9 +109,7 @@ func (f *fleet) key() string { return "lock:" + f.Name() }
 func (f *fleet) put(value string, ttl time.Duration, nodes ...int) {
 	f.Helper()
 	for _, i := range nodes {
-		if err := f.admins[i].Set(f.Context(), f.key(), value, ttl).Err(); err != nil {
-			f.Fatal(err)
-		}
+		must(f, f.admins[i].Set(f.Context(), f.key(), value, ttl).Err())
 	}
 }
 
@@ -161,7 +157,7 @@ func (f *fleet) voteForLocksOf(ttl time.Duration) {
 	}
 }
 
-// A trouble is what happens to a server.
+// A trouble is what happens to a server, and what ends it, if it lasts.
 type trouble struct {
 	name string
 	hit  func(f *fleet, i int)
@@ -171,7 +167,7 @@ type trouble struct {
 var troubles = []trouble{
 	{"killed", func(f *fleet, i int) { f.servers[i].Kill() }, func(f *fleet, i int) { f.servers[i].Restart(f.T) }},
 	{"hanging", func(f *fleet, i int) { f.servers[i].Pause() }, func(f *fleet, i int) { f.servers[i].Resume() }},
-	{"restarted empty", func(f *fleet, i int) { f.servers[i].Restart(f.T) }, func(*fleet, int) {}},
+	{"restarted empty", func(f *fleet, i int) { f.servers[i].Restart(f.T) }, nil},
 }
 
 // within runs do, which must not take longer than most.

@@ -42,66 +42,38 @@ func TestGranted(t *testing.T) {
 		return store.Result{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
 	}
 	for _, tc := range []struct {
-		ballot string
-		want   store.Result
-		err    bool
+		ballots string
+		want    store.Result
+		err     bool
 	}{
-		{"+++", taken, false},
-		{"++!", taken, false},
-		{"++a", taken, false},
-		{"+++++", taken, false},
-		{"+++!!", taken, false},
-		{"+++a!", taken, false},
-		{"+++ab", taken, false},
-
-		{"!!!", store.Result{}, true},
-		{"+!!", store.Result{}, true},
-		{"a!!", store.Result{}, true},
-		{"++!!!", store.Result{}, true},
-		{"+a!!!", store.Result{}, true},
-		{"aa!!!", store.Result{}, true},
-		{"++!!", store.Result{}, true}, // of four, three have to agree
-		{"aa!!", store.Result{}, true},
+		{"+++ ++! ++a +++++ +++!! +++a! +++ab", taken, false},
+		{"!!! +!! a!! ++!!! +a!!! aa!!!", store.Result{}, true},
+		{"++!! aa!!", store.Result{}, true}, // of four, three have to agree
 
 		// The lock lives on until the rival has one node too few.
-		{"aaa", busy("a", 2), false},
-		{"aa!", busy("a", 1), false},
-		{"+aa", busy("a", 2), false},
-		{"aaaaa", busy("a", 3), false},
-		{"aaa!!", busy("a", 1), false},
-		{"++aaa", busy("a", 3), false},
-		{"aabaa", busy("a", 2), false},
-		{"+aaaa", busy("a", 3), false},
-		{"aaab", busy("a", 1), false},
+		{"aa! aaa!! aaab", busy("a", 1), false},
+		{"aaa +aa aabaa", busy("a", 2), false},
+		{"aaaaa ++aaa +aaaa +!aaa", busy("a", 3), false},
 
 		// Nobody can have enough.
-		{"+ab", nobody, false},
-		{"abc", nobody, false},
-		{"++aab", nobody, false},
-		{"+aabb", nobody, false},
-		{"+!abc", nobody, false},
-		{"++ab!", nobody, false},
-		{"abcde", nobody, false},
-		{"++aa", nobody, false},
+		{"+ab abc ++aab +aabb +!abc ++ab! abcde ++aa", nobody, false},
 
 		// One has, if the silent have it, too.
-		{"+a!", maybe("a", 2), false},
+		{"+a! !aab! +aa!", maybe("a", 2), false},
+		{"++aa! ++a!!", maybe("a", 3), false},
 		{"ab!", maybe("b", 2), false},
-		{"++aa!", maybe("a", 3), false},
-		{"++a!!", maybe("a", 3), false},
-		{"!aab!", maybe("a", 2), false},
-		{"+!aaa", busy("a", 3), false},
-		{"+aa!", maybe("a", 2), false},
 	} {
-		votes, errs := ballot(tc.ballot)
-		have, err := redlock.Granted(votes, errs)
-		if diff := cmp.Diff(tc.want, have); diff != "" || tc.err != (err != nil) {
-			t.Errorf("%s: want error %t and the answer below, have %v:\n%s", tc.ballot, tc.err, err, diff)
-		}
-		if err != nil {
-			wantBroken(t, tc.ballot, err)
-			if !errors.Is(err, errDown) {
-				t.Errorf("%s: want the node's error, have %v", tc.ballot, err)
+		for ballots := range strings.FieldsSeq(tc.ballots) {
+			votes, errs := ballot(ballots)
+			have, err := redlock.Granted(votes, errs)
+			if diff := cmp.Diff(tc.want, have); diff != "" || tc.err != (err != nil) {
+				t.Errorf("%s: want error %t and the answer below, have %v:\n%s", ballots, tc.err, err, diff)
+			}
+			if err != nil {
+				wantBroken(t, ballots, err)
+				if !errors.Is(err, errDown) {
+					t.Errorf("%s: want the node's error, have %v", ballots, err)
+				}
 			}
 		}
 	}
@@ -109,40 +81,18 @@ func TestGranted(t *testing.T) {
 
 func TestHad(t *testing.T) {
 	t.Parallel()
-	broken := errDown
-	for _, tc := range []struct {
-		ballot string
-		want   error
-	}{
-		{"+++", nil},
-		{"++a", nil},
-		{"++!", nil},
-		{"+++aa", nil},
-		{"+++!!", nil},
-		{"+++a!", nil},
-		{"+++a", nil},
-
-		{"aaa", lock.ErrLost},
-		{"+aa", lock.ErrLost},
-		{"aa!", lock.ErrLost},
-		{"++aaa", lock.ErrLost},
-		{"aaa!!", lock.ErrLost},
-		{"+aaa!", lock.ErrLost},
-		{"++aa", lock.ErrLost}, // three would have to agree
-
-		{"+a!", broken},
-		{"!!!", broken},
-		{"++!!!", broken},
-		{"++aa!", broken},
-		{"+a!!!", broken},
-		{"aa!!!", broken},
-		{"++!!", broken},
-		{"++a!", broken},
+	for ballots, want := range map[string]error{
+		"+++ ++a ++! +++aa +++!! +++a! +++a":        nil,
+		"aaa +aa aa! ++aaa aaa!! +aaa!":             lock.ErrLost,
+		"++aa":                                      lock.ErrLost, // three would have to agree
+		"+a! !!! ++!!! ++aa! +a!!! aa!!! ++!! ++a!": errDown,
 	} {
-		votes, errs := ballot(tc.ballot)
-		have := redlock.Had(votes, errs)
-		if !errors.Is(have, tc.want) || errors.Is(have, lock.ErrLost) && !errors.Is(tc.want, lock.ErrLost) {
-			t.Errorf("%s: want %v, have %v", tc.ballot, tc.want, have)
+		for one := range strings.FieldsSeq(ballots) {
+			votes, errs := ballot(one)
+			have := redlock.Had(votes, errs)
+			if !errors.Is(have, want) || errors.Is(have, lock.ErrLost) && !errors.Is(want, lock.ErrLost) {
+				t.Errorf("%s: want %v, have %v", one, want, have)
+			}
 		}
 	}
 }
