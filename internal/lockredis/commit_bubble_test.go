@@ -81,23 +81,38 @@ func TestCommitInGroups(t *testing.T) {
 	})
 }
 
-// No script has so many calls that Redis does nothing else for long.
+// No script has so many calls that Redis does nothing else for long. Those who are too many for a group, or come for its
+// locks, wait for it, but with no more patience than others if it hangs.
 func TestCommitInBoundedGroups(t *testing.T) {
 	t.Parallel()
-	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
-		t.Helper()
-		calls := []<-chan error{p.make(t.Context(), m, "first")}
-		for i := range mostCalls + 1 {
-			calls = append(calls, p.make(t.Context(), m, fmt.Sprint(i)))
-		}
-		p.answer()
-		p.answer()
-		if last := p.sent[len(p.sent)-1]; len(p.sent) != 3 || last != fmt.Sprint(mostCalls) {
-			t.Errorf("want the last call to go alone, have %d groups, the last of %q", len(p.sent), last)
-		}
-		p.answer()
-		want(t, nil, calls...)
-	})
+	for name, hangs := range map[string]bool{"answered": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, p *post, m *committer) {
+				t.Helper()
+				calls := []<-chan error{p.make(t.Context(), m, "first")}
+				for i := range mostCalls + 1 {
+					calls = append(calls, p.make(t.Context(), m, fmt.Sprint(i)))
+				}
+				p.answer()
+				groups := 1 // to be answered
+				if hangs {
+					time.Sleep(patience)
+					synctest.Wait()
+					groups = 2
+				} else {
+					p.answer()
+				}
+				if last := p.sent[len(p.sent)-1]; len(p.sent) != 3 || last != fmt.Sprint(mostCalls) {
+					t.Errorf("want the last call to go alone, have %d groups, the last of %q", len(p.sent), last)
+				}
+				for range groups {
+					p.answer()
+				}
+				want(t, nil, calls...)
+			})
+		})
+	}
 }
 
 // A connection that hangs holds up the calls of others for a moment only.
@@ -171,28 +186,6 @@ func TestCommitOfOneLock(t *testing.T) {
 		}
 		p.wantSent(t, "a", "b", "{a}siding:permit:1", "a")
 		p.answer()
-		want(t, nil, calls...)
-	})
-}
-
-// Those who are too many for a group, or come for its locks, wait for it with the same patience.
-func TestCommitBehindAGroupThatHangs(t *testing.T) {
-	t.Parallel()
-	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
-		t.Helper()
-		calls := []<-chan error{p.make(t.Context(), m, "first")}
-		for i := range mostCalls + 1 {
-			calls = append(calls, p.make(t.Context(), m, fmt.Sprint(i)))
-		}
-		p.answer()
-		time.Sleep(patience)
-		synctest.Wait()
-		if len(p.sent) != 3 {
-			t.Errorf("want 3 groups, have %d", len(p.sent))
-		}
-		for range 2 {
-			p.answer()
-		}
 		want(t, nil, calls...)
 	})
 }

@@ -98,7 +98,7 @@ var mistakes = []verify.Mutant{
 		"a group that hangs holds up all", "commit.go",
 		"\t\tm.hurry()\n",
 		"\t\t_ = m.hurry\n",
-		[]string{"TestCommitBesideWhatHangs", "TestCommitBehindAGroupThatHangs"},
+		[]string{"TestCommitBesideWhatHangs", "TestCommitInBoundedGroups/hangs"},
 	},
 	{
 		"no server hears of a release", "commit.lua",
