@@ -22,9 +22,7 @@ func TestOlderSnapshot(t *testing.T) {
 			ctx := t.Context()
 			b.exec(t, "UPDATE items SET fence = 2")
 			tx, err := b.begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
 			if err != nil || seen != 2 {
@@ -70,9 +68,7 @@ func (b *bundle) endsFirst(t *testing.T, done chan error) (ended bool) {
 	err := poll.Until(t.Context(), func() error {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ended = true
 			return nil
 		default:
@@ -101,9 +97,7 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 			ctx, name := t.Context(), fmt.Sprintf("%+v", test)
 			b.exec(t, "UPDATE items SET fence = 3")
 			tx, err := b.begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			if err := tx.advance(b.table, test.first, "a"); err != nil {
 				t.Fatalf("%s: %v", name, err)

@@ -44,9 +44,7 @@ func TestPausedHolderOfAPermit(t *testing.T) {
 			wantNoPermit(t, j)
 
 			if signal == syscall.SIGSTOP {
-				if err := s.write(rival.Context(t.Context()), "rival", true); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.write(rival.Context(t.Context()), "rival", true))
 				paused.say(t, "write")
 				paused.signal(t, syscall.SIGCONT)
 				if have := paused.answer(t, "wrote: "); have == "done" {
@@ -99,9 +97,7 @@ func wantRenewals(t *testing.T, j job) {
 func wantNoPermit(t *testing.T, j job) {
 	t.Helper()
 	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer locker.Close()
 	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Limit: j.Limit})
 	if !errors.Is(err, lock.ErrBusy) {

@@ -77,9 +77,7 @@ func TestPausedProcess(t *testing.T) {
 				if rival.Fence() <= former {
 					t.Fatalf("want a fence above %d, have %d", former, rival.Fence())
 				}
-				if err := s.write(rival.Context(t.Context()), "rival", fenced); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.write(rival.Context(t.Context()), "rival", fenced))
 				paused.say(t, "write") // found in its input when it goes on
 				paused.signal(t, syscall.SIGCONT)
 
@@ -113,9 +111,7 @@ func TestHelperPausedHolder(t *testing.T) {
 		return
 	}
 	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &j))
 	s := openStore(t, j)
 	held := acquireOnceFree(t, j)
 	work := held.Context(t.Context())
@@ -149,14 +145,10 @@ func TestHelperPausedHolder(t *testing.T) {
 func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	t.Helper()
 	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(locker.Close)
 	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(2 * time.Millisecond), Tries: 10_000, Limit: j.Limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return held
 }
 
@@ -211,9 +203,7 @@ func openRedisStore(rdb *redis.Client, resource string) *fencedStore {
 func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *fencedStore {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: dialect}
 	return &fencedStore{
@@ -246,9 +236,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 		},
 		read: func(t *testing.T) (value string) {
 			t.Helper()
-			if err := db.QueryRowContext(t.Context(), "SELECT value FROM items WHERE id = 'a'").Scan(&value); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.QueryRowContext(t.Context(), "SELECT value FROM items WHERE id = 'a'").Scan(&value))
 			return value
 		},
 	}
@@ -266,25 +254,17 @@ type pausedProcess struct {
 func startPaused(t *testing.T, j job) *pausedProcess {
 	t.Helper()
 	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it waits for one thing after the other
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperPausedHolder$")
 	cmd.Env = append(os.Environ(), pausedEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as in the histories of package lock
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()
@@ -294,9 +274,7 @@ func startPaused(t *testing.T, j job) *pausedProcess {
 
 func (p *pausedProcess) signal(t *testing.T, sig os.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.cmd.Process.Signal(sig))
 }
 
 func (p *pausedProcess) say(t *testing.T, line string) {
@@ -320,8 +298,6 @@ func (p *pausedProcess) answer(t *testing.T, what string) string {
 func (p *pausedProcess) number(t *testing.T, what string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(p.answer(t, what), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }

@@ -24,6 +24,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// must ends a test of which a step has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // A transaction is one of database/sql or of pgx.
 type transaction interface {
 	advance(t sqlfence.Table, fence int64, key ...any) error
@@ -183,9 +191,7 @@ func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
 	dsn := pgtest.DSN(t)
 	b := postgres(t, dsn, sql.LevelDefault)
 	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	b.begin = func(ctx context.Context) (transaction, error) {
 		tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
@@ -202,9 +208,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	config.ClientFoundRows = foundRows
 	config.Params = map[string]string{"innodb_snapshot_isolation": strconv.FormatBool(snapshot)}
 	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { _ = db.Close() })
 	// The tables about transactions do not change while somebody reads them every 100 ms, so this
@@ -213,9 +217,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	waiting := func(t *testing.T) bool {
 		t.Helper()
 		var kind, name, text string
-		if err := db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text))
 		return wait.MatchString(text)
 	}
 	return fill(t, &bundle{db: db, dialect: sqlfence.MySQL, waiting: waiting}, level)
@@ -224,9 +226,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 func openDB(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

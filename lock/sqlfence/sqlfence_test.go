@@ -145,9 +145,7 @@ func (b *bundle) createSchema(t *testing.T, name string) string {
 		return "main" // others come and go with a connection
 	case sqlfence.MySQL: // the databases of a server are its schemas
 		var own string
-		if err := b.db.QueryRowContext(t.Context(), "SELECT database()").Scan(&own); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.db.QueryRowContext(t.Context(), "SELECT database()").Scan(&own))
 		name += own
 	default:
 	}
@@ -221,24 +219,18 @@ func TestRivals(t *testing.T) {
 		}
 		wg.Wait()
 		rows, err := b.db.QueryContext(ctx, "SELECT fence FROM history ORDER BY place")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = rows.Close() }()
 		var last int64
 		for rows.Next() {
 			var fence int64
-			if err := rows.Scan(&fence); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rows.Scan(&fence))
 			if fence <= last {
 				t.Errorf("want rising fences, have %d after %d", fence, last)
 			}
 			last = fence
 		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Err())
 		if have := b.fence(t); last != rivals || have != rivals {
 			t.Errorf("want the highest fence %d last, have %d, in the row %d", rivals, last, have)
 		}

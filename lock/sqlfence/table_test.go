@@ -45,25 +45,23 @@ func TestBadTable(t *testing.T) {
 	})
 }
 
-func TestTableWithoutDialect(t *testing.T) {
-	t.Parallel()
-	table := sqlfence.Table{Name: "items", Key: []string{"id"}}
-	const want = "sqlfence: bad table: dialect: want SQLite, PostgreSQL or MySQL, have Dialect(0)"
-	if err := table.Advance(t.Context(), nil, 1, "a"); err == nil || err.Error() != want {
-		t.Errorf("want %s, have %v", want, err)
-	}
-}
-
-func TestNoTransaction(t *testing.T) {
+// TestNothingToSend: mistakes that are found without a database.
+func TestNothingToSend(t *testing.T) {
 	t.Parallel()
 	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: sqlfence.PostgreSQL}
-	const want = "sqlfence: advance items \"a\": want a transaction, have nil"
-	for name, err := range map[string]error{
-		"database/sql": table.Advance(t.Context(), nil, 1, "a"),
-		"pgx":          sqlfence.AdvancePgx[pgconn.CommandTag, pgx.Row](t.Context(), nil, table, 1, "a"),
+	noDialect := table
+	noDialect.Dialect = 0
+	const noTransaction = `sqlfence: advance items "a": want a transaction, have nil`
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{table.Advance(t.Context(), nil, 1, "a"), noTransaction},
+		{sqlfence.AdvancePgx[pgconn.CommandTag, pgx.Row](t.Context(), nil, table, 1, "a"), noTransaction},
+		{noDialect.Advance(t.Context(), nil, 1, "a"), "sqlfence: bad table: dialect: want SQLite, PostgreSQL or MySQL, have Dialect(0)"},
 	} {
-		if err == nil || err.Error() != want {
-			t.Errorf("%s: want %q, have %v", name, want, err)
+		if tc.err == nil || tc.err.Error() != tc.want {
+			t.Errorf("want %q, have %v", tc.want, tc.err)
 		}
 	}
 }
