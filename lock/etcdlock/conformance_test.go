@@ -48,9 +48,7 @@ func prefixOf(key string) string { return "{" + key + "}/" }
 func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -62,9 +60,7 @@ func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 func put(t *testing.T, client *clientv3.Client, key, value string, ttl time.Duration) {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := prefixOf(key) + "another"
 	if len(resp.Kvs) > 0 {
 		name = string(resp.Kvs[0].Key)

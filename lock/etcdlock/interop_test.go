@@ -20,9 +20,7 @@ import (
 func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency.Mutex {
 	t.Helper()
 	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	return concurrency.NewMutex(session, "{lock:"+resource+"}")
 }
@@ -36,9 +34,7 @@ func TestRecipe(t *testing.T) {
 	ours, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 
 	theirs := recipe(t, client, t.Name())
-	if err := theirs.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, theirs.Lock(t.Context()))
 	_, err := ours.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining.Seconds() < 30 || busy.Remaining.Seconds() > 60 {
 		t.Errorf("want it held by another program for up to 60s, have %+v", err)
@@ -49,9 +45,7 @@ func TestRecipe(t *testing.T) {
 	waiters.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
 	poll.Eventually(t, "theirs in the wait queue", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
 	waiters.join(ours)
-	if err := theirs.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, theirs.Unlock(t.Context()))
 	waiters.wantServed(0, 1, 2)
 
 	lease := take(t, ours, t.Name())
@@ -72,20 +66,12 @@ func TestCommandLine(t *testing.T) {
 	defer end()
 	cmd := exec.CommandContext(ctx, etcdctl, "--endpoints", server.Addr, "lock", "{lock:"+t.Name()+"}")
 	cmd.Env = append(cmd.Environ(), "ETCDCTL_API=3")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	poll.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
-	if _, err := locker.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
-		t.Errorf("want ErrBusy, have %v", err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	wantBusy(t, locker, t.Name())
+	must(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.Forever})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	release(t, lease)
 }

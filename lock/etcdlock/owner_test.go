@@ -15,9 +15,7 @@ import (
 func valueOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -149,9 +147,7 @@ func TestCommitUnderNestedLocks(t *testing.T) {
 		var later *lock.Lease
 		if lost != "" {
 			owner, err := store.Owner(both, lost)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
 				t.Fatal(err)
 			}

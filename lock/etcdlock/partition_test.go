@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,19 +210,20 @@ func TestHoldersOutliveALeader(t *testing.T) {
 	waiters.wantServed(0, 1, 2)
 }
 
+// pauseFollower stops a member that is not the leader.
+func pauseFollower(t *testing.T, servers []*etcdtest.Server) {
+	t.Helper()
+	leader := etcdtest.Leader(t, servers)
+	servers[slices.IndexFunc(servers, func(s *etcdtest.Server) bool { return s != leader })].Pause()
+}
+
 // TestMemberHangs: requests go to the other members, within the time of the call.
 func TestMemberHangs(t *testing.T) {
 	t.Parallel()
 	servers := etcdtest.StartCluster(t, 3)
 	locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{})
 	release(t, take(t, locker, t.Name())) // the client knows all members
-	leader := etcdtest.Leader(t, servers)
-	for _, s := range servers {
-		if s != leader {
-			s.Pause()
-			break
-		}
-	}
+	pauseFollower(t, servers)
 	for range 3 {
 		lease := take(t, locker, t.Name())
 		if err := lease.Renew(t.Context()); err != nil {
@@ -246,13 +248,7 @@ func TestMemberHangsWhileWaiting(t *testing.T) {
 	for range 6 { // whichever member a client prefers
 		waiters.join(open())
 	}
-	leader := etcdtest.Leader(t, servers)
-	for _, s := range servers {
-		if s != leader {
-			s.Pause()
-			break
-		}
-	}
+	pauseFollower(t, servers)
 	_ = sleep.For(t.Context(), 6*time.Second) // more than a TTL
 	release(t, holder)
 	waiters.wantServed(0, 1, 2, 3, 4, 5)

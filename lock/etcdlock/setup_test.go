@@ -20,6 +20,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait for something that must happen.
 const patience = 30 * time.Second
 
+// must ends a test of which a step has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// wantBusy asks for a lock, which another has.
+func wantBusy(t *testing.T, locker *lock.Locker, resource string) {
+	t.Helper()
+	_, err := locker.Acquire(t.Context(), resource, nil)
+	if !errors.Is(err, lock.ErrBusy) {
+		t.Fatalf("want ErrBusy, have %v", err)
+	}
+}
+
 // connect returns a client of the servers at addrs, closed at the test's cleanup.
 func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	t.Helper()
@@ -42,9 +59,7 @@ func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	cfg.DialTimeout, cfg.Logger = patience, zap.NewNop()
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(bounded))
 	client, err := clientv3.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -60,9 +75,7 @@ func lockerOn(t *testing.T, client *clientv3.Client, cfg lock.Config) (*lock.Loc
 func lockerOf(t *testing.T, store *etcdlock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
 	locker, err := lock.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(locker.Close)
 	return locker
 }

@@ -52,37 +52,14 @@ func TestTTLInWholeSeconds(t *testing.T) {
 		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
 		lease := take(t, locker, ttl.String())
 		owner, err := store.Owner(lease.Context(t.Context()), ttl.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found, err := client.Get(t.Context(), owner.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))
 		if err != nil || left.GrantedTTL != want {
 			t.Errorf("ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
 		}
 		release(t, lease)
-	}
-}
-
-// TestFenceSurvivesARestart of the server.
-func TestFenceSurvivesARestart(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	server := etcdtest.Start(t)
-	client := connect(t, server.Addr)
-	locker, _ := lockerOn(t, client, lock.Config{})
-	var last int64
-	for range 3 {
-		lease := take(t, locker, t.Name())
-		if lease.Fence() <= last {
-			t.Errorf("want a fence above %d, have %d", last, lease.Fence())
-		}
-		last = lease.Fence()
-		release(t, lease)
-		server.Restart(t)
 	}
 }
 
@@ -219,17 +196,13 @@ func TestSweep(t *testing.T) {
 	}
 	kept := take(t, locker, "kept")
 	etcdlock.Age(store, 2*time.Minute)
-	if err := kept.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kept.Renew(t.Context()))
 	release(t, take(t, locker, "another"))
 	if have := etcdlock.Known(store); have != 2 {
 		t.Errorf("want two sessions known, of a lock that is held and one just released, have %d", have)
 	}
 	etcdlock.Age(store, 2*time.Minute)
-	if err := kept.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kept.Renew(t.Context()))
 	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept", nil) // which sweeps
 	if have := etcdlock.Known(store); !errors.Is(err, lock.ErrBusy) || have != 1 {
 		t.Errorf("want ErrBusy and one session known, have %v, %d", err, have)
@@ -268,16 +241,12 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	// Sessions are no revisions, but are in the log, too.
 	logged := func() uint64 {
 		status, err := admin.Status(t.Context(), server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return status.RaftIndex
 	}
 	before := logged()
 	for range 10 {
-		if _, err := rival.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
-			t.Fatalf("want ErrBusy, have %v", err)
-		}
+		wantBusy(t, rival, t.Name())
 	}
 	if have := logged(); have != before {
 		t.Errorf("want nothing written, have %d entries more in the log", have-before)

@@ -124,9 +124,7 @@ func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
 func leasesOf(t *testing.T, client *clientv3.Client) int {
 	t.Helper()
 	resp, err := client.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(resp.Leases)
 }
 
@@ -163,15 +161,11 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	// One who waits, and whose process stands still.
 	lease, err := admin.Grant(t.Context(), 60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
-		t.Errorf("want ErrBusy, have %v", err)
-	}
+	wantBusy(t, locker, t.Name())
 	if _, err := admin.Revoke(t.Context(), lease.ID); err != nil {
 		t.Fatal(err)
 	}
