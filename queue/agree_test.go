@@ -83,9 +83,7 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 func (b *bundle) servers(t *testing.T) (names []string) {
 	t.Helper()
 	all, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range all {
 		if _, serves := s.Queues[b.queue]; serves {
 			names = append(names, s.ID)

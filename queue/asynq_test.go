@@ -50,10 +50,7 @@ func TestServerOfAMux(t *testing.T) {
 			},
 		})
 		queue.Handle(s, func(context.Context, note) error { return nil })
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, s) })
+		start(t, s)
 		holder := st.hold(0)
 		failing, failed := errors.New("its own failure"), false
 		st.act(0, func() error {

@@ -53,10 +53,7 @@ func TestUnavailable(t *testing.T) {
 				ids[i] = b.enqueue(t, job{Res: fmt.Sprint(b.resource, i%10)}, opts)
 			}
 		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, s) })
+		start(t, s)
 		// Several steps go by, in each of which all tasks could have been taken.
 		poll.Eventually(t, "three looks", func() bool { return asked.Load() >= 3 })
 		// When the first task failed, each of 20 workers had a task under way. The server was about

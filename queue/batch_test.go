@@ -43,8 +43,11 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Thousands of jobs take some round trips, and keep their order. Each result is at its job's index,
-// also when Redis forgets scripts in between.
+// errRefused stands for each TaskError.
+var errRefused = errors.New("refused")
+
+// Thousands of jobs take some round trips, and keep their order. Each result is at its job's index, also when some jobs
+// are refused, and when Redis forgets scripts in between.
 func TestBatchOfThousands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -66,14 +69,18 @@ func TestBatchOfThousands(t *testing.T) {
 			o.TaskID, want[i] = fmt.Sprint(i-1), queue.ErrTaskIDConflict
 		}
 		jobs[i] = queue.Job{Task: b.job(i - i%100/2%2), Options: o}
+		if i%100 == 7 { // refused before Redis sees it: it has no resource
+			jobs[i].Task, want[i] = job{}, errRefused
+		}
 	}
 	for range 2 {
 		client := newClient(t, b.rdb) // an old one does not register the queue again, as asynq's does not
 		results, err := client.EnqueueBatch(t.Context(), jobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, r := range results {
+			if _, refused := errors.AsType[*queue.TaskError](r.Err); refused {
+				r.Err = errRefused
+			}
 			if !errors.Is(r.Err, want[i]) || want[i] == nil && r.ID != fmt.Sprint(i) {
 				t.Fatalf("job %d: want %v, have %+v", i, want[i], r)
 			}
@@ -92,12 +99,8 @@ func TestBatchOfThousands(t *testing.T) {
 		if diff := cmp.Diff(ids, have); diff != "" {
 			t.Errorf("pending (-want +have):\n%s", diff)
 		}
-		if err := b.inspector.DeleteQueue(b.queue, true); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.inspector.DeleteQueue(b.queue, true))
+		must(t, b.rdb.ScriptFlush(t.Context()).Err())
 		for _, key := range b.rdb.Keys(t.Context(), "asynq:{"+b.queue+"}:unique:*").Val() { // which stay behind
 			b.rdb.Del(t.Context(), key)
 		}
@@ -127,6 +130,12 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 	if n := b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(); n != 500 {
 		t.Errorf("want the first round trip stored, have %d", n)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	results, err = b.client.EnqueueBatch(ended, []queue.Job{{Task: job{}}, {Task: b.job(1)}})
+	if _, refused := errors.AsType[*queue.TaskError](results[0].Err); !refused || !errors.Is(err, context.Canceled) || !errors.Is(results[1].Err, context.Canceled) {
+		t.Errorf("after the end of ctx: have %+v, %v", results, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -59,17 +60,12 @@ func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is 
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(context.Context, breaking) error { return nil })
 	queue.Handle(s, func(context.Context, note) error { return nil })
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	armed.Store(true)
 	defer armed.Store(false)
 	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
 		payload, err := json.Marshal(map[string]string{"break": what, "res": b.resource})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		id := b.enqueueTask(t, asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
 		if info := b.awaitState(t, id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "a mistake in "+what) {
 			t.Errorf("%s: want the panic, have %q", what, info.LastErr)
@@ -122,8 +118,8 @@ func TestFunctionsThatBreak(t *testing.T) {
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
-				b, st := setup(t), newStage(t)
-				cfg := queue.ServerConfig{}
+				b, st, logs := setup(t), newStage(t), newLogs(t)
+				cfg := queue.ServerConfig{Logger: logs.logger}
 				tt.set(&cfg)
 				b.serve(t, cfg, st.run)
 				if tt.fails {
@@ -149,6 +145,9 @@ func TestFunctionsThatBreak(t *testing.T) {
 					})
 				}
 				b.awaitGone(t, next)
+				if name == "Observe" && what == "panic" {
+					poll.Eventually(t, "the panics in the log", func() bool { return len(logs.lines("Observe has panicked", slog.LevelError)) > 4 })
+				}
 				if v := b.value(t); v != "" {
 					t.Errorf("lock: want it free, have %q", v)
 				}
@@ -157,50 +156,49 @@ func TestFunctionsThatBreak(t *testing.T) {
 	}
 }
 
-// An Available that panics is one that says no.
-func TestAvailableThatBreaks(t *testing.T) {
+// A server is ready if Available says so. One that panics says no.
+func TestReadyOfWhatTasksNeed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { panic("a mistake") }})
-	if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "a mistake") {
-		t.Errorf("want the panic, have %v", err)
-	}
-	shutdown(t, s)
+	available := func() error { return nil }
+	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return available() }})
+	t.Cleanup(func() { shutdown(t, s) })
+	wantReady(t, s, "")
+	available = func() error { return errFull }
+	wantReady(t, s, errFull.Error())
+	available = func() error { panic("a mistake") }
+	wantReady(t, s, "a mistake")
 }
 
-// A handler that ends its goroutine, such as by FailNow of a test, has failed. Its slot and its lock are free at once.
+// A handler that panics, or ends its goroutine, such as by FailNow of a test, has failed. Its slot and its lock are free at once.
 func TestGoexit(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-	queue.Handle(s, func(_ context.Context, j job) error {
-		if j.N == 0 {
-			runtime.Goexit()
-		}
-		return nil
-	})
-	queue.Handle(s, func(_ context.Context, n note) error {
-		if n.N == 0 {
-			runtime.Goexit()
-		}
-		return nil
-	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
-	start := time.Now()
-	for range 3 {
-		for _, task := range []queue.Task{b.job(0), note{0}} {
-			info := b.awaitState(t, b.enqueue(t, task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-			if !strings.Contains(info.LastErr, "runtime.Goexit") {
-				t.Errorf("want why it failed, have %q", info.LastErr)
+	for reason, end := range map[string]func(){"runtime.Goexit": runtime.Goexit, "out of stock": func() { panic("out of stock") }} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			run := func(n int) error {
+				if n == 0 {
+					end()
+				}
+				return nil
 			}
-		}
-		b.awaitGone(t, b.enqueue(t, b.job(1)), b.enqueue(t, note{1}))
-	}
-	if took := time.Since(start); took > prompt {
-		t.Errorf("want the slot and the lock free at once, have it take %v", took)
+			queue.Handle(s, func(_ context.Context, j job) error { return run(j.N) })
+			queue.Handle(s, func(_ context.Context, n note) error { return run(n.N) })
+			start(t, s)
+			began := time.Now()
+			for range 3 {
+				for _, task := range []queue.Task{b.job(0), note{0}} {
+					info := b.awaitState(t, b.enqueue(t, task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
+					if !strings.Contains(info.LastErr, reason) {
+						t.Errorf("want why it failed, have %q", info.LastErr)
+					}
+				}
+				b.awaitGone(t, b.enqueue(t, b.job(1)), b.enqueue(t, note{1}))
+			}
+			wantSoon(t, began, "want the slot and the lock free at once")
+		})
 	}
 }
 
@@ -256,28 +254,10 @@ func TestErrorsThatAreNoText(t *testing.T) {
 	}
 }
 
-// A pointer may be a task. The payload null is none, and no retry can mend it.
+// A pointer may be a task. The payload null is none.
 type pointed struct{ Res string }
 
 func (*pointed) Kind() string { return "test:pointed" }
 func (p *pointed) Resource() string {
 	return p.Res
-}
-
-func TestNullPayload(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, func(context.Context, *pointed) error {
-		t.Error("the handler ran")
-		return nil
-	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
-	info := b.awaitState(t, b.enqueueTask(t, asynq.NewTask("test:pointed", []byte("null"))), asynq.TaskStateArchived)
-	if want := "test:pointed: payload: want an object, have null"; !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 {
-		t.Errorf("want %q, have %q", want, info.LastErr)
-	}
 }

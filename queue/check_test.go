@@ -19,9 +19,7 @@ import (
 func traits(t *testing.T, rdb redis.UniversalClient) []string {
 	t.Helper()
 	found, err := queue.CheckRedis(t.Context(), rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var short []string
 	for _, f := range found {
 		if (f.Have == "") != (f.Advice == "") {
@@ -91,9 +89,7 @@ func TestCheckRedisThatDoesNotTell(t *testing.T) {
 			for _, rule := range test.rules {
 				rules = append(rules, rule)
 			}
-			if err := s.Client(t).Do(t.Context(), rules...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Client(t).Do(t.Context(), rules...).Err())
 			guest := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "guest", Password: "any"})
 			t.Cleanup(func() { _ = guest.Close() })
 			if diff := cmp.Diff(test.want, traits(t, guest)); diff != "" {
@@ -108,9 +104,7 @@ func TestCheckRedisCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	for _, node := range c.Nodes[:2] {
-		if err := node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err())
 	}
 	want := []string{c.Nodes[2].Addr + " persistence=off"}
 	if diff := cmp.Diff(want, traits(t, c.Client(t))); diff != "" {
@@ -125,9 +119,7 @@ func TestCheckRedisIsFarAway(t *testing.T) {
 	proxy := locktest.NewProxy(t, s.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	if err := rdb.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Ping(t.Context()).Err())
 	proxy.Delay(1200 * time.Millisecond)
 	if have := traits(t, rdb); len(have) > 0 {
 		t.Errorf("want nothing found, have %v", have)

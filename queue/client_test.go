@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -24,45 +23,31 @@ func TestOptionsReachTheTask(t *testing.T) {
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	for name, tt := range map[string]struct {
 		opts queue.Options
-		want asynq.TaskInfo
+		want func(*asynq.TaskInfo) // changes what is wanted without options
 	}{
-		"zero":       {queue.Options{}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
-		"task id":    {queue.Options{TaskID: "order:1"}, asynq.TaskInfo{ID: "order:1", State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
-		"at":         {queue.Options{At: soon}, asynq.TaskInfo{State: asynq.TaskStateScheduled, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: soon}},
-		"at, past":   {queue.Options{At: time.Now().Add(-time.Hour)}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
-		"retries":    {queue.Options{Retries: 3}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 3, Timeout: 30 * time.Minute}},
-		"no retries": {queue.Options{Retries: queue.NoRetries}, asynq.TaskInfo{State: asynq.TaskStatePending, Timeout: 30 * time.Minute}},
-		"timeout":    {queue.Options{Timeout: time.Minute}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: time.Minute}},
-		"deadline":   {queue.Options{Deadline: soon}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Deadline: soon}},
-		"both":       {queue.Options{Deadline: soon, Timeout: time.Minute}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Deadline: soon, Timeout: time.Minute}},
-		"retention":  {queue.Options{Retention: time.Hour}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, Retention: time.Hour}},
+		"zero":       {queue.Options{}, func(*asynq.TaskInfo) {}},
+		"task id":    {queue.Options{TaskID: "order:1"}, func(i *asynq.TaskInfo) { i.ID = "order:1" }},
+		"at":         {queue.Options{At: soon}, func(i *asynq.TaskInfo) { i.State, i.NextProcessAt = asynq.TaskStateScheduled, soon }},
+		"at, past":   {queue.Options{At: time.Now().Add(-time.Hour)}, func(*asynq.TaskInfo) {}},
+		"retries":    {queue.Options{Retries: 3}, func(i *asynq.TaskInfo) { i.MaxRetry = 3 }},
+		"no retries": {queue.Options{Retries: queue.NoRetries}, func(i *asynq.TaskInfo) { i.MaxRetry = 0 }},
+		"timeout":    {queue.Options{Timeout: time.Minute}, func(i *asynq.TaskInfo) { i.Timeout = time.Minute }},
+		"deadline":   {queue.Options{Deadline: soon}, func(i *asynq.TaskInfo) { i.Timeout, i.Deadline = 0, soon }},
+		"both":       {queue.Options{Deadline: soon, Timeout: time.Minute}, func(i *asynq.TaskInfo) { i.Timeout, i.Deadline = time.Minute, soon }},
+		"retention":  {queue.Options{Retention: time.Hour}, func(i *asynq.TaskInfo) { i.Retention = time.Hour }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			id := b.enqueue(t, b.job(7), tt.opts)
-			info, err := b.inspector.GetTaskInfo(b.queue, id)
-			if err != nil {
-				t.Fatal(err)
+			info := b.info(t, b.enqueue(t, b.job(7), tt.opts))
+			want := asynq.TaskInfo{
+				ID: info.ID, Queue: b.queue, Type: "test:job", Payload: fmt.Appendf(nil, `{"res":%q,"n":7}`, b.resource),
+				Headers: map[string]string{queue.HeaderResource: b.resource},
+				State:   asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: info.NextProcessAt,
 			}
-			have := asynq.TaskInfo{
-				State: info.State, MaxRetry: info.MaxRetry, Timeout: info.Timeout, Deadline: info.Deadline,
-				Retention: info.Retention,
-			}
-			if tt.opts.TaskID != "" {
-				have.ID = info.ID
-			}
-			if info.State == asynq.TaskStateScheduled {
-				have.NextProcessAt = info.NextProcessAt
-			}
-			if diff := cmp.Diff(tt.want, have, cmp.Comparer(sameTime)); diff != "" {
+			tt.want(&want)
+			if diff := cmp.Diff(want, *info, cmp.Comparer(sameTime)); diff != "" {
 				t.Errorf("(-want +have)\n%s", diff)
-			}
-			if want := fmt.Sprintf(`{"res":%q,"n":7}`, b.resource); string(info.Payload) != want {
-				t.Errorf("payload: want %s, have %s", want, info.Payload)
-			}
-			if have := info.Headers[queue.HeaderResource]; have != b.resource {
-				t.Errorf("header: want %s, have %s", b.resource, have)
 			}
 		})
 	}
@@ -80,9 +65,7 @@ func TestDelayIsNotCutShort(t *testing.T) {
 	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
 		start := time.Now()
 		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Delay: delay}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
 			continue // the machine stood still
 		}
@@ -99,9 +82,7 @@ func TestDeadlineIsNotCutShort(t *testing.T) {
 	b := setup(t)
 	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
 	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Deadline: deadline}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if after := info.Deadline.Sub(deadline); after < 0 || after >= time.Second {
 		t.Errorf("want it up to a second after %v, have %v", deadline, info.Deadline)
 	}
@@ -121,58 +102,21 @@ func (n named) Kind() string { return n.kind }
 // An error names the field, what is wanted and the value. Then nothing has reached Redis.
 func TestInvalidTasks(t *testing.T) {
 	t.Parallel()
-	const half = 500 * time.Millisecond
-	ok := job{Res: "order:1"}
-	for _, tt := range []struct {
+	const (
+		half    = 500 * time.Millisecond
+		names   = `want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have `
+		keys    = `want at most 512 bytes of UTF-8 without control characters, have `
+		seconds = `want whole seconds, 1 or more, `
+		retries = `retries: want 0 to 2147483647, or -1 for none, have `
+	)
+	type row struct {
 		name string
 		task queue.Task
 		opts queue.Options
 		want string
-	}{
-		{"unique in two ways", ok, queue.Options{Unique: true, UniqueFor: time.Hour}, `test:job: unique for: want none of a task that is unique while it is unfinished, have "1h0m0s"`},
-		{"unique for half a second", ok, queue.Options{UniqueFor: half}, `test:job: unique for: want whole seconds, 1 or more, have "500ms"`},
-		{"timeout of half a second", ok, queue.Options{Timeout: half}, `test:job: timeout: want whole seconds, 1 or more, have "500ms"`},
-		{"retention of half a second", ok, queue.Options{Retention: half}, `test:job: retention: want whole seconds, 1 or more, have "500ms"`},
-		{"timeout of 1.5 s", ok, queue.Options{Timeout: 3 * half}, `test:job: timeout: want whole seconds, 1 or more, have "1.5s"`},
-		{"negative timeout", ok, queue.Options{Timeout: -time.Second}, `test:job: timeout: want whole seconds, 1 or more, have "-1s"`},
-		{"negative delay", ok, queue.Options{Delay: -1}, `test:job: delay: want 0 or more, have "-1ns"`},
-		{"delay and time", ok, queue.Options{Delay: 1, At: time.Now()}, `test:job: delay: want either a delay or a time, not both, have "1ns"`},
-		{"retries", ok, queue.Options{Retries: -2}, `test:job: retries: want 0 to 2147483647, or -1 for none, have "-2"`},
-		{"retries", ok, queue.Options{Retries: 1 << 31}, `test:job: retries: want 0 to 2147483647, or -1 for none, have "2147483648"`},
-		{"retries", ok, queue.Options{Retries: 1 << 32}, `test:job: retries: want 0 to 2147483647, or -1 for none, have "4294967296"`},
-		{"deadline passed", ok, queue.Options{Deadline: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}, `test:job: deadline: want a time to come, have "2020-01-01T00:00:00Z"`},
-		{"max delay alone", ok, queue.Options{Delay: time.Second, MaxDelay: time.Minute}, `test:job: max delay: want none of a task without a debounce, have "1m0s"`},
-		{"long debounce", ok, queue.Options{Debounce: strings.Repeat("x", 513), Delay: time.Second, MaxDelay: time.Minute}, `test:job: debounce: want at most 512 bytes of UTF-8 without control characters, have "xxx`},
-		{"debounce that is no UTF-8", ok, queue.Options{Debounce: "a\xff", Delay: time.Second, MaxDelay: time.Minute}, `test:job: debounce: want at most 512 bytes of UTF-8 without control characters, have "a\xff"`},
-		{"line feed in debounce", ok, queue.Options{Debounce: "a\nb", Delay: time.Second, MaxDelay: time.Minute}, `test:job: debounce: want at most 512 bytes of UTF-8 without control characters, have "a\nb"`},
-		{"debounce and id", ok, queue.Options{Debounce: "x", TaskID: "y", Delay: time.Second, MaxDelay: time.Minute}, `test:job: task id: want none of a task with a debounce, have "y"`},
-		{"debounce and time", ok, queue.Options{Debounce: "x", At: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), MaxDelay: time.Minute}, `test:job: at: want none of a task with a debounce, have "2999-01-01T00:00:00Z"`},
-		{"debounce and unique", ok, queue.Options{Debounce: "x", Unique: true, Delay: time.Second, MaxDelay: time.Minute}, `test:job: unique: want none of a task with a debounce, have "true"`},
-		{"debounce and unique for a time", ok, queue.Options{Debounce: "x", UniqueFor: time.Hour, Delay: time.Second, MaxDelay: time.Minute}, `test:job: unique for: want none of a task with a debounce, have "1h0m0s"`},
-		{"debounce without a delay", ok, queue.Options{Debounce: "x", MaxDelay: time.Minute}, `test:job: delay: want whole seconds, 1 or more, of a task with a debounce, have "0s"`},
-		{"debounce with a negative delay", ok, queue.Options{Debounce: "x", Delay: -time.Second, MaxDelay: time.Minute}, `test:job: delay: want whole seconds, 1 or more, of a task with a debounce, have "-1s"`},
-		{"debounce of 1.5 s", ok, queue.Options{Debounce: "x", Delay: 3 * half, MaxDelay: time.Minute}, `test:job: delay: want whole seconds, 1 or more, of a task with a debounce, have "1.5s"`},
-		{"debounce without an end", ok, queue.Options{Debounce: "x", Delay: time.Second}, `test:job: max delay: want whole seconds, no less than the delay of 1s, have "0s"`},
-		{"max delay below the delay", ok, queue.Options{Debounce: "x", Delay: time.Minute, MaxDelay: 59 * time.Second}, `test:job: max delay: want whole seconds, no less than the delay of 1m0s, have "59s"`},
-		{"max delay of 1.5 s", ok, queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: 3 * half}, `test:job: max delay: want whole seconds, no less than the delay of 1s, have "1.5s"`},
-		{"blank queue", ok, queue.Options{Queue: " "}, `test:job: queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
-		{"braces in queue", ok, queue.Options{Queue: "{x}"}, `test:job: queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{x}"`},
-		{"id that a browser folds", ok, queue.Options{TaskID: "../archived_tasks:delete_all"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "../archived_tasks:delete_all"`},
-		{"queue that is a path", ok, queue.Options{Queue: "default/archived_tasks:delete_all"}, `test:job: queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "default/archived_tasks:delete_all"`},
-		{"dot", ok, queue.Options{TaskID: "."}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "."`},
-		{"dots", ok, queue.Options{TaskID: ".."}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have ".."`},
-		{"query", ok, queue.Options{TaskID: "a?b"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a?b"`},
-		{"fragment", ok, queue.Options{TaskID: "a#b"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a#b"`},
-		{"percent sign", ok, queue.Options{TaskID: "%2e%2e"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "%2e%2e"`},
-		{"backslash", ok, queue.Options{TaskID: `a\b`}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a\\b"`},
-		{"blank at the end", ok, queue.Options{TaskID: "a "}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a "`},
-		{"no UTF-8", ok, queue.Options{TaskID: "a\xff"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a\xff"`},
-		{"control character in id", ok, queue.Options{TaskID: "a\x00"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a\x00"`},
-		{"long id", ok, queue.Options{TaskID: strings.Repeat("x", 257)}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "` + strings.Repeat("x", 80) + `…"`},
-		{"header of ours", ok, queue.Options{Headers: map[string]string{queue.HeaderResource: "order:2"}}, `test:job: headers: want names that are not empty and do not begin with siding-, have "siding-resource"`},
-		{"header without a name", ok, queue.Options{Headers: map[string]string{"": "x"}}, `test:job: headers: want names that are not empty`},
-		{"header that is no UTF-8", ok, queue.Options{Headers: map[string]string{"a": "\xff"}}, `test:job: headers: want UTF-8, have "a"`},
-		{"large headers", ok, queue.Options{Headers: map[string]string{"a": strings.Repeat("x", queue.MaxPayload/2), "b": strings.Repeat("x", queue.MaxPayload/2)}}, `test:job: headers: want at most 262144 bytes with the payload, have "b"`},
+	}
+	ok := job{Res: "order:1"}
+	rows := []row{
 		{"no resource", job{}, queue.Options{}, `test:job: resource: lock: bad resource name: it is empty`},
 		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
 		{"braces in resource", job{Res: "order:1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
@@ -184,24 +128,73 @@ func TestInvalidTasks(t *testing.T) {
 		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8, have "kkk`},
 		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},
 		{"large payload", named{"test:any", strings.Repeat("x", queue.MaxPayload)}, queue.Options{}, `test:any: payload: want at most 262144 bytes, have 262155`},
+	}
+	for _, bad := range []struct {
+		opts queue.Options
+		want string
+	}{
+		{queue.Options{Unique: true, UniqueFor: time.Hour}, `unique for: want none of a task that is unique while it is unfinished, have "1h0m0s"`},
+		{queue.Options{UniqueFor: half}, `unique for: ` + seconds + `have "500ms"`},
+		{queue.Options{Timeout: half}, `timeout: ` + seconds + `have "500ms"`},
+		{queue.Options{Timeout: 3 * half}, `timeout: ` + seconds + `have "1.5s"`},
+		{queue.Options{Timeout: -time.Second}, `timeout: ` + seconds + `have "-1s"`},
+		{queue.Options{Retention: half}, `retention: ` + seconds + `have "500ms"`},
+		{queue.Options{Delay: -1}, `delay: want 0 or more, have "-1ns"`},
+		{queue.Options{Delay: 1, At: time.Now()}, `delay: want either a delay or a time, not both, have "1ns"`},
+		{queue.Options{Retries: -2}, retries + `"-2"`},
+		{queue.Options{Retries: 1 << 31}, retries + `"2147483648"`},
+		{queue.Options{Retries: 1 << 32}, retries + `"4294967296"`},
+		{queue.Options{Deadline: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}, `deadline: want a time to come, have "2020-01-01T00:00:00Z"`},
+		{queue.Options{Delay: time.Second, MaxDelay: time.Minute}, `max delay: want none of a task without a debounce, have "1m0s"`},
+		{queue.Options{Queue: " "}, `queue: ` + names + `" "`},
+		{queue.Options{Queue: "{x}"}, `queue: ` + names + `"{x}"`},
+		{queue.Options{Queue: "default/archived_tasks:delete_all"}, `queue: ` + names + `"default/archived_tasks:delete_all"`},
+		{queue.Options{TaskID: strings.Repeat("x", 257)}, `task id: ` + names + `"` + strings.Repeat("x", 80) + `…"`},
+		{queue.Options{Headers: map[string]string{queue.HeaderResource: "order:2"}}, `headers: want names that are not empty and do not begin with siding-, have "siding-resource"`},
+		{queue.Options{Headers: map[string]string{"": "x"}}, `headers: want names that are not empty`},
+		{queue.Options{Headers: map[string]string{"a": "\xff"}}, `headers: want UTF-8, have "a"`},
+		{queue.Options{Headers: map[string]string{"a": strings.Repeat("x", queue.MaxPayload/2), "b": strings.Repeat("x", queue.MaxPayload/2)}}, `headers: want at most 262144 bytes with the payload, have "b"`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			// Closed: whoever asks it gets another error.
-			rdb := redis.NewClient(&redis.Options{})
-			_ = rdb.Close()
-			_, err := newClient(t, rdb).Enqueue(t.Context(), tt.task, &tt.opts)
-			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-				t.Errorf("want %s\nhave %v", tt.want, err)
-			}
-			if check := queue.Check(tt.task, &tt.opts); fmt.Sprint(check) != fmt.Sprint(err) {
-				t.Errorf("check: want %v, have %v", err, check)
-			}
-			var bad *queue.TaskError
-			if tt.name != "validator" && tt.name != "not JSON" && !errors.As(err, &bad) {
-				t.Errorf("want a TaskError, have %T", err)
-			}
-		})
+		rows = append(rows, row{bad.want, ok, bad.opts, "test:job: " + bad.want})
+	}
+	for _, id := range []string{"../archived_tasks:delete_all", ".", "..", "a?b", "a#b", "%2e%2e", `a\b`, "a ", "a\xff", "a\x00"} {
+		rows = append(rows, row{"id " + id, ok, queue.Options{TaskID: id}, fmt.Sprintf("test:job: task id: %s%q", names, id)})
+	}
+	for want, change := range map[string]func(*queue.Options){
+		`debounce: ` + keys + `"xxx`:                             func(o *queue.Options) { o.Debounce = strings.Repeat("x", 513) },
+		`debounce: ` + keys + `"a\xff"`:                          func(o *queue.Options) { o.Debounce = "a\xff" },
+		`debounce: ` + keys + `"a\nb"`:                           func(o *queue.Options) { o.Debounce = "a\nb" },
+		`task id: want none of a task with a debounce, have "y"`: func(o *queue.Options) { o.TaskID = "y" },
+		`at: want none of a task with a debounce, have "2999-01-01T00:00:00Z"`: func(o *queue.Options) {
+			o.At, o.Delay = time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), 0
+		},
+		`unique: want none of a task with a debounce, have "true"`:                   func(o *queue.Options) { o.Unique = true },
+		`unique for: want none of a task with a debounce, have "1h0m0s"`:             func(o *queue.Options) { o.UniqueFor = time.Hour },
+		`delay: ` + seconds + `of a task with a debounce, have "0s"`:                 func(o *queue.Options) { o.Delay = 0 },
+		`delay: ` + seconds + `of a task with a debounce, have "-1s"`:                func(o *queue.Options) { o.Delay = -time.Second },
+		`delay: ` + seconds + `of a task with a debounce, have "1.5s"`:               func(o *queue.Options) { o.Delay = 3 * half },
+		`max delay: want whole seconds, no less than the delay of 1s, have "0s"`:     func(o *queue.Options) { o.MaxDelay = 0 },
+		`max delay: want whole seconds, no less than the delay of 1m1s, have "1m0s"`: func(o *queue.Options) { o.Delay = 61 * time.Second },
+		`max delay: want whole seconds, no less than the delay of 1s, have "1.5s"`:   func(o *queue.Options) { o.MaxDelay = 3 * half },
+	} {
+		o := queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Minute}
+		change(&o)
+		rows = append(rows, row{want, ok, o, "test:job: " + want})
+	}
+	rdb := redis.NewClient(&redis.Options{})
+	_ = rdb.Close() // so whoever asks it gets another error
+	client := newClient(t, rdb)
+	for _, tt := range rows {
+		_, err := client.Enqueue(t.Context(), tt.task, &tt.opts)
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: want %s\nhave %v", tt.name, tt.want, err)
+		}
+		if check := queue.Check(tt.task, &tt.opts); fmt.Sprint(check) != fmt.Sprint(err) {
+			t.Errorf("%s: check: want %v, have %v", tt.name, err, check)
+		}
+		if _, ok := errors.AsType[*queue.TaskError](err); !ok && tt.name != "validator" && tt.name != "not JSON" {
+			t.Errorf("%s: want a TaskError, have %T", tt.name, err)
+		}
 	}
 	if err := queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil); err != nil {
 		t.Errorf("a payload of exactly the limit: want it accepted, have %v", err)
@@ -233,15 +226,11 @@ func TestUniqueWhileParked(t *testing.T) {
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	enqueue := func() (*asynq.TaskInfo, error) {
 		task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return client.EnqueueContext(t.Context(), task, asynq.Unique(2*time.Second))
 	}
 	first, err := enqueue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info := b.awaitState(t, first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
@@ -297,9 +286,7 @@ func TestUnique(t *testing.T) {
 				}
 				switch {
 				case tt.ends != nil:
-					if err := tt.ends(b, id); err != nil {
-						t.Fatal(err)
-					}
+					must(t, tt.ends(b, id))
 				case o.Deadline.IsZero() && o.Policy == nil:
 					holder.open()
 				}
@@ -349,26 +336,20 @@ func TestUniqueFor(t *testing.T) {
 			},
 		} {
 			waits, err := enqueue(2*i + 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			b.awaitState(t, waits, asynq.TaskStateRetry)
 			holder.open()
 			b.awaitGone(t, waits)
 			st.act(2*i+2, func() error { return queue.Permanent(errors.New("out of stock")) })
 			fails, err := enqueue(2*i + 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			b.awaitState(t, fails, asynq.TaskStateArchived)
 			for n := 2*i + 1; n <= 2*i+2; n++ {
 				if id, err := enqueue(n); !errors.Is(err, queue.ErrDuplicate) && !errors.Is(err, asynq.ErrDuplicateTask) {
 					t.Errorf("want a duplicate, have %s and %v", id, err)
 				}
 				task, err := b.client.NewTask(b.job(n), opts)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if ttl := b.rdb.PTTL(t.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val(); ttl <= 0 || ttl > unique {
 					t.Errorf("want it unique for %v at most, have %v", unique, ttl)
 				}
@@ -390,9 +371,7 @@ func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
 	holder := b.holdElsewhere(t, st, lock.Config{})
 	id := b.enqueue(t, b.job(1), queue.Options{Unique: true})
 	key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
-	if err := b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err())
 	b.serve(t, queue.ServerConfig{}, st.run)
 	b.awaitState(t, id, asynq.TaskStateRetry)
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl > 10*time.Second {
@@ -400,36 +379,4 @@ func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
 	}
 	holder.open()
 	b.awaitGone(t, id)
-}
-
-func TestBatch(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	opts := func(id string) *queue.Options { return &queue.Options{Queue: b.queue, TaskID: id} }
-	results, err := b.client.EnqueueBatch(t.Context(), []queue.Job{
-		{b.job(1), opts("a")},
-		{job{}, opts("b")}, // no resource
-		{b.job(2), opts("a")},
-		{b.job(3), opts("c")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var bad *queue.TaskError
-	if results[0].Err != nil || results[0].ID != "a" || results[0].Queue != b.queue || results[3].Err != nil || results[3].ID != "c" {
-		t.Errorf("want the first and the last accepted, have %+v", results)
-	}
-	if !errors.As(results[1].Err, &bad) || !errors.Is(results[2].Err, queue.ErrTaskIDConflict) {
-		t.Errorf("want the second and the third refused, have %+v", results)
-	}
-	if info := b.stats(t); info.Pending != 2 {
-		t.Errorf("want 2 tasks, have %d", info.Pending)
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	results, err = b.client.EnqueueBatch(ctx, []queue.Job{{job{}, nil}, {b.job(4), nil}, {b.job(5), nil}})
-	if !errors.Is(err, context.Canceled) || !errors.As(results[0].Err, &bad) || !errors.Is(results[1].Err, context.Canceled) || !errors.Is(results[2].Err, context.Canceled) {
-		t.Errorf("after the end of ctx: have %+v, %v", results, err)
-	}
 }

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,46 +78,6 @@ func (u *burst) ran() []run {
 
 func newBurst() *burst { return &burst{jobs: make(map[string]int), replaced: make(map[string]bool)} }
 
-// Of many tasks that come at once one is left, which has a payload that came last, and runs once. The next one begins anew.
-func TestDebounce(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		const producers, each = 6, 10
-		u := newBurst()
-		long := queue.Options{Debounce: "536365", Delay: time.Hour, MaxDelay: 2 * time.Hour}
-		var wg sync.WaitGroup
-		for p := range producers {
-			wg.Go(func() {
-				for n := range each {
-					u.add(t, b, p*each+n, long)
-				}
-			})
-		}
-		wg.Wait()
-		left := u.left()
-		if len(left) != 1 || left[0].n%each != each-1 {
-			t.Fatalf("want one task left, the last of some producer, have %v", left)
-		}
-		soon := long
-		soon.Delay = time.Second
-		last := u.add(t, b, 99, soon)
-		if last.Replaced != left[0].id {
-			t.Errorf("want %s replaced, have %s", left[0].id, last.Replaced)
-		}
-		b.serve(t, queue.ServerConfig{}, u.run)
-		b.awaitGone(t, last.ID)
-		again := u.add(t, b, 100, soon)
-		if again.Replaced != "" {
-			t.Errorf("want the next one to replace none, have %s", again.Replaced)
-		}
-		b.awaitGone(t, again.ID)
-		if have, want := u.ran(), []run{{last.ID, 99}, {again.ID, 100}}; !slices.Equal(have, want) {
-			t.Errorf("want the runs %v, have %v", want, have)
-		}
-	})
-}
-
 // Tasks that come without end cannot keep one from running. Each task runs once, or is replaced by one.
 func TestDebounceUnderFire(t *testing.T) {
 	t.Parallel()
@@ -152,39 +111,6 @@ func TestDebounceUnderFire(t *testing.T) {
 	})
 }
 
-// What an operator has run, archived or deleted stays so. The next task begins anew.
-func TestDebounceAfterAnOperator(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		do   func(*asynq.Inspector, string, string) error
-		left asynq.TaskState
-	}{
-		"run":      {(*asynq.Inspector).RunTask, asynq.TaskStatePending},
-		"archived": {(*asynq.Inspector).ArchiveTask, asynq.TaskStateArchived},
-		"deleted":  {(*asynq.Inspector).DeleteTask, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				u := newBurst()
-				opts := queue.Options{Debounce: "536365", Delay: time.Hour, MaxDelay: time.Hour}
-				first := u.add(t, b, 1, opts)
-				if err := tt.do(b.inspector, b.queue, first.ID); err != nil {
-					t.Fatal(err)
-				}
-				second := u.add(t, b, 2, opts)
-				if have := b.state(first.ID); second.Replaced != "" || have != tt.left {
-					t.Errorf("want the first one left in state %v, have %v, and %q replaced", tt.left, have, second.Replaced)
-				}
-				if third := u.add(t, b, 3, opts); third.Replaced != second.ID {
-					t.Errorf("want the second one replaced, have %q", third.Replaced)
-				}
-			})
-		})
-	}
-}
-
 // The task waits for its resource as any other does, and what comes meanwhile is not its business.
 func TestDebouncedTaskWaitsForItsResource(t *testing.T) {
 	t.Parallel()
@@ -207,19 +133,27 @@ func TestDebouncedTaskWaitsForItsResource(t *testing.T) {
 	})
 }
 
-// A batch replaces within itself, and says so. Only the debounce of the same kind and resource counts.
+// A batch replaces within itself, and says so. Only the debounce of the same kind and resource counts, or of the same
+// several resources in any order.
 func TestDebounceInABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	opts := &queue.Options{Queue: b.queue, Debounce: "x", Delay: time.Hour, MaxDelay: time.Hour}
 	other := job{Res: b.resource + ":other"}
 	results, err := b.client.EnqueueBatch(t.Context(), []queue.Job{
-		{b.job(1), opts}, {b.job(2), opts}, {note{1}, opts}, {other, opts}, {b.job(3), opts}, {note{2}, opts}, {b.job(4), nil},
+		{b.job(1), opts},
+		{b.job(2), opts},
+		{note{1}, opts},
+		{other, opts},
+		{b.job(3), opts},
+		{note{2}, opts},
+		{b.job(4), nil},
+		{transfer{[]string{"a", "b"}, 1}, opts},
+		{transfer{[]string{"b"}, 2}, opts},
+		{transfer{[]string{"b", "a"}, 3}, opts},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, replaces := range []int{-1, 0, -1, -1, 1, 2, -1} {
+	must(t, err)
+	for i, replaces := range []int{-1, 0, -1, -1, 1, 2, -1, -1, -1, 7} {
 		want := ""
 		if replaces >= 0 {
 			want = results[replaces].ID
@@ -228,8 +162,8 @@ func TestDebounceInABatch(t *testing.T) {
 			t.Errorf("job %d: want %q replaced, have %+v", i, want, r)
 		}
 	}
-	if have := b.stats(t).Scheduled; have != 3 {
-		t.Errorf("want 3 tasks, have %d", have)
+	if have := b.stats(t).Scheduled; have != 5 {
+		t.Errorf("want 5 tasks, have %d", have)
 	}
 }
 
@@ -261,17 +195,5 @@ func TestDebounceInShards(t *testing.T) {
 		if name == "unguarded" && len(seen) < 30 { // some 49 have one
 			t.Errorf("want other debounces in other shards, have %d for 50", len(seen))
 		}
-	}
-}
-
-// asynq's clients cannot replace a task.
-func TestDebounceIsNotForAsynqsClients(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := b.client.NewTask(b.job(1), &queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Second})
-	var bad *queue.TaskError
-	const want = `test:job: debounce: want none here, as asynq's clients do not know it, have "x"`
-	if !errors.As(err, &bad) || err.Error() != want {
-		t.Errorf("want %s, have %v", want, err)
 	}
 }

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -44,26 +43,20 @@ func TestErrorTexts(t *testing.T) {
 	spread := redis.NewRing(&redis.RingOptions{})
 	t.Cleanup(func() { _ = spread.Close() })
 	server, err := queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	missing := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return lock.ErrClosed }})
 	asked := queue.Revocation{Resource: b.resource, By: "a test", Reason: "to see the error"}
 	with := func(change func(*queue.Revocation)) queue.Revocation { r := asked; change(&r); return r }
 	revoke := func(rdb redis.UniversalClient, r queue.Revocation) error {
-		_, err := queue.Revoke(t.Context(), rdb, r)
-		return err
+		return errOf(queue.Revoke(t.Context(), rdb, r))
 	}
 	held, err := b.locker.Acquire(t.Context(), b.resource+":held", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 	b.enqueue(t, b.job(1), queue.Options{TaskID: "taken", UniqueFor: time.Hour})
 	enqueue := func(c *queue.Client, task queue.Task, o queue.Options) error {
 		o.Queue = b.queue
-		_, err := c.Enqueue(t.Context(), task, &o)
-		return err
+		return errOf(c.Enqueue(t.Context(), task, &o))
 	}
 	for name, err := range map[string]error{
 		"no redis":       enqueue(client, b.job(1), queue.Options{}),
@@ -72,9 +65,9 @@ func TestErrorTexts(t *testing.T) {
 		"bad resource":   enqueue(b.client, job{Res: "{"}, queue.Options{}),
 		"bad option":     enqueue(b.client, b.job(1), queue.Options{Timeout: 1}),
 		"no task":        enqueue(b.client, nil, queue.Options{}),
-		"batch":          func() error { _, err := client.EnqueueBatch(t.Context(), []queue.Job{{Task: b.job(1)}}); return err }(),
-		"check":          func() error { _, err := queue.CheckRedis(t.Context(), down); return err }(),
-		"check no one":   func() error { _, err := queue.CheckRedis(t.Context(), nil); return err }(),
+		"batch":          errOf(client.EnqueueBatch(t.Context(), []queue.Job{{Task: b.job(1)}})),
+		"check":          errOf(queue.CheckRedis(t.Context(), down)),
+		"check no one":   errOf(queue.CheckRedis(t.Context(), nil)),
 		"revoke":         revoke(down, asked),
 		"revoke free":    revoke(b.rdb, asked),
 		"revoke another": revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource, r.Fence = b.resource+":held", 1 })),
@@ -82,21 +75,18 @@ func TestErrorTexts(t *testing.T) {
 		"revoke brace":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource = "{" })),
 		"revoke no name": revoke(b.rdb, with(func(r *queue.Revocation) { r.By = " " })),
 		"revoke fence":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Fence = -1 })),
-		"no client":      func() error { _, err := queue.NewClient(nil, queue.ClientConfig{}); return err }(),
-		"no options":     func() error { _, err := queue.NewServer(nil, queue.ServerConfig{}); return err }(),
-		"redis ring": func() error {
-			_, err := queue.NewServerFromRedisClient(spread, queue.ServerConfig{})
-			return err
-		}(),
-		"bad queue":     queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"/": 1}}}.Validate(),
-		"bad shards":    queue.ServerConfig{Shards: map[string]int{"a": -1}}.Validate(),
-		"bad ttl":       queue.ServerConfig{Lock: lock.Config{TTL: -1}}.Validate(),
-		"traceparent":   queue.SetTraceparent(t.Context(), "x"),
-		"ready":         server.Ready(t.Context()),
-		"start":         server.Start(t.Context()),
-		"run":           server.Run(t.Context()),
-		"run again":     server.Run(t.Context()),
-		"not available": missing.Ready(t.Context()),
+		"no client":      errOf(queue.NewClient(nil, queue.ClientConfig{})),
+		"no options":     errOf(queue.NewServer(nil, queue.ServerConfig{})),
+		"redis ring":     errOf(queue.NewServerFromRedisClient(spread, queue.ServerConfig{})),
+		"bad queue":      queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"/": 1}}}.Validate(),
+		"bad shards":     queue.ServerConfig{Shards: map[string]int{"a": -1}}.Validate(),
+		"bad ttl":        queue.ServerConfig{Lock: lock.Config{TTL: -1}}.Validate(),
+		"traceparent":    queue.SetTraceparent(t.Context(), "x"),
+		"ready":          server.Ready(t.Context()),
+		"start":          server.Start(t.Context()),
+		"run":            server.Run(t.Context()),
+		"run again":      server.Run(t.Context()),
+		"not available":  missing.Ready(t.Context()),
 		"no lock": func() error {
 			missing.Locker().Close()
 			return missing.Locker().Do(t.Context(), "a", nil, nothing)
@@ -111,21 +101,3 @@ func TestErrorTexts(t *testing.T) {
 }
 
 func nothing(context.Context) error { return nil }
-
-// What a handler returns for a lost lock becomes the last error of its task, with one prefix.
-func TestErrorTextOfALoss(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	st.unsafe = true
-	b.serve(t, queue.ServerConfig{Lock: shortTimes, Recovery: queue.Recovery{Losses: -1}}, func(ctx context.Context, j job) error {
-		b.takenFrom(t) //nolint:contextcheck // another process
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	id := b.enqueue(t, b.job(1), queue.Options{Retries: 1})
-	info := b.awaitState(t, id, asynq.TaskStateRetry)
-	once(t, "a loss", errors.New(info.LastErr))
-	if !strings.Contains(info.LastErr, "lease lost") {
-		t.Errorf("want the loss, have %q", info.LastErr)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
@@ -25,44 +24,44 @@ func TestEventsOfWaits(t *testing.T) {
 	// enough is how long each task of this test waits at least.
 	const enough = 20 * time.Millisecond
 	for name, tt := range map[string]struct {
-		end  func(*testing.T, *bundle, *lock.Lease, string) // ends the wait of a task
+		end  func(context.Context, *bundle, *lock.Lease, string) error // ends the wait of a task
 		want queue.Via
 	}{
-		"by a release": {func(t *testing.T, _ *bundle, held *lock.Lease, _ string) {
-			t.Helper()
-			if err := held.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+		"by a release": {func(ctx context.Context, _ *bundle, held *lock.Lease, _ string) error {
+			return held.Release(ctx)
 		}, queue.ViaHandOff},
-		"as its holder has gone": {func(t *testing.T, b *bundle, _ *lock.Lease, _ string) {
-			t.Helper()
-			if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-				t.Error(err)
-			}
+		"as its holder has gone": {func(ctx context.Context, b *bundle, _ *lock.Lease, _ string) error {
+			return b.rdb.Del(ctx, b.lockKey()).Err()
 		}, queue.ViaRecovery},
-		"as its holder has gone, and an operator runs it": {func(t *testing.T, b *bundle, _ *lock.Lease, id string) {
-			t.Helper()
-			if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-				t.Error(err)
-			}
-			_ = b.inspector.RunTask(b.queue, id) // it may run already
+		"as its holder has gone, and an operator runs it": {func(ctx context.Context, b *bundle, _ *lock.Lease, id string) error {
+			defer func() { _ = b.inspector.RunTask(b.queue, id) }() // it may run already
+			return b.rdb.Del(ctx, b.lockKey()).Err()
 		}, queue.ViaRecovery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, _ := setupAlone(t)
 			st, j := newStage(t), &journal{}
-			held, err := b.locker.Acquire(t.Context(), b.resource, &lock.Options{Holder: "the test, held by itself since 1"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := b.acquire(t, &lock.Options{Holder: "the test, held by itself since 1"})
 			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 			id := b.enqueue(t, b.job(1))
-			if e := j.await(t, queue.EventParked, id, 1); !strings.HasPrefix(e.Holder, "the test, held by") || e.Waited != 0 || e.Via != "" {
-				t.Errorf("parked: have %+v", e)
+			parked := j.await(t, queue.EventParked, id, 1)
+			if !errors.Is(parked.Err, lock.ErrBusy) {
+				t.Errorf("parked: want ErrBusy, have %v", parked.Err)
+			}
+			parked.Err = nil
+			if want := (queue.Event{
+				Kind: queue.EventParked, TaskID: id, TaskKind: "test:job", Queue: b.queue, Resource: b.resource,
+				Parked: 1, Holder: parked.Holder,
+			}); parked != want || !strings.HasPrefix(parked.Holder, "the test, held by") {
+				t.Errorf("parked: want %+v, have %+v", want, parked)
 			}
 			came := time.Now()
-			time.AfterFunc(enough, func() { tt.end(t, b, held, id) })
+			time.AfterFunc(enough, func() {
+				if err := tt.end(t.Context(), b, held, id); err != nil {
+					t.Error(err)
+				}
+			})
 			e := j.await(t, queue.EventAcquired, id, 1)
 			most := time.Since(came) + patience
 			if e.Via != tt.want || e.Waited < enough || e.Waited > most {
@@ -71,7 +70,12 @@ func TestEventsOfWaits(t *testing.T) {
 			if handedOff := e.HandOff > 0; handedOff != (tt.want == queue.ViaHandOff) {
 				t.Errorf("hand-off: have %v", e.HandOff)
 			}
-			_ = held.Release(context.WithoutCancel(t.Context()))
+			if e.Fence <= held.Fence() || e.HandOff > prompt {
+				t.Errorf("want a fence above %d, and a hand-off soon, have %+v", held.Fence(), e)
+			}
+			if r := j.await(t, queue.EventReleased, id, 1); r.Err != nil || r.Held <= 0 || r.Fence != e.Fence {
+				t.Errorf("released: have %+v", r)
+			}
 		})
 	}
 }
@@ -105,10 +109,7 @@ func TestEventsWithoutAWait(t *testing.T) {
 		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 		queue.Handle(server, newStage(t).run)
 		queue.Handle(server, func(context.Context, note) error { return queue.Permanent(own) })
-		if err := server.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, server) })
+		start(t, server)
 		free := b.enqueue(t, b.job(0))
 		if e := j.await(t, queue.EventAcquired, free, 1); e.Waited != 0 || e.Via != "" || e.Holder != "" || e.HandOff != 0 {
 			t.Errorf("acquired: want no wait, have %+v", e)
@@ -178,28 +179,6 @@ func TestSetTraceparent(t *testing.T) {
 	}
 }
 
-// An observer that panics is logged, and fails no task.
-func TestObserverPanics(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, logs := newStage(t), newLogs(t)
-		b.serve(t, queue.ServerConfig{Logger: logs.logger, Observe: func(queue.Event) { panic("an observer's own mistake") }}, st.run)
-		g := b.occupy(t, st)
-		waiter := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: queue.NoRetries})
-		g.open()
-		unguarded := b.enqueue(t, note{}, queue.Options{Retries: queue.NoRetries})
-		b.awaitGone(t, waiter, unguarded)
-		st.wantOrder(0, 1)
-		for _, kind := range []queue.EventKind{queue.EventParked, queue.EventAcquired, queue.EventReleased, queue.EventStarted, queue.EventFinished} {
-			poll.Eventually(t, kind.String()+" logged", func() bool { return len(logs.lines("event="+kind.String()+" ", slog.LevelError)) > 0 })
-		}
-		if info := b.stats(t); info.Failed != 0 || info.Size != 0 {
-			t.Errorf("want none failed, and none left, have %+v", info)
-		}
-	})
-}
-
 // Middleware runs while the lock is held, the first one outermost.
 func TestServerUse(t *testing.T) {
 	t.Parallel()
@@ -216,10 +195,7 @@ func TestServerUse(t *testing.T) {
 	queue.Handle(server, func(context.Context, job) error { return nil })
 	server.Use(wrap("outer"))
 	server.Use(wrap("inner"))
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, server) })
+	start(t, server)
 	b.awaitGone(t, b.enqueue(t, b.job(1)))
 	for _, want := range []string{"outer true", "inner true"} {
 		if have := within(t, patience, "a middleware", ran); have != want {
@@ -253,9 +229,7 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 		queue.Handle(server, func(_ context.Context, t job) error { return ends[t.N]() })
 		queue.Handle(server, func(_ context.Context, t note) error { return ends[t.N]() })
-		if err := server.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Start(t.Context()))
 		var ids []string
 		for n := range ends {
 			opts := queue.Options{Timeout: time.Second}
@@ -275,6 +249,11 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 			guarded, lost := count(id, queue.EventAcquired), count(id, queue.EventLost)
 			if have := count(id, queue.EventReleased, queue.EventLost); have != guarded {
 				t.Errorf("guarded, way %d: want %d ends, have %d", i/2, guarded, have)
+			}
+			for _, e := range j.of(queue.EventReleased, id) {
+				if failed := i >= 2; failed != (e.Err != nil) {
+					t.Errorf("guarded, way %d: want its error: %t, have %v", i/2, failed, e.Err)
+				}
 			}
 			if wantLost := i == 2*3; lost > 0 != wantLost {
 				t.Errorf("guarded, way %d: want a lost lock: %t, have %d", i/2, wantLost, lost)

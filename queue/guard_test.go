@@ -36,10 +36,7 @@ func TestMutualExclusion(t *testing.T) {
 			t.Parallel()
 			const tasks = 200
 			b, st := setup(t), newStage(t)
-			ids := make([]string, tasks)
-			for i := range ids {
-				ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
-			}
+			ids := b.enqueueJobs(t, 1, tasks, queue.Options{Retries: queue.NoRetries})
 			start(t, b, st)
 			start(t, b, st)
 			b.awaitGone(t, ids...)
@@ -110,18 +107,17 @@ func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries 
 	holder := st.hold(0)
 	ids := []string{enqueue(0, 0)}
 	within(t, patience, "the holder", holder.entered)
-	if err := b.inspector.RunTask(b.queue, last); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.inspector.RunTask(b.queue, last))
 	poll.Eventually(t, "the task on its last attempt in line", func() bool { return len(b.waiters(t)) == 1 })
 	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
+	reason := regexp.MustCompile(fmt.Sprintf(`^waits for %s, held by (test:job )?%s on \S+ \(pid \d+\)$`, regexp.QuoteMeta(b.resource), ids[0]))
 	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
 		info := b.awaitState(t, ids[i+1], asynq.TaskStateRetry)
 		if info.Retried != want.retried || info.MaxRetry != want.retries {
 			t.Errorf("task %d: want %+v, have %d of %d", i, want, info.Retried, info.MaxRetry)
 		}
-		if !strings.HasPrefix(info.LastErr, "waits for "+b.resource+", held by ") {
-			t.Errorf("task %d: want the reason, have %q", i, info.LastErr)
+		if !reason.MatchString(info.LastErr) {
+			t.Errorf("task %d: want the reason %s, have %q", i, reason, info.LastErr)
 		}
 	}
 	if info := b.stats(t); info.Processed != 1 || info.Failed != 1 || info.Archived != 0 {
@@ -134,36 +130,12 @@ func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries 
 	}
 }
 
-// The dashboard's Retry tab shows what a task waits for.
-func TestReasonInTheRetrySet(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{}, st.run)
-	holder := st.hold(0)
-	holding := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	want := regexp.MustCompile(fmt.Sprintf(`^waits for %s, held by test:job %s on \S+ \(pid \d+\)$`, regexp.QuoteMeta(b.resource), holding))
-	for i := range 3 {
-		id := b.enqueue(t, b.job(i+1))
-		b.awaitState(t, id, asynq.TaskStateRetry)
-		tasks, err := b.inspector.ListRetryTasks(b.queue, asynq.PageSize(10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, task := range tasks {
-			found = found || task.ID == id && want.MatchString(task.LastErr)
-		}
-		if !found {
-			t.Errorf("want task %s with %s, have %+v", id, want, tasks[len(tasks)-1])
-		}
-	}
-	holder.open()
-}
-
 func TestOwnFailures(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no such order")
+	if queue.Permanent(nil) != nil || !errors.Is(queue.Permanent(cause), cause) {
+		t.Error("want nil of nil, and the cause in any other")
+	}
 	for _, tt := range []struct {
 		name    string
 		err     error
@@ -201,17 +173,6 @@ func TestOwnFailures(t *testing.T) {
 	}
 }
 
-func TestPermanent(t *testing.T) {
-	t.Parallel()
-	if err := queue.Permanent(nil); err != nil {
-		t.Errorf("want nil, have %v", err)
-	}
-	cause := errors.New("cause")
-	if err := queue.Permanent(cause); !errors.Is(err, cause) || !errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("want the cause and SkipRetry in it, have %v", err)
-	}
-}
-
 // A handler finds its attempt described in its context, guarded or not.
 func TestInfoAndFence(t *testing.T) {
 	t.Parallel()
@@ -232,10 +193,7 @@ func TestInfoAndFence(t *testing.T) {
 		infos <- queue.InfoFrom(ctx)
 		return nil
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: 3})
 	want := queue.Info{ID: id, Queue: b.queue, Kind: "test:job", Resource: b.resource, Retries: 3}
@@ -255,8 +213,10 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	answers := make(chan error, 1)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, func(ctx context.Context, _ job) error {
+	var s *queue.Server
+	ready := make(chan struct{})
+	s = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, _ job) error {
+		<-ready
 		fence := lock.Fence(ctx, b.resource)
 		err := s.Locker().Do(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
 			if have := lock.Fence(ctx, b.resource); have != fence {
@@ -270,10 +230,7 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 		answers <- err
 		return nil
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	close(ready)
 	id := b.enqueue(t, b.job(0), queue.Options{})
 	if err := within(t, patience, "a run", answers); err != nil {
 		t.Error(err)
@@ -350,37 +307,4 @@ func TestHandlerForgetsReentrant(t *testing.T) {
 		}
 		b.soonFree(t, b.resource)
 	})
-}
-
-// The observer is told of every step of a task that has to wait.
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
-	holder := st.hold(0)
-	first := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	st.act(1, func() error { return queue.Permanent(errors.New("own failure")) })
-	second := b.enqueue(t, b.job(1))
-	parked := j.await(t, queue.EventParked, second, 1)
-	if parked.Parked != 1 || !errors.Is(parked.Err, lock.ErrBusy) || parked.Queue != b.queue || parked.Resource != b.resource || parked.TaskKind != "test:job" {
-		t.Errorf("parked: have %+v", parked)
-	}
-	holder.open()
-	one, two := j.await(t, queue.EventAcquired, first, 1), j.await(t, queue.EventAcquired, second, 1)
-	if one.HandOff != 0 || two.HandOff <= 0 || two.HandOff > prompt {
-		t.Errorf("hand-off: want none and one, have %v and %v", one.HandOff, two.HandOff)
-	}
-	if one.Fence <= 0 || two.Fence <= one.Fence {
-		t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
-	}
-	if e := j.await(t, queue.EventReleased, first, 1); e.Err != nil || e.Held <= 0 || e.Fence != one.Fence {
-		t.Errorf("released: have %+v", e)
-	}
-	if e := j.await(t, queue.EventReleased, second, 1); e.Err == nil {
-		t.Errorf("released after a failure: want its error, have %+v", e)
-	}
-	if have := j.of(queue.EventLost, ""); len(have) != 0 {
-		t.Errorf("lost: want none, have %+v", have)
-	}
 }

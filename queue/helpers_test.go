@@ -19,9 +19,7 @@ func (b *bundle) holdElsewhere(t *testing.T, st *stage, cfg lock.Config) *gate {
 	t.Helper()
 	elsewhere := b.queue + ".elsewhere"
 	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{elsewhere: 1}}, Lock: cfg}, st.run)
-	g := st.hold(0)
-	b.enqueue(t, b.job(0), queue.Options{Queue: elsewhere})
-	within(t, patience, "the holder", g.entered)
+	g, _ := b.begin(t, st, 0, queue.Options{Queue: elsewhere})
 	return g
 }
 
@@ -47,9 +45,7 @@ func (b *bundle) enqueueTask(t *testing.T, task *asynq.Task, opts ...asynq.Optio
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	info, err := client.EnqueueContext(t.Context(), task, append(opts, asynq.Queue(b.queue))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.ID
 }
 
@@ -64,9 +60,7 @@ func (b *bundle) soonFree(t *testing.T, resource string) {
 	t.Helper()
 	start := time.Now()
 	poll.Eventually(t, "a free lock", func() bool { return b.lockOf(t, resource) == "" })
-	if took := time.Since(start); took > prompt {
-		t.Errorf("want the lock released, have it free after %v", took)
-	}
+	wantSoon(t, start, "want the lock released, have it free after %v")
 }
 
 // waitLockKey is the key of the lock for which the bundle's tasks wait if theirs is on an external store.
@@ -75,9 +69,69 @@ func (b *bundle) waitLockKey() string { return "wait:" + b.lockKey() }
 // again has a task that waits come now, as an operator does.
 func (b *bundle) again(t *testing.T, id string) {
 	t.Helper()
-	if err := b.inspector.RunTask(b.queue, id); err != nil {
+	must(t, b.inspector.RunTask(b.queue, id))
+}
+
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// errOf returns the error of a call of which nothing else is wanted.
+func errOf[T any](_ T, err error) error { return err }
+
+// start starts a server for the time of a test.
+func start(t *testing.T, s *queue.Server) {
+	t.Helper()
+	must(t, s.Start(t.Context()))
+	t.Cleanup(func() { shutdown(t, s) })
+}
+
+// isClosed reports whether ch is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// wantSoon wants what has happened by now to have taken no longer than prompt.
+func wantSoon(t *testing.T, start time.Time, want string) {
+	t.Helper()
+	if took := time.Since(start); took > prompt {
+		t.Errorf("%s, have %v", want, took)
+	}
+}
+
+// begin returns with job n in its handler, where it stays until the gate opens.
+func (b *bundle) begin(t *testing.T, st *stage, n int, opts ...queue.Options) (g *gate, id string) {
+	t.Helper()
+	g = st.hold(n)
+	id = b.enqueue(t, b.job(n), opts...)
+	within(t, patience, "the handler", g.entered)
+	return g, id
+}
+
+// enqueueJobs enqueues the jobs from one number to another, that one too, in their order.
+func (b *bundle) enqueueJobs(t *testing.T, from, to int, opts ...queue.Options) (ids []string) {
+	t.Helper()
+	for n := from; n <= to; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n), opts...))
+	}
+	return ids
+}
+
+// info returns a task of the bundle's queue as asynq's inspector sees it.
+func (b *bundle) info(t *testing.T, id string) *asynq.TaskInfo {
+	t.Helper()
+	info, err := b.inspector.GetTaskInfo(b.queue, id)
+	must(t, err)
+	return info
 }
 
 type connOf func() any

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +24,7 @@ func TestHolderKilled(t *testing.T) {
 	cfg := lock.Config{TTL: 6 * time.Second}
 	b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
 	locker, err := lock.New(lock.Redis(b.rdb), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	start := time.Now()
 	if _, err := locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true}); err != nil {
 		t.Fatal(err)
@@ -43,46 +40,6 @@ func TestHolderKilled(t *testing.T) {
 	}
 	b.awaitGone(t, ids...)
 	st.wantOrder(1, 2)
-}
-
-// A handler that panics, or ends its goroutine, releases its lock at once.
-func TestHandlerDoesNotReturn(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(){
-		"panic":  func() { panic("out of stock") },
-		"goexit": runtime.Goexit,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, st, j := setup(t), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
-			holder := st.hold(0)
-			first := true
-			st.act(0, func() error {
-				if first {
-					first = false
-					end()
-				}
-				return nil
-			})
-			id := b.enqueue(t, b.job(0))
-			within(t, patience, "the holder", holder.entered)
-			next := b.park(t, 1)
-			start := time.Now()
-			holder.open()
-			b.awaitGone(t, next...)
-			if took := time.Since(start); took > prompt {
-				t.Errorf("the next: want it at once, have %v", took)
-			}
-			// Both are the task's own failure.
-			if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 {
-				t.Errorf("want it to use a retry, have %+v", info)
-			}
-			if e := j.await(t, queue.EventReleased, id, 1); e.Err == nil {
-				t.Errorf("want its observer told of a failure, have %+v", e)
-			}
-		})
-	}
 }
 
 // A zombie: the time of a handler is over, but it goes on. The task stays at work, and its lock is
@@ -142,9 +99,7 @@ func TestOverrun(t *testing.T) {
 			p.config.Concurrency = 1 // its slot is free
 			p.guardConfig.Overrun, p.guardConfig.Logger, p.guardConfig.Observe = 300*time.Millisecond, logs.logger, j.observe
 			p.serve(t, b, st)
-			zombie := st.hold(0)
-			id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
-			within(t, patience, "the holder", zombie.entered)
+			zombie, id := b.begin(t, st, 0, queue.Options{Timeout: time.Second})
 			poll.Eventually(t, "a report", func() bool { return len(logs.lines("goes on after its time is over", slog.LevelError)) == 1 })
 			b.awaitGone(t, b.enqueue(t, b.job(1)))
 			b.awaitGone(t, id) // as one whose worker has died, it runs again
@@ -158,16 +113,9 @@ func TestOverrun(t *testing.T) {
 // for a moment.
 func (b *bundle) takenFrom(t *testing.T) {
 	t.Helper()
-	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	lease, err := b.locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
+	lease := b.acquire(t, nil)
+	must(t, lease.Release(t.Context()))
 }
 
 // If the lease was lost before the handler returned, the task has neither succeeded nor failed,
@@ -228,9 +176,7 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	})
 	b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	within(t, patience, "the holder", started)
-	if err := b.rdb.Set(t.Context(), b.lockKey(), "somebody else", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), b.lockKey(), "somebody else", time.Minute).Err())
 	if err := within(t, prompt, "the context to end", cause); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("cause: want ErrLost, have %v", err)
 	}
@@ -247,13 +193,9 @@ func TestReleaseIsByTokenNotByTask(t *testing.T) {
 	b, st := setup(t), newStage(t)
 	st.unsafe = true
 	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}, st.run)
-	first := st.hold(0)
-	id := b.enqueue(t, b.job(0))
-	within(t, patience, "the first attempt", first.entered)
+	first, id := b.begin(t, st, 0)
 	second := st.hold(0)
-	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
 	within(t, patience, "it to learn of its loss", first.ended)
 	within(t, patience, "the second attempt", second.entered)
 	held := b.value(t)
@@ -270,14 +212,9 @@ func TestResourceWithBraces(t *testing.T) {
 	b, st := setup(t), newStage(t)
 	b.resource = "user:{" + b.resource + "}:cart"
 	b.serve(t, queue.ServerConfig{}, st.run)
-	held, err := b.locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := b.acquire(t, nil)
 	ids := b.park(t, 1, 2)
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Release(t.Context()))
 	b.awaitGone(t, ids...)
 	st.wantOrder(1, 2)
 }

@@ -98,16 +98,12 @@ func TestNoIdleResourceAfterALostRelease(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	const waiting = 1400
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+	b, server := setupAlone(t, "--appendonly", "yes", "--appendfsync", "always")
+	st := newStage(t)
 	idle := newIdleness(st, 0)
 	b.serve(t, queue.ServerConfig{}, idle.run)
-	holder := st.hold(0)
-	ids := []string{b.enqueue(t, b.job(0))}
-	within(t, patience, "the holder", holder.entered)
-	for n := 1; n <= waiting; n++ {
-		ids = append(ids, b.enqueue(t, b.job(n)))
-	}
+	holder := b.occupy(t, st)
+	ids := b.enqueueJobs(t, 1, waiting)
 	poll.Eventually(t, "all of them parked", func() bool { return b.stats(t).Retry == waiting })
 	server.Kill()
 	holder.open()
@@ -122,14 +118,11 @@ func TestNoIdleResourceAfterALostRelease(t *testing.T) {
 func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	server := redistest.Start(t)
-	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+	b, server := setupAlone(t)
+	st := newStage(t)
 	idle := newIdleness(st, 50*time.Millisecond)
 	b.serve(t, queue.ServerConfig{}, idle.run)
-	var ids []string
-	for n := range 120 {
-		ids = append(ids, b.enqueue(t, b.job(n)))
-	}
+	ids := b.enqueueJobs(t, 1, 120)
 	st.awaitRuns(10)
 	server.Pause()
 	_ = sleep.For(t.Context(), 16*time.Second) // the standstill
@@ -171,9 +164,7 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true}), newStage(t)
 	idle := newIdleness(st, 0)
 	b.serve(t, queue.ServerConfig{}, idle.run)
-	holder := st.hold(0)
-	b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
+	holder := b.occupy(t, st)
 	ids := b.park(t, 1, 2, 3)
 	finish := cluster.MoveHalf(t, b.lockKey(), "{"+b.lockKey()+"}:queue")
 	holder.open()
@@ -194,14 +185,9 @@ func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 	st.unsafe = true // the dead one's handler goes on
 	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Lock: lock.Config{TTL: 15 * time.Second}}}}
 	victim.serve(t, b, st)
-	zombie := st.hold(0)
-	b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	within(t, patience, "the holder", zombie.entered)
+	zombie, _ := b.begin(t, st, 0, queue.Options{Retries: queue.NoRetries})
 	idle := newIdleness(st, 0)
-	var ids []string
-	for n := 1; n <= waiting; n++ {
-		ids = append(ids, b.enqueue(t, b.job(n)))
-	}
+	ids := b.enqueueJobs(t, 1, waiting)
 	poll.Eventually(t, "all of them parked", func() bool { return b.stats(t).Retry == waiting })
 	b.serve(t, queue.ServerConfig{}, idle.run)
 	victim.dead.Store(true)
@@ -220,20 +206,14 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 	holder := b.holdElsewhere(t, st, lock.Config{})
 	b.serve(t, queue.ServerConfig{}, idle.run)
 	ids := b.park(t, 1, 2, 3, 4, 5)
-	if err := b.inspector.PauseQueue(b.queue); err != nil {
-		t.Fatal(err)
-	}
-	for n := 10; n < 12; n++ {
-		ids = append(ids, b.enqueue(t, b.job(n)))
-	}
+	must(t, b.inspector.PauseQueue(b.queue))
+	ids = append(ids, b.enqueueJobs(t, 10, 11)...)
 	holder.open()
 	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	passing := b.enqueue(t, b.job(20), queue.Options{Queue: b.queue + ".elsewhere"})
 	st.awaitRuns(2)
 	_ = sleep.For(t.Context(), time.Second) // the pause
-	if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.inspector.UnpauseQueue(b.queue))
 	idle.over()
 	b.awaitGone(t, ids...)
 	b.awaitGoneFrom(t, b.queue+".elsewhere", passing)
@@ -257,18 +237,12 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 				ids := b.park(t, 1, 2, 3)
 				if beside {
 					b.enqueue(t, note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
-					if err := b.inspector.PauseQueue(other); err != nil {
-						t.Fatal(err)
-					}
+					must(t, b.inspector.PauseQueue(other))
 				}
-				if err := b.inspector.PauseQueue(b.queue); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.inspector.PauseQueue(b.queue))
 				holder.open()
 				poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-				if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.inspector.UnpauseQueue(b.queue))
 				idle.over()
 				b.awaitGone(t, ids...)
 				st.wantOrder(0, 1, 2, 3)
@@ -359,15 +333,11 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 		}
 		poll.Eventually(t, "the services in the wait queue", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() >= services-1 })
 		start := time.Now()
-		var ids []string
-		for n := range tasks {
-			ids = append(ids, b.enqueue(t, b.job(n)))
-		}
-		b.awaitGone(t, ids...)
+		b.awaitGone(t, b.enqueueJobs(t, 1, tasks)...)
 		if took := time.Since(start); took > promised(soon) {
 			t.Errorf("want each to have its turn within %v, have %v", promised(soon), took)
 		}
-		st.wantOrder(0, 1, 2)
+		st.wantOrder(1, 2, 3)
 	})
 }
 

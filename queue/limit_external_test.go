@@ -57,11 +57,8 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 	const tasks, period = 6, 300 * time.Millisecond
 	limits := map[string]queue.Limit{"res:*": {Rates: []lock.Rate{{Starts: 2, Period: period}}}}
 	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Limits: limits}, st.run)
-	ids, begin := make([]string, tasks), time.Now()
-	for i := range ids {
-		ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
-	}
-	b.awaitGone(t, ids...)
+	begin := time.Now()
+	b.awaitGone(t, b.enqueueJobs(t, 1, tasks, queue.Options{Retries: queue.NoRetries})...)
 	if took := time.Since(begin); took < 2*period {
 		t.Errorf("want the fifth task %v after the first or later, have all done in %v", 2*period, took)
 	}

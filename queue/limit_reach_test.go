@@ -58,9 +58,7 @@ func TestOverridesReachAllServers(t *testing.T) {
 		for range rounds {
 			set := time.Now()
 			err := queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: pattern, By: "alice", Reason: "stock count"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var wg sync.WaitGroup
 			waiting := make([]string, servers)
 			for i, q := range queues {

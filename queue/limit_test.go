@@ -66,9 +66,7 @@ func (c *crowd) awaitInside(t *testing.T, n int) {
 func (b *bundle) setLimit(t *testing.T, holders int) {
 	t.Helper()
 	err := queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, By: "alice", Reason: "stock count"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // So many tasks of a resource run at once as its limit says, in the order in which they came.
@@ -189,11 +187,7 @@ func TestRates(t *testing.T) {
 		b.serve(t, queue.ServerConfig{Observe: j.observe, Limits: map[string]queue.Limit{
 			"res:*": {Holders: 5, Rates: []lock.Rate{{Starts: starts, Period: period}, {Starts: 1000, Period: time.Hour}}},
 		}}, c.run)
-		ids := make([]string, tasks)
-		for i := range tasks {
-			ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
-		}
-		b.awaitGone(t, ids...)
+		b.awaitGone(t, b.enqueueJobs(t, 1, tasks, queue.Options{Retries: queue.NoRetries})...)
 		_, most, _, at := c.state()
 		slices.Sort(at)
 		var late time.Duration
@@ -255,25 +249,24 @@ func TestKilledHolderOfAPermit(t *testing.T) {
 func TestLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	const pattern = `want a resource, a class that ends in ":*" such as "account:*", or "*", have `
 	for want, limits := range map[string]map[string]queue.Limit{
-		"queue: limits: want a resource, a class that ends in \":*\" such as \"account:*\", or \"*\", have \"acc*\"": {"acc*": {}},
-		"queue: limits: account:1: holders: want 0 to 1000, have -1":                                                 {"account:1": {Holders: -1}},
-		"queue: limits: account:*: holders: want 0 to 1000, have 1001":                                               {"account:*": {Holders: 1001}},
-		"queue: limits: a: rates: starts: want 1 to 10000, have 0":                                                   {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
-		"queue: limits: bad resource name: it is empty":                                                              {"": {}},
+		pattern + `"acc*"`: {"acc*": {}},
+		"account:1: holders: want 0 to 1000, have -1":   {"account:1": {Holders: -1}},
+		"account:*: holders: want 0 to 1000, have 1001": {"account:*": {Holders: 1001}},
+		"a: rates: starts: want 1 to 10000, have 0":     {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
 	} {
-		cfg := queue.ServerConfig{Limits: limits}
-		if err := cfg.Validate(); err == nil || err.Error() != want {
+		if err := (queue.ServerConfig{Limits: limits}).Validate(); fmt.Sprint(err) != "queue: limits: "+want {
 			t.Errorf("want %q, have %v", want, err)
 		}
 	}
 	for want, o := range map[string]queue.LimitOverride{
-		"queue: set limit: pattern: want a resource, a class that ends in \":*\" such as \"account:*\", or \"*\", have \"*:1\"": {Pattern: "*:1"},
-		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                                 {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
-		"queue: set limit: r: by: want a text, have none":                                                                       {Pattern: "r"},
-		"queue: set limit: r: reason: want a text, have none":                                                                   {Pattern: "r", By: "a"},
+		"pattern: " + pattern + `"*:1"`:       {Pattern: "*:1"},
+		"r: holders: want 0 to 1000, have -1": {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"r: by: want a text, have none":       {Pattern: "r"},
+		"r: reason: want a text, have none":   {Pattern: "r", By: "a"},
 	} {
-		if err := queue.SetLimit(t.Context(), b.rdb, o); err == nil || err.Error() != want {
+		if err := queue.SetLimit(t.Context(), b.rdb, o); fmt.Sprint(err) != "queue: set limit: "+want {
 			t.Errorf("want %q, have %v", want, err)
 		}
 	}
@@ -289,9 +282,7 @@ func TestLimitsAreListed(t *testing.T) {
 	}
 	for _, pattern := range []string{"b:*", "a:1"} {
 		o := queue.LimitOverride{Pattern: pattern, Prefix: prefix, Holders: 7, Rates: []lock.Rate{{Starts: 2, Period: time.Second}}, By: "alice", Reason: "a test"}
-		if err := queue.SetLimit(t.Context(), b.rdb, o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, queue.SetLimit(t.Context(), b.rdb, o))
 	}
 	have, err = queue.Limits(t.Context(), b.rdb, prefix)
 	if err != nil || len(have) != 2 || have[0].Pattern != "a:1" || have[1].Holders != 7 || have[1].Rates[0].Starts != 2 || have[1].By != "alice" || time.Since(have[1].At) > time.Minute {
@@ -328,14 +319,10 @@ func TestPauseThatCannotBeRead(t *testing.T) {
 			close(c.gate)
 			prefix := "test-" + b.queue + ":"
 			o := queue.LimitOverride{Pattern: "res:*", Prefix: prefix, By: "alice", Reason: "stock count"}
-			if err := queue.SetLimit(t.Context(), b.rdb, o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, queue.SetLimit(t.Context(), b.rdb, o))
 			b.serve(t, queue.ServerConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{Prefix: prefix}}, c.run)
 			j.await(t, queue.EventParked, b.enqueue(t, b.job(0)), 1)
-			if err := b.rdb.Do(t.Context(), slices.Insert(spoil, 1, any("siding:limits:"+prefix))...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.rdb.Do(t.Context(), slices.Insert(spoil, 1, any("siding:limits:"+prefix))...).Err())
 			poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
 			id := b.enqueue(t, b.job(1))
 			if e := j.await(t, queue.EventParked, id, 1); !strings.Contains(e.Err.Error(), "alice paused it: stock count") {

@@ -48,9 +48,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 		st, j := newStage(t), &journal{}
 		second := b.resource + ".second"
 		lease, err := b.locker.Acquire(t.Context(), second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var server *queue.Server
 		ready := make(chan struct{})
 		server = b.serve(t, queue.ServerConfig{Observe: j.observe}, func(ctx context.Context, j job) error {
@@ -65,9 +63,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 			t.Errorf("want no retry used, and the reason to contain %q, have %+v", want, info)
 		}
 		b.soonFree(t, b.resource) // it does not keep the first meanwhile
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Release(t.Context()))
 		b.awaitGone(t, id)
 		st.wantOrder(1)
 	})

@@ -24,10 +24,7 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st := tt.setup(t), newStage(t)
-			var ids []string
-			for n := range tasks {
-				ids = append(ids, b.enqueue(t, b.job(n)))
-			}
+			ids := b.enqueueJobs(t, 0, tasks-1)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: workers}}, st.run)
 			b.awaitGone(t, ids...)
 			displaced, most := 0, 0

@@ -15,6 +15,18 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
+// occupyWithWaiters has job 0 hold the resource, and three more wait for it in their order. None has a retry.
+func (b *bundle) occupyWithWaiters(t *testing.T, st *stage) (holder *gate, ids []string) {
+	t.Helper()
+	once := queue.Options{Retries: queue.NoRetries}
+	holder, id := b.begin(t, st, 0, once)
+	ids = []string{id}
+	for n := 1; n <= 3; n++ {
+		ids = append(ids, b.enqueueWaiter(t, n, n, once))
+	}
+	return holder, ids
+}
+
 // Redis is killed and comes back with all that it had acknowledged: every task resumes, and none
 // uses a retry.
 func TestRedisRestartsWithItsData(t *testing.T) {
@@ -32,14 +44,7 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			b, st, j := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), &journal{}
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: tt.ttl}, Observe: j.observe}, st.run)
-			holder := st.hold(0)
-			once := queue.Options{Retries: queue.NoRetries}
-			ids := []string{b.enqueue(t, b.job(0), once)}
-			within(t, patience, "the holder", holder.entered)
-			for n := 1; n <= 3; n++ {
-				ids = append(ids, b.enqueue(t, b.job(n), once))
-				b.awaitState(t, ids[n], asynq.TaskStateRetry)
-			}
+			holder, ids := b.occupyWithWaiters(t, st)
 			server.Kill()
 			if tt.lost {
 				within(t, patience, "the holder to give up", holder.ended)
@@ -101,20 +106,11 @@ func TestFailover(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
 	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: 4 * patience}}, st.run)
-	holder := st.hold(0)
-	once := queue.Options{Retries: queue.NoRetries}
-	ids := []string{b.enqueue(t, b.job(0), once)}
-	within(t, patience, "the holder", holder.entered)
-	for n := 1; n <= 3; n++ {
-		ids = append(ids, b.enqueue(t, b.job(n), once))
-		b.awaitState(t, ids[n], asynq.TaskStateRetry)
-	}
+	holder, ids := b.occupyWithWaiters(t, st)
 	master := sentinel.Master(t)
 	conn := master.Client(t).Conn()
 	defer conn.Close()
-	if err := conn.Set(t.Context(), "after", "all of it", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.Set(t.Context(), "after", "all of it", 0).Err())
 	if n, err := conn.Wait(t.Context(), 2, patience).Result(); n != 2 {
 		t.Fatalf("want both replicas in step, have %d, %v", n, err)
 	}
@@ -129,17 +125,12 @@ func TestFailover(t *testing.T) {
 func TestScriptsFlushedInMidRun(t *testing.T) {
 	t.Parallel()
 	const tasks = 60
-	server := redistest.Start(t)
-	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
-	ids := make([]string, tasks)
-	for n := range ids {
-		ids[n] = b.enqueue(t, b.job(n), queue.Options{Retries: queue.NoRetries})
-	}
+	b, _ := setupAlone(t)
+	st := newStage(t)
+	ids := b.enqueueJobs(t, 1, tasks, queue.Options{Retries: queue.NoRetries})
 	b.serve(t, queue.ServerConfig{}, st.run)
 	poll.Eventually(t, "all to run", func() bool {
-		if err := b.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.rdb.ScriptFlush(t.Context()).Err())
 		return len(st.order()) == tasks
 	})
 	b.awaitGone(t, ids...)

@@ -23,15 +23,9 @@ func TestPayloadNamesTheResource(t *testing.T) {
 		t.Helper()
 		id := b.enqueue(t, job{Res: b.resource + ".before", N: 1}, queue.Options{Delay: time.Hour})
 		payload, err := json.Marshal(b.job(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.inspector.UpdateTaskPayload(b.queue, id, payload); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.inspector.RunTask(b.queue, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, b.inspector.UpdateTaskPayload(b.queue, id, payload))
+		must(t, b.inspector.RunTask(b.queue, id))
 		return id
 	}
 	fromAPlainClient := func(t *testing.T, b *bundle) string {
@@ -78,10 +72,7 @@ func TestPayloadOfAPlainClientIsReadFirst(t *testing.T) {
 		})
 	})
 	queue.Handle(s, st.run)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	id := b.enqueuePlain(t, b.job(1))
 	b.awaitGone(t, id)
 	poll.Eventually(t, "its release", func() bool { return len(j.of(queue.EventReleased, id)) > 0 })
@@ -113,10 +104,7 @@ func TestPayloadThatNamesAnotherResourceEachTime(t *testing.T) {
 		t.Error("want it not run")
 		return nil
 	})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	info := b.awaitState(t, b.enqueue(t, fickle{b.job(1)}), asynq.TaskStateArchived)
 	if !strings.Contains(info.LastErr, "another one each time") {
 		t.Errorf("want the reason, have %q", info.LastErr)

@@ -67,9 +67,7 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	if p.server, err = queue.NewServerFromRedisClient(rdb, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.server.Start(t.Context()))
 }
 
 // stop may be called again.
@@ -82,9 +80,7 @@ func (p *plain) stop(t *testing.T) {
 func plainTask(t *testing.T, j job) *asynq.Task {
 	t.Helper()
 	payload, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return asynq.NewTask(j.Kind(), payload)
 }
 
@@ -93,9 +89,7 @@ func (b *bundle) enqueuePlain(t *testing.T, j job, opts ...asynq.Option) string 
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	info, err := client.EnqueueContext(t.Context(), plainTask(t, j), append(opts, asynq.Queue(b.queue))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.ID
 }
 

@@ -57,9 +57,7 @@ func TestPolicyAfterALoss(t *testing.T) {
 				st, j := newStage(t), &journal{}
 				st.unsafe = true // its lock is taken away before it learns of that
 				b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
-				first := st.hold(0)
-				id := b.enqueue(t, b.job(0), queue.Options{Policy: &policy})
-				within(t, patience, "the task", first.entered)
+				first, id := b.begin(t, st, 0, queue.Options{Policy: &policy})
 				waiter := b.enqueueWaiter(t, 1, 1, queue.Options{})
 				var o queue.Options
 				if policy.OnBusy == queue.OnBusyCoalesce || policy.OnBusy == queue.OnBusyReplace {
@@ -131,17 +129,13 @@ func TestPolicyAfterAShutdown(t *testing.T) {
 		done := b.cutShort(t, s, begun)
 		begun.open()
 		within(t, patience, "the shutdown", done)
-		if err := b.rdb.Set(t.Context(), b.lockKey(), "another program", time.Minute).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.rdb.Set(t.Context(), b.lockKey(), "another program", time.Minute).Err())
 		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 		b.comeAgain(t, id)
 		b.awaitParked(t, j, id, 1)
 		rejected := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
 		b.awaitState(t, rejected, asynq.TaskStateArchived) // a new one is
-		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
 		b.awaitGone(t, id)
 		st.wantOrder(0, 0)
 	})
@@ -214,9 +208,7 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 			}
 			return nil
 		})
-		if err := b.inspector.RunTask(b.queue, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.inspector.RunTask(b.queue, id))
 		b.awaitGone(t, id)
 		st.wantOrder(0, 1, 1)
 	})

@@ -22,6 +22,30 @@ func (b *bundle) awaitEnd(t *testing.T, id string) {
 	}
 }
 
+// A task takes over the time of the one that it replaces, and comes by itself when its MaxWait is over.
+func TestMaxWaitOfAReplacedTask(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Hour}, Observe: j.observe}, st.run)
+		g := b.occupy(t, st)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace, MaxWait: time.Hour}}
+		old := b.enqueueWaiter(t, 1, 1, replace)
+		b.backdate(t, old, 50*time.Minute)
+		id := b.enqueue(t, b.job(2), replace)
+		j.await(t, queue.EventReplaced, old, 1)
+		left := time.Until(b.awaitState(t, id, asynq.TaskStateRetry).NextProcessAt)
+		if left < 9*time.Minute+30*time.Second || left > 10*time.Minute+5*time.Second {
+			t.Errorf("want it to come in 10 minutes, have %v", left)
+		}
+		b.wantWaiters(t, id)
+		g.open()
+		b.awaitEnd(t, id)
+		st.wantOrder(0, 2)
+	})
+}
+
 // A task that replaces one of a higher level has not waited for the head start of that one.
 func TestReplaceOneOfAHigherLevel(t *testing.T) {
 	t.Parallel()
@@ -114,9 +138,7 @@ func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
 		named := coalesce
 		named.TaskID = "x"
 		b.enqueueWaiter(t, 1, 1, named)
-		if err := b.inspector.DeleteTask(b.queue, "x"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.inspector.DeleteTask(b.queue, "x"))
 		b.enqueue(t, b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
 		id := b.enqueue(t, b.job(1), coalesce)
 		poll.Eventually(t, "it has come", func() bool { return len(j.of(queue.EventParked, id))+len(j.of(queue.EventCoalesced, id)) > 0 })

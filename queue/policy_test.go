@@ -24,9 +24,7 @@ import (
 // occupy has job 0 hold the bundle's resource until the gate opens.
 func (b *bundle) occupy(t *testing.T, st *stage) *gate {
 	t.Helper()
-	g := st.hold(0)
-	b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", g.entered)
+	g, _ := b.begin(t, st, 0)
 	return g
 }
 
@@ -37,9 +35,7 @@ func everywhere(t *testing.T, run func(*testing.T, *bundle)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(server.Close)
 		run(t, setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}}))
 	})
@@ -70,9 +66,7 @@ func TestPriority(t *testing.T) {
 		b.wantWaiters(t, ids[4], ids[3], ids[5], ids[1], ids[2])
 		score := func(n int) time.Time {
 			us, err := b.rdb.ZScore(t.Context(), b.lineKey(), ids[n]).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return time.UnixMicro(int64(us))
 		}
 		if ahead := score(2).Sub(score(3)); ahead < 30*time.Second || ahead > time.Minute {
@@ -100,9 +94,7 @@ func TestPriorityCountsOnce(t *testing.T) {
 		id := b.enqueueWaiter(t, 1, 1, queue.Options{Priority: 2})
 		ticket := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_ticket").Val()
 		b.rdb.Del(t.Context(), b.lineKey()) // as if it was evicted
-		if err := b.inspector.RunTask(b.queue, id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.inspector.RunTask(b.queue, id))
 		poll.Eventually(t, "it waits again", func() bool { return len(b.waiters(t)) == 1 })
 		b.awaitState(t, id, asynq.TaskStateRetry)
 		if have := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_ticket").Val(); have != ticket {
@@ -145,12 +137,13 @@ func TestReject(t *testing.T) {
 	})
 }
 
+// A task that waits already keeps its place, also when it finds the lock busy again.
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		st := newStage(t)
-		b.serve(t, queue.ServerConfig{}, st.run)
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 		g := b.occupy(t, st)
 		two := queue.Options{Policy: &queue.Policy{MaxWaiting: 2}}
 		first := b.enqueueWaiter(t, 1, 1, two)
@@ -160,12 +153,10 @@ func TestMaxWaiting(t *testing.T) {
 		if want := "rejected: 2 wait for " + b.resource + " already"; !strings.HasPrefix(info.LastErr, want) {
 			t.Errorf("want %q, have %q", want, info.LastErr)
 		}
-		if err := b.inspector.RunTask(b.queue, second); err != nil {
-			t.Fatal(err)
+		must(t, b.inspector.RunTask(b.queue, second))
+		if e := j.await(t, queue.EventParked, second, 2); e.Parked != 2 {
+			t.Errorf("want it parked twice, have %d", e.Parked)
 		}
-		poll.Eventually(t, "the second parked again", func() bool {
-			return b.rdb.HGet(t.Context(), b.taskKey(second), "siding_parked").Val() == "2"
-		})
 		b.awaitState(t, second, asynq.TaskStateRetry)
 		b.wantWaiters(t, first, second)
 		g.open()
@@ -252,9 +243,7 @@ func TestCoalesce(t *testing.T) {
 		b.wantWaiters(t, first, other)
 
 		// A waiter whose task an operator has deleted is not the one that runs.
-		if err := b.inspector.DeleteTask(b.queue, other); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.inspector.DeleteTask(b.queue, other))
 		again := b.enqueueWaiter(t, 2, 3, queue.Options{}) // the deleted one is found when the lock is handed off to it
 		g.open()
 		b.awaitGone(t, first, again)
@@ -308,9 +297,7 @@ func TestReplaceKeepsTheLatest(t *testing.T) {
 			jobs = append(jobs, queue.Job{Task: b.job(n), Options: &queue.Options{Queue: b.queue, Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}})
 		}
 		results, err := b.client.EnqueueBatch(t.Context(), jobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		poll.Eventually(t, "all of them compared", func() bool {
 			return len(j.of(queue.EventReplaced, ""))+len(j.of(queue.EventCoalesced, "")) == tasks-1
 		})
@@ -435,8 +422,6 @@ func (b *bundle) enqueueWithHeader(t *testing.T, header, value string) *asynq.Ta
 	t.Helper()
 	task := asynq.NewTaskWithHeaders("test:job", []byte(`{"res":"`+b.resource+`"}`), map[string]string{queue.HeaderResource: b.resource, header: value})
 	info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(t.Context(), task, asynq.Queue(b.queue))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b.awaitState(t, info.ID, asynq.TaskStateArchived)
 }

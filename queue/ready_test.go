@@ -2,16 +2,13 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -44,7 +41,7 @@ func TestReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}})
+			b, _ := setupAlone(t)
 			s := b.serve(t, queue.ServerConfig{}, func(context.Context, job) error { return nil })
 			wantReady(t, s, "")
 			b.do(t, tt.spoil...)
@@ -75,7 +72,8 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 	for name, setup := range map[string]func(*testing.T) *bundle{
 		"one server": func(t *testing.T) *bundle {
 			t.Helper()
-			return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}})
+			b, _ := setupAlone(t)
+			return b
 		},
 		"cluster": setupCluster,
 	} {
@@ -87,9 +85,7 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 			s := b.newServer(t, queue.ServerConfig{Shards: map[string]int{b.queue: 2}})
 			t.Cleanup(func() { shutdown(t, s) })
 			for range 3 {
-				if err := s.Ready(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Ready(t.Context()))
 			}
 			for _, key := range b.rdb.Keys(t.Context(), "*").Val() {
 				if !slices.Contains(before, key) && !strings.HasSuffix(key, ":fence") {
@@ -101,15 +97,4 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestReadyOfWhatTasksNeed(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var missing error
-	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return missing }})
-	t.Cleanup(func() { shutdown(t, s) })
-	wantReady(t, s, "")
-	missing = errors.New("disk is full")
-	wantReady(t, s, "disk is full")
 }

@@ -48,9 +48,7 @@ func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 func (b *bundle) silence(t *testing.T, id string) {
 	t.Helper()
 	at := float64(time.Now().Add(-time.Hour).Unix())
-	if err := b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err())
 }
 
 var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
@@ -112,9 +110,7 @@ func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 			b, st, j := setup(t), newStage(t), &journal{}
 			st.unfenced = store != nil
 			b.serve(t, queue.ServerConfig{Store: store, Lock: shortTimes, Observe: j.observe}, st.run)
-			holder := st.hold(0)
-			id := b.enqueue(t, b.job(0))
-			within(t, patience, "the holder", holder.entered)
+			holder, id := b.begin(t, st, 0)
 			b.serve(t, queue.ServerConfig{Store: store, Lock: quickRecovery.Lock, Observe: j.observe}, st.run)
 			steadily(t, 2*time.Second, "the task active", func() bool {
 				b.silence(t, id) // time and again, as the holder renews it
@@ -131,7 +127,7 @@ func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 }
 
 // The crashes of a guarded task use no retry at first. Those after that do, and so does each crash of a task
-// without a resource. The rest of the servers may be dead, too, for a short or for a long time.
+// without a resource. All servers may have been dead for long.
 func TestKilledTasks(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -139,11 +135,12 @@ func TestKilledTasks(t *testing.T) {
 		retries  int
 		crashes  int
 		task     queue.Task
+		long     bool            // the lease ended an hour ago, and the lock has expired
 		want     asynq.TaskState // 0 if it runs again
 		retried  int
 	}{
 		"a task to be retried":                         {retries: 1},
-		"its second crash":                             {retries: 1, crashes: 1},
+		"when all servers have been dead for long":     {retries: 1, long: true},
 		"its third crash":                              {retries: 1, crashes: 2},
 		"its fourth crash":                             {retries: 1, crashes: 3, want: asynq.TaskStateRetry, retried: 1},
 		"a fourth crash of four":                       {recovery: queue.Recovery{Crashes: 4}, retries: 1, crashes: 3},
@@ -166,12 +163,13 @@ func TestKilledTasks(t *testing.T) {
 			}
 			id := b.enqueue(t, task, queue.Options{Retries: tt.retries})
 			within(t, patience, "the first attempt", zombie.entered)
-			if err := b.rdb.HSet(t.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.rdb.HSet(t.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err())
 			victim.dead.Store(true)
-			if tt.task != nil {
+			if tt.task != nil || tt.long {
 				b.silence(t, id) // its lease would last for half a minute
+			}
+			if tt.long {
+				poll.Eventually(t, "the lock has run out", func() bool { return b.value(t) == "" })
 			}
 			cfg := quickRecovery
 			cfg.Recovery, cfg.Observe = tt.recovery, j.observe
@@ -195,27 +193,4 @@ func TestKilledTasks(t *testing.T) {
 			zombie.open()
 		})
 	}
-}
-
-// All workers were down for so long that the leases of their tasks have ended an hour ago.
-func TestAllWorkersWereDown(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	st.unsafe = true // the killed one's handler goes on
-	var victim mortal
-	victim.serve(t, b, st)
-	zombie := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
-	within(t, patience, "the first attempt", zombie.entered)
-	waiters := b.park(t, 1, 2)
-	victim.dead.Store(true)
-	b.silence(t, id)
-	poll.Eventually(t, "the lock has run out", func() bool { return b.value(t) == "" })
-	b.serve(t, quickRecovery, st.run)
-	b.awaitGone(t, append(waiters, id)...)
-	st.wantOrder(0, 0, 1, 2)
-	if have := b.stats(t).Failed; have != 0 {
-		t.Errorf("want no retry used, have %d", have)
-	}
-	zombie.open()
 }

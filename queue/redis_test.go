@@ -23,6 +23,19 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
+// optionsOf returns how often a client of a Cluster reloads it, 0 for another client; how many connections the client may have
+// to a node; and whether calls end with their context.
+func optionsOf(rdb redis.UniversalClient) (reload time.Duration, pool int, bounded bool) {
+	switch rdb := rdb.(type) {
+	case *redis.ClusterClient:
+		o := rdb.Options()
+		return o.ClusterStateReloadInterval, o.PoolSize, o.ContextTimeoutEnabled
+	case *redis.Client:
+		return 0, rdb.Options().PoolSize, rdb.Options().ContextTimeoutEnabled
+	}
+	return 0, 0, false
+}
+
 func TestRedisMakesTheRightClient(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -43,14 +56,7 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 			opts := tt.opts
 			rdb := queue.Redis(&opts)
 			defer func() { _ = rdb.Close() }()
-			var have time.Duration
-			var bounded bool
-			switch rdb := rdb.(type) {
-			case *redis.ClusterClient:
-				have, bounded = rdb.Options().ClusterStateReloadInterval, rdb.Options().ContextTimeoutEnabled
-			case *redis.Client:
-				bounded = rdb.Options().ContextTimeoutEnabled
-			}
+			have, _, bounded := optionsOf(rdb)
 			if have != tt.want || !bounded {
 				t.Errorf("want it to reload every %v and calls to end with their context, have %T, %v, %t", tt.want, rdb, have, bounded)
 			}
@@ -66,15 +72,11 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 func TestRedisOfSharedOptions(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(redistest.StartCluster(t, 1).Addrs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addrs := append(make([]string, 0, 8), net.JoinHostPort("localhost", port)) // another name for the node
 	rdb := queue.Redis(&redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
 	defer func() { _ = rdb.Close() }()
-	if err := rdb.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), "k", "v", 0).Err())
 	if have := addrs[1:cap(addrs)]; slices.ContainsFunc(have, func(addr string) bool { return addr != "" }) {
 		t.Errorf("want nothing behind the address, have %q", have)
 	}
@@ -95,13 +97,9 @@ func TestRedisTriesAgain(t *testing.T) {
 		},
 	})
 	defer func() { _ = rdb.Close() }()
-	if err := rdb.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), "k", "v", 0).Err())
 	refusals.Store(6) // as many as take half a second
-	if err := cluster.Nodes[0].Client(t).ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.Nodes[0].Client(t).ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err())
 	if err := rdb.Set(t.Context(), "k", "w", 0).Err(); err != nil {
 		t.Errorf("want it tried until it succeeds, have %v", err)
 	}
@@ -197,9 +195,7 @@ func placed(t *testing.T, cluster *redistest.Cluster, master int, name, key stri
 	for i := 0; ; i++ {
 		candidate := fmt.Sprintf("%s.%d", name, i)
 		node, err := rdb.MasterForKey(t.Context(), fmt.Sprintf(key, candidate))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if node.Options().Addr == cluster.Nodes[master].Addr {
 			return candidate
 		}

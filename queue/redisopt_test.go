@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -47,31 +48,15 @@ func TestServerOnEveryKindOfOptions(t *testing.T) {
 				Asynq:  asynq.Config{Queues: map[string]int{b.queue: 1}, Concurrency: 7},
 				Logger: newLogs(t).logger,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { shutdown(t, s) })
-			for _, client := range []redis.UniversalClient{queue.ClientOf(s)} {
-				var pool int
-				var bounded bool
-				reload := time.Second
-				switch client := client.(type) {
-				case *redis.Client:
-					pool, bounded = client.Options().PoolSize, client.Options().ContextTimeoutEnabled
-				case *redis.ClusterClient:
-					pool, bounded, reload = client.Options().PoolSize, client.Options().ContextTimeoutEnabled, client.Options().ClusterStateReloadInterval
-				}
-				if !tt.asIs && (pool < tt.pool || tt.exact && pool != tt.pool || !bounded || reload != time.Second) {
-					t.Errorf("want a pool of %d, calls that end with their context and a reload each second, have %d, %t, %v", tt.pool, pool, bounded, reload)
-				}
+			reload, pool, bounded := optionsOf(queue.ClientOf(s))
+			if tt.on.IsClusterMode != (reload == time.Second) || !tt.asIs && (pool < tt.pool || tt.exact && pool != tt.pool || !bounded) {
+				t.Errorf("want a pool of %d, calls that end with their context and a Cluster reloaded each second, have %d, %t, %v", tt.pool, pool, bounded, reload)
 			}
 			queue.Handle(s, st.run)
-			if err := s.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			holder := st.hold(0)
-			first := b.enqueue(t, b.job(0))
-			within(t, patience, "the first", holder.entered)
+			must(t, s.Start(t.Context()))
+			holder, first := b.begin(t, st, 0)
 			waiting := b.park(t, 1)
 			holder.open()
 			b.awaitGone(t, append(waiting, first)...)
@@ -126,18 +111,14 @@ func TestTunedNetwork(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "redis")
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	opt, ok := queue.Tuned(asynq.RedisClientOpt{Network: "unix", Addr: path}).(queue.RedisOpt)
 	if !ok || opt.Dialer == nil {
 		t.Fatal("want a dialer")
 	}
 	conn, err := opt.Dialer(t.Context(), "tcp", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
@@ -176,39 +157,6 @@ func TestNewServerRefusesOptions(t *testing.T) {
 	}
 }
 
-// Run serves until its context ends, then waits for what runs; a server that cannot start is closed.
-func TestRun(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
-	queue.Handle(s, st.run)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	holder := st.hold(0)
-	id := b.enqueue(t, b.job(0))
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	within(t, patience, "the task", holder.entered)
-	cancel()
-	steadily(t, 50*time.Millisecond, "it to wait for the task", func() bool { return len(done) == 0 })
-	holder.open()
-	if err := within(t, patience, "the end", done); err != nil {
-		t.Errorf("want no error, have %v", err)
-	}
-	b.awaitGone(t, id)
-
-	gone, err := queue.NewServer(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, queue.ServerConfig{Logger: newLogs(t).logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gone.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "queue: redis does not answer: ") {
-		t.Errorf("want the reason why it cannot start, have %v", err)
-	}
-	if err := gone.Start(t.Context()); err == nil {
-		t.Error("want it closed")
-	}
-}
-
 // Headers and a result travel with a task, also of one that waited, and through asynq's own client.
 func TestAsynqTask(t *testing.T) {
 	t.Parallel()
@@ -226,19 +174,14 @@ func TestAsynqTask(t *testing.T) {
 			}
 			return st.run(ctx, j)
 		})
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { shutdown(t, s) })
+		start(t, s)
 		b.enqueue(t, b.job(0))
 		within(t, patience, "the holder", holder.entered)
 		want := map[string]string{"trace": strings.Repeat("x", 2000), "empty": "", queue.HeaderResource: b.resource}
 		task, err := b.client.NewTask(b.job(1), &queue.Options{
 			Queue: b.queue, TaskID: "one", Retention: time.Hour, Headers: map[string]string{"trace": want["trace"], "empty": ""},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := asynq.NewClient(b.redisOpt()).Enqueue(task); err != nil {
 			t.Fatal(err)
 		}
@@ -263,9 +206,7 @@ func TestNewTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	for range 2 {
 		if _, err := client.Enqueue(task); err != nil {
@@ -277,6 +218,11 @@ func TestNewTask(t *testing.T) {
 	}
 	if _, err := b.client.NewTask(nil, &queue.Options{Delay: time.Hour}); fmt.Sprint(err) != "<nil>: task: want one that is not nil" {
 		t.Errorf("no task: have %v", err)
+	}
+	const want = `test:job: debounce: want none here, as asynq's clients do not know it, have "x"`
+	_, err = b.client.NewTask(b.job(1), &queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Second})
+	if _, ok := errors.AsType[*queue.TaskError](err); !ok || err.Error() != want {
+		t.Errorf("want %s, have %v", want, err)
 	}
 	for _, o := range []queue.Options{{Delay: time.Hour}, {At: time.Now()}, {Deadline: time.Now().Add(time.Hour)}} {
 		if _, err := b.client.NewTask(b.job(1), &o); err == nil || !strings.Contains(err.Error(), "delay, at, deadline: want none") {

@@ -35,9 +35,7 @@ func byCommands(spoil, mend []any) refusal {
 // noDisk has Redis fail to write its snapshot.
 func noDisk(t *testing.T, b *bundle) func() {
 	t.Helper()
-	if err := os.RemoveAll(b.rdb.ConfigGet(t.Context(), "dir").Val()["dir"]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(b.rdb.ConfigGet(t.Context(), "dir").Val()["dir"]))
 	b.do(t, "config", "set", "save", "3600 1")
 	b.do(t, "bgsave")
 	return func() { b.do(t, "config", "set", "save", "") }

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -24,23 +22,23 @@ func TestLeaseReleasedTwiceAfterRevoke(t *testing.T) {
 	var answers []any
 	locker := newLocker(t, lock.Redis(other), lock.Config{})
 	held, err := locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	b.revoke(t)
 	other.AddHook(&sendTwice{between: func() {}, answers: &answers})
 	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) || len(answers) != 2 {
 		t.Errorf("want ErrLost after two answers, have %v after %v", err, answers)
 	}
 }
 
-// Two operators revoke one lease, and the client of the first or of the second sends its call again.
-// Neither hits the next holder.
+// A call whose answer was lost is sent again by the client, and another operator may have revoked the same lease before the
+// call, or between the two. Neither hits the next holder.
 func TestRevokeTwiceByTwo(t *testing.T) {
 	t.Parallel()
-	for name, otherFirst := range map[string]bool{"the other came before": true, "the other came between": false} {
+	for name, tt := range map[string]struct{ before, between bool }{
+		"nobody else":            {},
+		"the other came before":  {before: true},
+		"the other came between": {between: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, b *bundle) {
@@ -48,22 +46,23 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 				var answers []any
 				client := queue.Redis(b.opts)
 				t.Cleanup(func() { _ = client.Close() })
-				byOther := func() {
+				byOther := func() (queue.Revoked, error) {
 					r := b.revocation()
 					r.By = "bob"
-					have, err := queue.Revoke(t.Context(), b.rdb, r)
-					if otherFirst && (err != nil || have.Holder != "first") || !otherFirst && !errors.Is(err, queue.ErrRevoked) {
-						t.Errorf("the other operator: have %+v, %v", have, err)
-					}
+					return queue.Revoke(t.Context(), b.rdb, r)
 				}
 				held := b.acquire(t, &lock.Options{Holder: "first"})
 				var next *lock.Lease
-				if otherFirst {
-					byOther()
+				if tt.before {
+					if have, err := byOther(); err != nil || have.Holder != "first" {
+						t.Errorf("the other operator: have %+v, %v", have, err)
+					}
 				}
 				client.AddHook(&sendTwice{between: func() {
-					if !otherFirst {
-						byOther()
+					if tt.between {
+						if err := errOf(byOther()); !errors.Is(err, queue.ErrRevoked) {
+							t.Errorf("the other operator: want ErrRevoked, have %v", err)
+						}
 					}
 					if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 						t.Errorf("release: want ErrLost, have %v", err)
@@ -71,10 +70,12 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 					next = b.acquire(t, &lock.Options{Holder: "next"})
 				}, answers: &answers})
 				have, err := queue.Revoke(t.Context(), client, b.revocation())
-				if otherFirst && (!errors.Is(err, queue.ErrRevoked) || !strings.Contains(err.Error(), "was taken from first by bob")) || !otherFirst && (err != nil || have.FreeWithin != 0) || len(answers) != 2 {
+				switch {
+				case tt.before && (!errors.Is(err, queue.ErrRevoked) || !strings.Contains(err.Error(), "was taken from first by bob")),
+					!tt.before && (err != nil || have.Holder != "first" || have.FreeWithin != 0), len(answers) != 2:
 					t.Errorf("want the answer of the first call, have %+v, %v after %v", have, err, answers)
 				}
-				if err := next.Renew(t.Context()); err != nil {
+				if err := errors.Join(next.Renew(t.Context()), next.Release(t.Context())); err != nil {
 					t.Errorf("the next holder: %v", err)
 				}
 			})
@@ -89,12 +90,8 @@ func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		held := b.acquire(t, nil)
-		if err := held.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, held.Release(t.Context()))
+		must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err())
 		r := b.revocation()
 		r.Fence = held.Fence()
 		if _, err := queue.Revoke(t.Context(), b.rdb, r); !errors.Is(err, queue.ErrOtherHolder) {
@@ -112,51 +109,18 @@ func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers}, Lock: shortTimes}, st.run)
-	held := st.hold(1)
-	id := b.enqueue(t, b.job(1))
-	within(t, patience, "the holder", held.entered)
-	if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err(); err != nil { // as if its TTL had passed
-		t.Fatal(err)
-	}
+	held, id := b.begin(t, st, 1)
+	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err()) // as if its TTL had passed
 	within(t, patience, "the loss", held.ended)
-	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t)
 	held.open()
 	reason := b.awaitState(t, id, asynq.TaskStateRetry).LastErr
+	once(t, "a loss", errors.New(reason))
 	if want := "lost " + b.resource; !strings.HasPrefix(reason, want) || strings.Contains(reason, "alice") {
 		t.Errorf("want a loss by nobody, have %q", reason)
 	}
 	b.again(t, id)
 	b.awaitGone(t, id)
-}
-
-// The Redis within a process revokes leases, too.
-func TestRevokeOnTheEmbeddedRedis(t *testing.T) {
-	t.Parallel()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	b := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
-	held := b.acquire(t, &lock.Options{Holder: "first", TTL: time.Minute})
-	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	if err != nil || have.Holder != "first" || have.FreeWithin <= 0 || have.FreeWithin > time.Minute {
-		t.Errorf("want it free within a minute, have %+v, %v", have, err)
-	}
-	if left := b.rdb.PTTL(t.Context(), b.lockKey()).Val(); left <= 0 || left > time.Minute {
-		t.Errorf("want the lease's TTL kept, have %v", left)
-	}
-	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("renewal: want ErrLost, have %v", err)
-	}
-	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("release: want ErrLost, have %v", err)
-	}
-	if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
-		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
-	}
 }
 
 // A task that holds its line keeps its place when its lock is revoked, whether it notices that or returns before.
@@ -167,13 +131,9 @@ func TestRevokedTaskHoldsItsLine(t *testing.T) {
 			t.Parallel()
 			b, st := setup(t), newStage(t)
 			b.serve(t, queue.ServerConfig{Lock: shortTimes, Policies: map[string]queue.Policy{b.job(0).Kind(): {OnFailure: queue.OnFailureHold}}}, st.run)
-			held := st.hold(1)
-			b.enqueue(t, b.job(1))
-			within(t, patience, "the holder", held.entered)
+			held, _ := b.begin(t, st, 1)
 			b.park(t, 2, 3)
-			if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-				t.Fatal(err)
-			}
+			b.revoke(t)
 			if notices {
 				within(t, patience, "the loss", held.ended)
 			}
@@ -192,12 +152,8 @@ func TestRevokedLockKeepsTheFirst(t *testing.T) {
 			t.Parallel()
 			b, st := setup(t), newStage(t)
 			b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}, Limits: map[string]queue.Limit{b.resource: {Holders: limit}}}, st.run)
-			stuck := st.hold(1)
-			id := b.enqueue(t, b.job(1))
-			within(t, patience, "the holder", stuck.entered)
-			if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-				t.Fatal(err)
-			}
+			stuck, id := b.begin(t, st, 1)
+			b.revoke(t)
 			r := b.revocation()
 			r.By, r.Reason = "bob", "another reason"
 			_, err := queue.Revoke(t.Context(), b.rdb, r)
@@ -206,8 +162,8 @@ func TestRevokedLockKeepsTheFirst(t *testing.T) {
 			}
 			within(t, patience, "the end of the holder's context", stuck.ended)
 			stuck.open()
-			if info := b.awaitState(t, id, asynq.TaskStateRetry); !strings.Contains(info.LastErr, "alice released it: it is stuck") {
-				t.Errorf("want the first reason, have %q", info.LastErr)
+			if info := b.awaitState(t, id, asynq.TaskStateRetry); !strings.Contains(info.LastErr, "alice released it: it is stuck") || info.Retried != 0 {
+				t.Errorf("want the first reason and no retry used, have %q, %d", info.LastErr, info.Retried)
 			}
 			b.again(t, id)
 			b.awaitGone(t, id)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -21,6 +20,12 @@ func (b *bundle) revocation() queue.Revocation {
 	return queue.Revocation{Resource: b.resource, By: "alice", Reason: "it is stuck"}
 }
 
+// revoke has an operator take the lock of the bundle's resource.
+func (b *bundle) revoke(t *testing.T) {
+	t.Helper()
+	must(t, errOf(queue.Revoke(t.Context(), b.rdb, b.revocation())))
+}
+
 // An operator takes the lock from a running task. Its context ends, the next task runs when the
 // first one has returned and not before, and the first one runs again, and uses no retry.
 func TestRevoke(t *testing.T) {
@@ -30,9 +35,7 @@ func TestRevoke(t *testing.T) {
 		st, j, logs := newStage(t), &journal{}, newLogs(t)
 		cfg := queue.ServerConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}
 		b.serve(t, cfg, st.run)
-		stuck := st.hold(1)
-		first := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-		within(t, patience, "the holder", stuck.entered)
+		stuck, first := b.begin(t, st, 1, queue.Options{Retries: queue.NoRetries})
 		second := b.enqueue(t, b.job(2))
 		j.await(t, queue.EventParked, second, 1)
 
@@ -46,9 +49,7 @@ func TestRevoke(t *testing.T) {
 		stuck.open()
 		one := j.await(t, queue.EventAcquired, first, 1)
 		two := j.await(t, queue.EventAcquired, second, 1)
-		if took := time.Since(returned); took > prompt {
-			t.Errorf("want the next task at once, have it after %v", took)
-		}
+		wantSoon(t, returned, "want the next task at once")
 		if two.Fence <= one.Fence {
 			t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
 		}
@@ -80,35 +81,9 @@ func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
 		})
 		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 		within(t, patience, "the holder", began)
-		if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-			t.Fatal(err)
-		}
+		b.revoke(t)
 		b.awaitGone(t, id) // and not archived
 	})
-}
-
-// The reason is the last error of the task that lost its lock.
-func TestRevokedTaskSaysWhy(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{
-		Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers},
-		Lock:  lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
-	}, st.run)
-	stuck := st.hold(1)
-	id := b.enqueue(t, b.job(1))
-	within(t, patience, "the holder", stuck.entered)
-	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-		t.Fatal(err)
-	}
-	within(t, patience, "the end of the holder's context", stuck.ended)
-	stuck.open()
-	info := b.awaitState(t, id, asynq.TaskStateRetry)
-	if !strings.Contains(info.LastErr, "alice released it: it is stuck") || info.Retried != 0 {
-		t.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
-	}
-	b.again(t, id)
-	b.awaitGone(t, id)
 }
 
 // A holder that does not listen loses the lock when its TTL is over, and what it does then counts as
@@ -118,9 +93,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	b, st, j := setup(t), newStage(t), &journal{}
 	st.unsafe = true
 	b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
-	stuck := st.hold(1)
-	first := b.enqueue(t, b.job(1))
-	within(t, patience, "the holder", stuck.entered)
+	stuck, first := b.begin(t, st, 1)
 	second := b.enqueue(t, b.job(2))
 	j.await(t, queue.EventParked, second, 1)
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
@@ -137,9 +110,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 func TestRevokeAForeignHolder(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
-	if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err())
 	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 	id := b.enqueue(t, b.job(1))
 	j.await(t, queue.EventParked, id, 1)
@@ -150,41 +121,10 @@ func TestRevokeAForeignHolder(t *testing.T) {
 	b.awaitGone(t, id)
 }
 
-// A call whose answer was lost is sent again by the client. It does not hit the next holder.
-func TestRevokeTwice(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		var answers []any
-		other := queue.Redis(b.opts)
-		t.Cleanup(func() { _ = other.Close() })
-		var next *lock.Lease
-		held := b.acquire(t, &lock.Options{Holder: "first"})
-		other.AddHook(&sendTwice{between: func() {
-			if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-				t.Errorf("release of a revoked lease: want ErrLost, have %v", err)
-			}
-			next = b.acquire(t, &lock.Options{Holder: "next"})
-		}, answers: &answers})
-		have, err := queue.Revoke(t.Context(), other, b.revocation())
-		if err != nil || have.Holder != "first" || have.FreeWithin != 0 || len(answers) != 2 {
-			t.Errorf("want the first holder twice, have %+v, %v after %v", have, err, answers)
-		}
-		if err := next.Renew(t.Context()); err != nil {
-			t.Errorf("the next holder: %v", err)
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Errorf("the next holder: %v", err)
-		}
-	})
-}
-
 func (b *bundle) acquire(t *testing.T, o *lock.Options) *lock.Lease {
 	t.Helper()
 	l, err := b.locker.Acquire(t.Context(), b.resource, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }
@@ -224,9 +164,7 @@ func TestRevokeRefused(t *testing.T) {
 	held := b.acquire(t, &lock.Options{Holder: "the holder"})
 	value := b.value(t)
 	elsewhere := "res:" + uuid.NewString()
-	if err := b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
 	for name, tt := range map[string]struct {
 		change func(*queue.Revocation)
 		is     error
@@ -265,9 +203,9 @@ func TestRevokeRefused(t *testing.T) {
 // The lease that is named is revoked, and a goroutine comes next when its holder returns.
 func TestRevokeForAGoroutine(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	everywhere(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		held, locker := b.acquire(t, nil), newLocker(t, lock.Redis(b.rdb), lock.Config{})
+		held, locker := b.acquire(t, &lock.Options{Holder: "first", TTL: time.Minute}), newLocker(t, lock.Redis(b.rdb), lock.Config{})
 		done := make(chan error, 1)
 		go func() {
 			done <- locker.Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
@@ -275,8 +213,12 @@ func TestRevokeForAGoroutine(t *testing.T) {
 		poll.Eventually(t, "a waiter", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
 		r := b.revocation()
 		r.Fence = held.Fence()
-		if _, err := queue.Revoke(t.Context(), b.rdb, r); err != nil {
-			t.Fatal(err)
+		have, err := queue.Revoke(t.Context(), b.rdb, r)
+		if err != nil || have.Holder != "first" || have.FreeWithin <= 0 || have.FreeWithin > time.Minute {
+			t.Errorf("want it free within a minute, have %+v, %v", have, err)
+		}
+		if left := b.rdb.PTTL(t.Context(), b.lockKey()).Val(); left <= 0 || left > time.Minute {
+			t.Errorf("want the lease's TTL kept, have %v", left)
 		}
 		if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("renewal: want ErrLost, have %v", err)
@@ -286,6 +228,9 @@ func TestRevokeForAGoroutine(t *testing.T) {
 		}
 		if err := within(t, patience, "the waiter", done); err != nil {
 			t.Error(err)
+		}
+		if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
+			t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
 		}
 	})
 }
@@ -358,9 +303,7 @@ func TestRevokeOneOfSeveralHolders(t *testing.T) {
 func TestRevokeTheMarkOfALimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err())
 	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); !errors.Is(err, queue.ErrNotHeld) {
 		t.Errorf("want ErrNotHeld, have %v", err)
 	}

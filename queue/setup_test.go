@@ -96,9 +96,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	rdb := queue.Redis(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	locker, err := lock.New(lock.Redis(rdb), longTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bundle{
 		opts:      opts,
@@ -115,9 +113,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 	t.Helper()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client
 }
 
@@ -135,9 +131,7 @@ func (b *bundle) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) s
 		o.Queue = b.queue
 	}
 	receipt, err := b.client.Enqueue(t.Context(), task, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return receipt.ID
 }
 
@@ -148,10 +142,7 @@ func (b *bundle) serve(t *testing.T, cfg queue.ServerConfig, fn func(context.Con
 	s := b.newServer(t, cfg)
 	queue.Handle(s, fn)
 	queue.Handle(s, func(context.Context, note) error { return nil })
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	return s
 }
 
@@ -168,9 +159,7 @@ func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 		cfg.Logger = newLogs(t).logger
 	}
 	s, err := queue.NewServer(b.redisOpt(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -255,9 +244,7 @@ func (b *bundle) wantWaiters(t *testing.T, want ...string) {
 func (b *bundle) waiters(t *testing.T) []string {
 	t.Helper()
 	waiters, err := b.rdb.ZRange(t.Context(), b.lineKey(), 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return waiters
 }
 
@@ -293,9 +280,7 @@ func (b *bundle) value(t *testing.T) string {
 func (b *bundle) stats(t *testing.T) *asynq.QueueInfo {
 	t.Helper()
 	info, err := b.inspector.GetQueueInfo(b.queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }
 

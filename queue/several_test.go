@@ -101,9 +101,7 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	b, j := setup(t), &journal{}
 	one, two := b.resource+":1", b.resource+":2"
 	held, err := b.locker.Acquire(t.Context(), two, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 	order := make(chan string, 3)
 	queue.Handle(s, func(ctx context.Context, _ transfer) error {
@@ -131,9 +129,7 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	}
 	behind := b.enqueue(t, job{one, 1})
 	j.await(t, queue.EventParked, behind, 1)
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Release(t.Context()))
 	for _, want := range []string{"set", "job 1"} {
 		if have := within(t, patience, want, order); have != want {
 			t.Errorf("want %s, have %s", want, have)
@@ -187,9 +183,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 		many[i] = fmt.Sprint("a:", i)
 	}
 	sharded, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, tt := range map[string]struct {
 		client    *queue.Client
 		resources []string
@@ -238,9 +232,7 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {
 			info, err := client.EnqueueContext(t.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return info.ID
 		}
 		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})
@@ -270,28 +262,5 @@ func TestAllOf(t *testing.T) {
 	}
 	if names := strings.Fields(queue.AllOf("b", "a")); !slices.Equal(names, []string{"a", "b"}) {
 		t.Errorf("have %q", names)
-	}
-}
-
-// A debounce compares what tasks need, in whichever order they name it.
-func TestDebounceOfSeveralResources(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	opts := queue.Options{Debounce: "changes", Delay: time.Minute, MaxDelay: time.Hour}
-	one, two := b.resource+":1", b.resource+":2"
-	add := func(resources ...string) queue.Receipt {
-		opts.Queue = b.queue
-		r, err := b.client.Enqueue(t.Context(), transfer{Accounts: resources}, &opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	first := add(one, two)
-	if r := add(two); r.Replaced != "" {
-		t.Errorf("of one resource: want none replaced, have %q", r.Replaced)
-	}
-	if r := add(two, one); r.Replaced != first.ID {
-		t.Errorf("of the same two: want %q replaced, have %q", first.ID, r.Replaced)
 	}
 }

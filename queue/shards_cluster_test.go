@@ -44,9 +44,7 @@ func TestShardsInACluster(t *testing.T) {
 		used := make(map[string]bool)
 		for n := range tasks {
 			r, err := client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			used[r.Queue] = true
 		}
 		if len(used) != shards {
@@ -82,9 +80,7 @@ func wantSpread(t *testing.T, rdb *redis.ClusterClient, name string, n int) {
 	counts := make([]int, masters)
 	for i := range n {
 		slot, err := rdb.ClusterKeySlot(t.Context(), "asynq:{"+queue.ShardName(name, i)+"}:pending").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		counts[int(slot)*masters/16384]++
 	}
 	t.Logf("%d shards of %s: %v", n, name, counts)
@@ -100,9 +96,7 @@ func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
 	var all []int
 	for _, node := range cluster.Nodes {
 		info, err := node.Client(t).InfoMap(t.Context(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_lpush"], "calls="), ",")
 		n, _ := strconv.Atoi(calls) // none yet
 		all = append(all, n)
@@ -136,9 +130,7 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 				gates = append(gates, st.hold(10*i))
 			}
 			r, err := client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			used[r.Queue] = true
 			if n == 0 {
 				within(t, patience, "the first to run", gates[i].entered)

@@ -40,9 +40,7 @@ func TestNamesOfShards(t *testing.T) {
 func (b *bundle) sharded(t *testing.T, n int) *queue.Client {
 	t.Helper()
 	client, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: n}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client
 }
 
@@ -51,9 +49,7 @@ func (b *bundle) shard(t *testing.T, client *queue.Client, task queue.Task, opts
 	t.Helper()
 	opts.Queue = b.queue
 	receipt, err := client.Enqueue(t.Context(), task, &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var i int
 	if _, err := fmt.Sscanf(strings.TrimPrefix(receipt.Queue, b.queue), ".%03d-", &i); err != nil || receipt.Queue != queue.ShardName(b.queue, i) {
 		t.Fatalf("want a shard of %s, have %s", b.queue, receipt.Queue)
@@ -183,9 +179,7 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 	var last string
 	for n, client := range []*queue.Client{b.client, b.sharded(t, 30), b.sharded(t, 1000), b.client} {
 		receipt, err := client.Enqueue(t.Context(), b.job(n), &queue.Options{Queue: b.queue})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen[receipt.Queue], last = true, receipt.ID
 		if n == 0 {
 			within(t, patience, "the first to run", first.entered)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -23,8 +24,8 @@ const (
 	shutBefore    = "queue: the server was shut down before: make another one"
 )
 
-// A server without a handler would only archive tasks, so it does not start. With one it then does.
-func TestStartWithoutAHandler(t *testing.T) {
+// A Start that failed, as the server has no handler or its context has ended, may be called again.
+func TestStartAgainAfterAnError(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	s := b.newServer(t, queue.ServerConfig{})
@@ -34,41 +35,61 @@ func TestStartWithoutAHandler(t *testing.T) {
 		t.Errorf("want %q, have %v", want, err)
 	}
 	queue.Handle(s, st.run)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Start(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("want why the context ended, have %v", err)
 	}
-	t.Cleanup(func() { shutdown(t, s) })
+	start(t, s)
 	b.awaitGone(t, id)
 }
 
-// A second call of Run or Start leaves a running server alone.
-func TestRunOfARunningServer(t *testing.T) {
+// Run serves until its context ends, then waits for what runs. A second call of Run or Start leaves the server alone.
+func TestRun(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
 	queue.Handle(s, st.run)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	first := make(chan error, 1)
-	go func() { first <- s.Run(ctx) }()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
 	b.awaitGone(t, b.enqueue(t, b.job(0)))
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
 		if err := again(t.Context()); fmt.Sprint(err) != startedBefore {
 			t.Errorf("%s: want %q, have %v", name, startedBefore, err)
 		}
 	}
-	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	holder, id := b.begin(t, st, 1)
 	stop()
-	if err := within(t, patience, "the end of the first call", first); err != nil {
+	steadily(t, 50*time.Millisecond, "it to wait for the task", func() bool { return len(done) == 0 })
+	holder.open()
+	if err := within(t, patience, "the end", done); err != nil {
 		t.Errorf("run: %v", err)
 	}
+	b.awaitGone(t, id)
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start, "ready": s.Ready} {
 		if err := again(t.Context()); fmt.Sprint(err) != shutBefore || !errors.Is(err, asynq.ErrServerClosed) {
 			t.Errorf("%s after the end: want %q, have %v", name, shutBefore, err)
 		}
 	}
-	shutdown(t, s)
+	shutdown(t, s) // does nothing
 	st.wantOrder(0, 1)
+}
+
+// Run returns when somebody else shuts the server down.
+func TestRunEndsWithShutdown(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, st.run)
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(t.Context()) }()
+	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	shutdown(t, s)
+	if err := within(t, patience, "the end of Run", ran); err != nil {
+		t.Errorf("want no error, have %v", err)
+	}
 }
 
 // Of many calls at once one starts the server, and the others leave it alone, also while it is
@@ -160,24 +181,6 @@ func isProbe(cmd redis.Cmder) bool {
 	return len(args) > 4 && strings.HasSuffix(fmt.Sprint(args[4]), ":probe")
 }
 
-// A Start that failed may be called again.
-func TestStartAgainAfterAnError(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, st.run)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Start(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("want why the context ended, have %v", err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b.awaitGone(t, b.enqueue(t, b.job(0)))
-	shutdown(t, s)
-}
-
 // What is missing is named by the first call that can name it. Nothing panics, and nothing is done.
 func TestMissingArguments(t *testing.T) {
 	t.Parallel()
@@ -190,7 +193,7 @@ func TestMissingArguments(t *testing.T) {
 		"queue: ctx: want a context, have nil: start":    func() error { return s.Start(none) },
 		"queue: ctx: want a context, have nil: shutdown": func() error { return s.Shutdown(none) },
 		"queue: ctx: want a context, have nil: ready":    func() error { return s.Ready(none) },
-		"queue: ctx: want a context, have nil: enqueue":  func() error { _, err := b.client.Enqueue(none, b.job(0), nil); return err },
+		"queue: ctx: want a context, have nil: enqueue":  func() error { return errOf(b.client.Enqueue(none, b.job(0), nil)) },
 		"queue: ctx: want a context, have nil: batch": func() error {
 			results, err := b.client.EnqueueBatch(none, []queue.Job{{Task: b.job(0)}})
 			if len(results) != 1 || !errors.Is(results[0].Err, err) {
@@ -198,12 +201,9 @@ func TestMissingArguments(t *testing.T) {
 			}
 			return err
 		},
-		"queue: ctx: want a context, have nil: check": func() error { _, err := queue.CheckRedis(none, b.rdb); return err },
-		"queue: ctx: want a context, have nil: revoke": func() error {
-			_, err := queue.Revoke(none, b.rdb, queue.Revocation{Resource: "a", By: "b", Reason: "c"})
-			return err
-		},
-		"queue: redis: want a client, such as one made by Redis, have none: check": func() error { _, err := queue.CheckRedis(t.Context(), nil); return err },
+		"queue: ctx: want a context, have nil: check":                              func() error { return errOf(queue.CheckRedis(none, b.rdb)) },
+		"queue: ctx: want a context, have nil: revoke":                             func() error { return errOf(queue.Revoke(none, b.rdb, b.revocation())) },
+		"queue: redis: want a client, such as one made by Redis, have none: check": func() error { return errOf(queue.CheckRedis(t.Context(), nil)) },
 		"queue: use: middleware 2: want a function, have nil: start":               func() error { return s.Start(t.Context()) },
 	} {
 		want := name[:strings.LastIndex(name, ": ")]
@@ -219,10 +219,7 @@ func TestShutdownClosesTheLocker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.newServer(t, queue.ServerConfig{})
-	held, err := b.locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := b.acquire(t, nil)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 	waited := make(chan error, 1)
 	go func() { waited <- s.Locker().Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, nothing) }()

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -17,9 +16,7 @@ func TestStop(t *testing.T) {
 	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
 	s.Stop() // before a Start it does nothing
 	queue.Handle(s, st.run)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Start(t.Context()))
 	holder := b.occupy(t, st)
 	waiting := b.park(t, 1)
 	s.Stop()
@@ -31,14 +28,7 @@ func TestStop(t *testing.T) {
 		defer close(done)
 		shutdown(t, s)
 	}()
-	steadily(t, 300*time.Millisecond, "Shutdown waiting for the one that runs", func() bool {
-		select {
-		case <-done:
-			return false
-		default:
-			return true
-		}
-	})
+	steadily(t, 300*time.Millisecond, "Shutdown waiting for the one that runs", func() bool { return !isClosed(done) })
 	holder.open()
 	within(t, patience, "the shutdown", done)
 	s.Stop() // nor after the end
@@ -66,13 +56,9 @@ func TestServersShareAClient(t *testing.T) {
 				var servers []*queue.Server
 				for range 2 {
 					s, err := newServer(b, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}}, Logger: newLogs(t).logger})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					queue.Handle(s, st.run)
-					if err := s.Start(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Start(t.Context()))
 					servers = append(servers, s)
 				}
 				b.awaitGone(t, b.enqueue(t, b.job(0)))
@@ -85,26 +71,5 @@ func TestServersShareAClient(t *testing.T) {
 				st.wantOrder(0, 1)
 			})
 		})
-	}
-}
-
-// Run returns when somebody else shuts the server down. After that the server cannot be used again.
-func TestRunEndsWithShutdown(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, st.run)
-	ran := make(chan error, 1)
-	go func() { ran <- s.Run(t.Context()) }()
-	b.awaitGone(t, b.enqueue(t, b.job(0)))
-	shutdown(t, s)
-	if err := within(t, patience, "the end of Run", ran); err != nil {
-		t.Errorf("want no error, have %v", err)
-	}
-	if err := s.Start(t.Context()); !errors.Is(err, asynq.ErrServerClosed) {
-		t.Errorf("start: want asynq.ErrServerClosed, have %v", err)
-	}
-	if err := s.Run(t.Context()); !errors.Is(err, asynq.ErrServerClosed) {
-		t.Errorf("run: want asynq.ErrServerClosed, have %v", err)
 	}
 }

@@ -26,9 +26,7 @@ func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.
 		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 		ShutdownTimeout: patience, LogLevel: asynq.FatalLevel,
 	})
-	if err := server.Start(handlerOf(fn)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(handlerOf(fn)))
 	t.Cleanup(server.Shutdown)
 	return server.Shutdown
 }
@@ -38,9 +36,7 @@ func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.
 func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
 	t.Helper()
 	servers, err := taskredis.Servers(t.Context(), b.rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range servers {
 		switch {
 		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
@@ -57,9 +53,7 @@ func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
 func (b *bundle) unguardedFindings(t *testing.T) []queue.Finding {
 	t.Helper()
 	found, err := queue.CheckRedis(t.Context(), b.rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ours []queue.Finding
 	for _, f := range found {
 		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {
