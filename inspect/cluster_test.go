@@ -23,20 +23,20 @@ func TestCluster(t *testing.T) {
 		var err error
 		b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{Shards: shards})
 		must(t, err)
-		b.serve(t, queue.ServerConfig{Shards: shards})
+		b.serve(queue.ServerConfig{Shards: shards})
 		return b
 	}
 	t.Run("running and waiting", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		holder, _ := b.running(t, 0)
-		ids := b.waiting(t, 1, 3)
-		e := b.awaitWhy(t, holder, inspect.StateRunning)
+		holder, _ := b.running(0)
+		ids := b.waiting(1, 3)
+		e := b.awaitWhy(holder, inspect.StateRunning)
 		if e.Task.Queue == b.queue || e.Lock.State != inspect.Held || e.Lock.Waiting != 3 || e.Verdict.Trouble {
 			t.Errorf("want a task of a shard with its lock, have %+v", e)
 		}
 		b.queue = e.Task.Queue
-		poll.Eventually(t, "a settled waiter", func() bool { e = b.why(t, ids[2]); return e.State == inspect.StateWaiting })
+		poll.Eventually(t, "a settled waiter", func() bool { e = b.why(ids[2]); return e.State == inspect.StateWaiting })
 		if e.Position != 3 || e.Lock.Task == nil || e.Lock.Task.ID != holder || e.Lock.Gone || e.Verdict.Trouble || e.Servers != 1 {
 			t.Errorf("want the third behind a running one, have %+v", e)
 		}
@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 		if err != nil || l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
 			t.Errorf("show: have %+v, %+v, %v", l, waiters, err)
 		}
-		if l := b.held(t, b.resource); l == nil || l.Waiting != 3 || l.Task.ID != holder || l.Gone {
+		if l := b.held(b.resource); l == nil || l.Waiting != 3 || l.Task.ID != holder || l.Gone {
 			t.Errorf("held: have %+v", l)
 		}
 		top, err := b.inspector.Top(t.Context(), 100)
@@ -62,22 +62,22 @@ func TestCluster(t *testing.T) {
 				t.Errorf("queues: have %+v", q)
 			}
 		}
-		b.silence(t, holder)
+		b.silence(holder)
 		poll.Eventually(t, "a holder that is gone", func() bool {
-			e := b.why(t, ids[0])
+			e := b.why(ids[0])
 			return e.Verdict.Trouble && e.Lock.Gone
 		})
 		orphans, err := b.inspector.Orphans(t.Context())
 		if err != nil || len(orphans) != 1 || orphans[0].Task.ID != holder {
 			t.Errorf("orphans: have %+v, %v", orphans, err)
 		}
-		b.wantNoToken(t, []any{locks, top, e, l})
+		b.wantNoToken([]any{locks, top, e, l})
 	})
 	t.Run("behind a foreign holder", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
-		e := b.awaitWhy(t, b.job(t, 1), inspect.StateWaiting) // it asks for the lock each second
+		b.do("set", b.lockKey(), "8f3a60", "px", 60000)
+		e := b.awaitWhy(b.job(1), inspect.StateWaiting) // it asks for the lock each second
 		if e.Lock.State != inspect.Foreign || e.Verdict.Trouble || time.Duration(e.Lock.Left) < 30*time.Second {
 			t.Errorf("want a foreign holder, have %+v", e)
 		}
@@ -85,12 +85,12 @@ func TestCluster(t *testing.T) {
 	t.Run("back-off and paused", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		e := b.awaitWhy(t, b.job(t, -1), inspect.StateRetrying)
+		e := b.awaitWhy(b.job(-1), inspect.StateRetrying)
 		if e.Failure != "boom" {
 			t.Errorf("want its failure, have %+v", e)
 		}
 		must(t, b.operator.PauseQueue(e.Task.Queue))
-		if e = b.awaitWhy(t, b.job(t, 1), inspect.StatePending); !e.Paused || !e.Verdict.Trouble {
+		if e = b.awaitWhy(b.job(1), inspect.StatePending); !e.Paused || !e.Verdict.Trouble {
 			t.Errorf("want a paused queue, have %+v", e)
 		}
 	})

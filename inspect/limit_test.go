@@ -19,33 +19,33 @@ func limited(holders int, rates ...lock.Rate) queue.ServerConfig {
 }
 
 // setLimit sets a limit of the bed's resource, as an operator does.
-func (b *bed) setLimit(t *testing.T, holders int, rates ...lock.Rate) {
-	t.Helper()
-	must(t, queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, Rates: rates, By: "alice", Reason: "stock count"}))
+func (b *bed) setLimit(holders int, rates ...lock.Rate) {
+	b.Helper()
+	b.must(queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, Rates: rates, By: "alice", Reason: "stock count"}))
 }
 
 // awaitRead returns once the server goes by all limits that have been set: it pauses one more resource,
 // and reads them all at once.
-func (b *bed) awaitRead(t *testing.T) {
-	t.Helper()
+func (b *bed) awaitRead() {
+	b.Helper()
 	probe := b.resource + ":probe"
-	must(t, queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: probe, By: "alice", Reason: "probe"}))
-	poll.Eventually(t, "a server that has read the limits", func() bool {
-		b.enqueue(t, job{probe, 100})
-		l, _, err := b.inspector.Show(t.Context(), probe, 1, 0)
+	b.must(queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: probe, By: "alice", Reason: "probe"}))
+	poll.Eventually(b.T, "a server that has read the limits", func() bool {
+		b.enqueue(job{probe, 100})
+		l, _, err := b.inspector.Show(b.Context(), probe, 1, 0)
 		return err == nil && l.State == inspect.Free && l.Waiting > 0
 	})
 }
 
 // awaitWrong waits until the verdict on a task has a text.
-func (b *bed) awaitWrong(t *testing.T, id, want string) inspect.Explanation {
-	t.Helper()
+func (b *bed) awaitWrong(id, want string) inspect.Explanation {
+	b.Helper()
 	var e inspect.Explanation
-	poll.Eventually(t, "the verdict: "+want, func() bool {
+	poll.Eventually(b.T, "the verdict: "+want, func() bool {
 		var err error
-		e, err = b.inspector.Why(t.Context(), "", id)
+		e, err = b.inspector.Why(b.Context(), "", id)
 		if strings.Contains(e.Verdict.Wrong, "not Siding's") {
-			t.Fatalf("want no other program, have %+v", e)
+			b.Fatalf("want no other program, have %+v", e)
 		}
 		return err == nil && strings.Contains(e.Verdict.Wrong, want)
 	})
@@ -53,64 +53,64 @@ func (b *bed) awaitWrong(t *testing.T, id, want string) inspect.Explanation {
 }
 
 // wantHolders checks a lock that tasks hold by permits.
-func (b *bed) wantHolders(t *testing.T, l *inspect.Lock, ids []string) {
-	t.Helper()
+func (b *bed) wantHolders(l *inspect.Lock, ids []string) {
+	b.Helper()
 	if l == nil || l.State != inspect.Held || l.Holder != fmt.Sprintf("%d holders", len(ids)) || l.Task != nil || l.Gone || len(l.Permits) != len(ids) {
-		t.Fatalf("want %d holders, have %+v", len(ids), l)
+		b.Fatalf("want %d holders, have %+v", len(ids), l)
 	}
 	fences := make(map[int64]bool)
 	for _, p := range l.Permits {
 		named := slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(p.Holder, "test:job "+id+" on ") })
 		if !named || p.State != inspect.Held || p.Left <= 0 || time.Since(p.Since) > time.Minute || p.Worker == nil || p.Gone {
-			t.Errorf("want one of %q with a live worker, have %+v", ids, p)
+			b.Errorf("want one of %q with a live worker, have %+v", ids, p)
 		}
 		fences[p.Fence] = true
 	}
 	if len(fences) != len(ids) || fences[0] {
-		t.Errorf("want a fence each, have %v", fences)
+		b.Errorf("want a fence each, have %v", fences)
 	}
-	b.wantNoToken(t, l)
+	b.wantNoToken(l)
 }
 
 // All holders of a lock with a limit are shown, and who waits is told of them.
 func TestHoldersOfALimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, limited(3))
-	b.awaitServers(t, 1)
+	b.serve(limited(3))
+	b.awaitServers(1)
 	var ids []string
 	var open []func()
 	for n := range 3 {
-		id, end := b.running(t, n)
+		id, end := b.running(n)
 		ids, open = append(ids, id), append(open, end)
 	}
-	waiting := b.waiting(t, 3, 2)
+	waiting := b.waiting(3, 2)
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 	must(t, err)
-	b.wantHolders(t, &l, ids)
+	b.wantHolders(&l, ids)
 	if len(waiters) != 2 || l.Waiting != 2 || l.Limit != nil {
 		t.Errorf("want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
 	}
 	poll.Eventually(t, "a list with the tasks", func() bool {
-		held := b.held(t, b.resource)
-		b.wantHolders(t, held, ids)
+		held := b.held(b.resource)
+		b.wantHolders(held, ids)
 		return !slices.ContainsFunc(held.Permits, func(p inspect.Permit) bool { return p.Task == nil || p.Task.Queue != b.queue })
 	})
 	all, err := b.inspector.Scan(t.Context(), nil)
 	must(t, err)
-	b.wantHolders(t, find(all, b.resource), ids)
+	b.wantHolders(find(all, b.resource), ids)
 
-	e := b.awaitWrong(t, waiting[1], "No: 3 permits of "+b.resource+" are held or reserved, by ")
+	e := b.awaitWrong(waiting[1], "No: 3 permits of "+b.resource+" are held or reserved, by ")
 	if e.State != inspect.StateWaiting || e.Position != 2 || e.Lock.Holder != "3 holders" || e.Lock.Task != nil || e.Verdict.Trouble ||
 		!strings.Contains(e.Verdict.Clears, "When one of them ends, the first waiter gets its permit at once.") {
 		t.Errorf("want the holders, have %+v", e)
 	}
-	e = b.why(t, ids[1])
+	e = b.why(ids[1])
 	if e.State != inspect.StateRunning || !strings.HasPrefix(e.Lock.Holder, "test:job "+ids[1]+" on ") || e.Verdict.Trouble || e.Lock.Task == nil || e.Lock.Task.ID != ids[1] {
 		t.Errorf("want a running task with its own permit, have %+v", e)
 	}
 	for _, id := range ids { // as if they had run for long
-		b.worker(t, id)
+		b.worker(id)
 	}
 	lost, err := b.inspector.Lost(t.Context())
 	must(t, err)
@@ -118,19 +118,19 @@ func TestHoldersOfALimit(t *testing.T) {
 		t.Errorf("want no lost task, have %+v", lost)
 	}
 
-	b.setLimit(t, 3)
-	e = b.awaitWrong(t, waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by ")
+	b.setLimit(3)
+	e = b.awaitWrong(waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by ")
 	if !strings.Contains(e.Verdict.Wrong, "alice has set this limit for "+b.resource+" at ") || !strings.HasSuffix(e.Verdict.Wrong, ": stock count.") ||
 		!strings.Contains(e.Verdict.Do, "`lockctl limit set "+b.resource+"`") || e.Lock.Limit == nil || e.Lock.Limit.Holders != 3 {
 		t.Errorf("want the limit, have %+v", e.Verdict)
 	}
-	b.setLimit(t, 0)
-	e = b.awaitWrong(t, waiting[0], "Yes: alice has paused "+b.resource+" at ")
+	b.setLimit(0)
+	e = b.awaitWrong(waiting[0], "Yes: alice has paused "+b.resource+" at ")
 	if !e.Verdict.Trouble || !strings.HasSuffix(e.Verdict.Wrong, ": stock count.") || e.Verdict.Do != "Resume it: `lockctl limit unset "+b.resource+"`." ||
 		!strings.Contains(e.Verdict.Clears, "are still at work") {
 		t.Errorf("want who paused it, why, and how to resume it, have %+v", e.Verdict)
 	}
-	b.awaitRead(t)
+	b.awaitRead()
 	for _, end := range open {
 		end()
 	}
@@ -141,7 +141,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	if l.Limit == nil || l.Limit.By != "alice" || l.Limit.Holders != 0 {
 		t.Errorf("want the pause, have %+v", l.Limit)
 	}
-	e = b.awaitWrong(t, waiting[1], "Yes: alice has paused ")
+	e = b.awaitWrong(waiting[1], "Yes: alice has paused ")
 	if strings.Contains(e.Verdict.Clears, "at work") || !strings.Contains(e.Verdict.Clears, "keeps its position") {
 		t.Errorf("want nobody at work, have %+v", e.Verdict)
 	}
@@ -151,13 +151,13 @@ func TestHoldersOfALimit(t *testing.T) {
 func TestRatesDelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, limited(2, lock.Rate{Starts: 1, Period: time.Hour}))
-	b.awaitServers(t, 1)
-	_, open := b.running(t, 0)
-	id := b.waiting(t, 1, 1)[0]
-	b.awaitWrong(t, id, "The limit or the rates in the settings of the workers let no other task start yet.")
+	b.serve(limited(2, lock.Rate{Starts: 1, Period: time.Hour}))
+	b.awaitServers(1)
+	_, open := b.running(0)
+	id := b.waiting(1, 1)[0]
+	b.awaitWrong(id, "The limit or the rates in the settings of the workers let no other task start yet.")
 	open()
-	e := b.awaitWrong(t, id, "No: nobody holds "+b.resource+". The rates in the settings of the workers may let the next task start later.")
+	e := b.awaitWrong(id, "No: nobody holds "+b.resource+". The rates in the settings of the workers may let the next task start later.")
 	if e.Lock.State != inspect.Free || e.Verdict.Trouble {
 		t.Errorf("want a free lock, have %+v", e)
 	}
@@ -165,8 +165,8 @@ func TestRatesDelay(t *testing.T) {
 	if must(t, err); !l.Rated || l.State != inspect.Free {
 		t.Errorf("want a free lock with rates, have %+v", l)
 	}
-	b.setLimit(t, 2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
-	e = b.awaitWrong(t, id, "No: the rates of "+b.resource+" let no other task start before ")
+	b.setLimit(2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
+	e = b.awaitWrong(id, "No: the rates of "+b.resource+" let no other task start before ")
 	if !strings.Contains(e.Verdict.Wrong, "alice has set them for "+b.resource) || !strings.Contains(e.Verdict.Clears, "(in 30 min)") && !strings.Contains(e.Verdict.Clears, "(in 29 min)") {
 		t.Errorf("want when the rates allow it, have %+v", e.Verdict)
 	}
@@ -176,8 +176,8 @@ func TestRatesDelay(t *testing.T) {
 func TestOnePermit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
-	id, _ := b.running(t, 0)
+	b.serve(limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
+	id, _ := b.running(0)
 	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 	must(t, err)
 	if l.State != inspect.Held || l.Task == nil || l.Task.ID != id || l.Worker == nil || len(l.Permits) != 1 || l.Permits[0].Fence != l.Fence || l.Since.IsZero() {
@@ -189,12 +189,12 @@ func TestOnePermit(t *testing.T) {
 func TestLimitOnAHeldLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	b.awaitServers(t, 1)
-	holder, _ := b.running(t, 0)
-	waiting := b.waiting(t, 1, 1)
-	b.setLimit(t, 3)
-	e := b.awaitWrong(t, waiting[0], "No: the task "+holder+" on ")
+	b.serve()
+	b.awaitServers(1)
+	holder, _ := b.running(0)
+	waiting := b.waiting(1, 1)
+	b.setLimit(3)
+	e := b.awaitWrong(waiting[0], "No: the task "+holder+" on ")
 	if e.Lock.Task == nil || e.Lock.Task.ID != holder {
 		t.Errorf("want the holder, have %+v", e)
 	}
@@ -204,12 +204,12 @@ func TestLimitOnAHeldLock(t *testing.T) {
 func TestMarkWithoutTTL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
-	b.awaitServers(t, 1)
-	b.running(t, 0)
-	waiting := b.waiting(t, 1, 1)
+	b.serve(limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
+	b.awaitServers(1)
+	b.running(0)
+	waiting := b.waiting(1, 1)
 	must(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
-	e := b.awaitWrong(t, waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
+	e := b.awaitWrong(waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
 	if e.Lock.Endless {
 		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)
 	}

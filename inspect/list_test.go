@@ -34,20 +34,20 @@ func find(locks []inspect.Lock, resource string) *inspect.Lock {
 	return &locks[at]
 }
 
-func (b *bed) held(t *testing.T, resource string) *inspect.Lock {
-	t.Helper()
-	list, err := b.inspector.Held(t.Context())
-	must(t, err)
-	b.wantNoToken(t, list)
+func (b *bed) held(resource string) *inspect.Lock {
+	b.Helper()
+	list, err := b.inspector.Held(b.Context())
+	b.must(err)
+	b.wantNoToken(list)
 	return find(list.Locks, resource)
 }
 
 func TestShow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	holder, _ := b.running(t, 0)
-	ids := b.waiting(t, 1, 12)
+	b.serve()
+	holder, _ := b.running(0)
+	ids := b.waiting(1, 12)
 	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}} {
 		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
 		must(t, err)
@@ -63,7 +63,7 @@ func TestShow(t *testing.T) {
 				t.Errorf("want number %d, have %+v", want, w)
 			}
 		}
-		b.wantNoToken(t, l)
+		b.wantNoToken(l)
 	}
 	if _, _, err := b.inspector.Show(t.Context(), "a{b", 1, 1); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("want ErrResource, have %v", err)
@@ -75,11 +75,11 @@ func TestShowPausedWaiters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	paused := b.queue + ".paused"
-	b.do(t, "sadd", "asynq:queues", b.queue, paused)
-	b.do(t, "set", "asynq:{"+paused+"}:paused", 1)
+	b.do("sadd", "asynq:queues", b.queue, paused)
+	b.do("set", "asynq:{"+paused+"}:paused", 1)
 	wait := func(queue string, waited time.Duration) {
-		b.do(t, "zadd", "siding:{"+queue+"}:line:"+b.lockKey(), us(time.Now().Add(-waited)), "t-"+waited.String())
-		b.do(t, "zadd", "{"+b.lockKey()+"}:lines", "lt", us(time.Now().Add(-waited)), queue)
+		b.do("zadd", "siding:{"+queue+"}:line:"+b.lockKey(), us(time.Now().Add(-waited)), "t-"+waited.String())
+		b.do("zadd", "{"+b.lockKey()+"}:lines", "lt", us(time.Now().Add(-waited)), queue)
 	}
 	for _, step := range []struct {
 		queue  string
@@ -94,7 +94,7 @@ func TestShowPausedWaiters(t *testing.T) {
 			t.Errorf("want the oldest wait %s and %d paused, have %+v, %+v", step.oldest, step.paused, l, waiters)
 		}
 	}
-	b.do(t, "zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
+	b.do("zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 2)
 	if must(t, err); !strings.HasPrefix(l.OldestWait.String(), "2h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
 		t.Errorf("want the goroutine first, have %+v, %+v", l, waiters)
@@ -108,7 +108,7 @@ func TestShowFreeAndRevoked(t *testing.T) {
 	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); err != nil || !reflect.DeepEqual(l, want) || len(waiters) != 0 {
 		t.Errorf("want a free lock, have %+v, %v, %v", l, waiters, err)
 	}
-	b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")
+	b.do("hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")
 	l, _, err = b.inspector.Show(t.Context(), b.resource, 1, 10)
 	want := inspect.Revocation{At: time.Unix(1_700_000_000, 0).UTC(), By: "ann", Reason: "stuck", Holder: "x"}
 	if err != nil || l.Revoked == nil || *l.Revoked != want {
@@ -120,9 +120,9 @@ func TestShowFreeAndRevoked(t *testing.T) {
 func TestShowElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.do(t, "sadd", "asynq:queues", b.queue)
-	b.do(t, "zadd", "{wait:lock:"+b.resource+"}siding:lines", us(time.Now()), b.queue)
-	b.do(t, "zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
+	b.do("sadd", "asynq:queues", b.queue)
+	b.do("zadd", "{wait:lock:"+b.resource+"}siding:lines", us(time.Now()), b.queue)
+	b.do("zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 	if err != nil || !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
 		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v, %v", l, waiters, err)
@@ -134,7 +134,7 @@ func TestHolderLabels(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
 	for _, id := range []string{"t-1", "an id on b2"} {
-		b.job(t, 0, queue.Options{TaskID: id})
+		b.job(0, queue.Options{TaskID: id})
 	}
 	worker := &inspect.Worker{Host: "a1", PID: 7}
 	task := func(id string) *inspect.Task { return &inspect.Task{Queue: b.queue, Kind: "test:job", ID: id} }
@@ -154,7 +154,7 @@ func TestHolderLabels(t *testing.T) {
 		"":                              {},
 		"x y on a1 (pid 7) and more":    {},
 	} {
-		b.do(t, "set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
+		b.do("set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
 		have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
 		must(t, err)
 		want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
@@ -204,30 +204,30 @@ func TestWaitTime(t *testing.T) {
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	holder, open := b.running(t, 0)
-	l := b.held(t, b.resource)
+	b.serve()
+	holder, open := b.running(0)
+	l := b.held(b.resource)
 	if l == nil || l.State != inspect.Held || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Gone || l.Waiting != 0 || l.Fence == 0 ||
 		l.Since.IsZero() || l.Left <= 0 {
 		t.Fatalf("want the lock of a running task, have %+v", l)
 	}
-	b.waiting(t, 1, 2)
-	b.silence(t, holder)
+	b.waiting(1, 2)
+	b.silence(holder)
 	poll.Eventually(t, "a holder that is gone, and two waiters", func() bool {
-		l := b.held(t, b.resource)
+		l := b.held(b.resource)
 		return l.Gone && l.Waiting == 2 && l.Task.Queue == b.queue
 	})
 	open()
-	poll.Eventually(t, "no lock", func() bool { return b.held(t, b.resource) == nil })
+	poll.Eventually(t, "no lock", func() bool { return b.held(b.resource) == nil })
 	// A foreign holder is found once a task waits.
 	foreign := b.resource + ":foreign"
-	b.do(t, "set", "lock:"+foreign, "8f3a60", "px", 60000)
-	if l := b.held(t, foreign); l != nil {
+	b.do("set", "lock:"+foreign, "8f3a60", "px", 60000)
+	if l := b.held(foreign); l != nil {
 		t.Errorf("want no lock for which no task waits, have %+v", l)
 	}
-	b.enqueue(t, job{foreign, 5})
+	b.enqueue(job{foreign, 5})
 	poll.Eventually(t, "the foreign holder", func() bool {
-		l := b.held(t, foreign)
+		l := b.held(foreign)
 		return l != nil && l.State == inspect.Foreign && l.Waiting == 1 && l.Holder == "another program"
 	})
 }
@@ -236,10 +236,10 @@ func TestHeld(t *testing.T) {
 func TestHeldByNoTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	b.do(t, "set", b.lockKey(), "siding:1-2:elected server on a1 (pid 7)", "px", 60000)
-	b.waiting(t, 1, 1)
-	if l := b.held(t, b.resource); l == nil || l.Task != nil || l.Gone || l.Worker == nil || l.Waiting != 1 {
+	b.serve()
+	b.do("set", b.lockKey(), "siding:1-2:elected server on a1 (pid 7)", "px", 60000)
+	b.waiting(1, 1)
+	if l := b.held(b.resource); l == nil || l.Task != nil || l.Gone || l.Worker == nil || l.Waiting != 1 {
 		t.Errorf("want a holder that is no task, have %+v", l)
 	}
 }
@@ -248,18 +248,17 @@ func TestHeldByNoTask(t *testing.T) {
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.serve(t, queue.ServerConfig{})
-	holder, _ := b.running(t, 0)
-	b.waiting(t, 1, 1)
-	_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
-	must(t, err)
+	b.serve()
+	holder, _ := b.running(0)
+	b.waiting(1, 1)
+	b.revoke()
 	top, err := b.inspector.Top(t.Context(), 1)
 	must(t, err)
 	shown, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
 	must(t, err)
 	scanned, err := b.inspector.Scan(t.Context(), nil)
 	must(t, err)
-	for name, l := range map[string]*inspect.Lock{"held": b.held(t, b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
+	for name, l := range map[string]*inspect.Lock{"held": b.held(b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
 		want := inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}
 		if l == nil || l.State != inspect.Revoked || !l.Leased() || l.Task == nil || *l.Task != want || l.Left <= 0 {
 			t.Errorf("%s: want the revoked lock of %+v, have %+v", name, want, l)
@@ -270,13 +269,13 @@ func TestRevoked(t *testing.T) {
 func TestHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{Store: locktest.NewMemory()})
-	holder, _ := b.running(t, 0)
-	l := b.held(t, b.resource)
+	b.serve(queue.ServerConfig{Store: locktest.NewMemory()})
+	holder, _ := b.running(0)
+	l := b.held(b.resource)
 	if l == nil || !l.Elsewhere || l.State != inspect.Held || l.Task.ID != holder || l.Task.Queue != b.queue {
 		t.Fatalf("want a lock elsewhere, have %+v", l)
 	}
-	b.waiting(t, 1, 1)
+	b.waiting(1, 1)
 	list, err := b.inspector.Held(t.Context())
 	must(t, err)
 	found := slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource != b.resource })
@@ -301,11 +300,11 @@ func TestHeldByPayload(t *testing.T) {
 		return l.Order, err
 	}
 	b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}}, inspect.Config{Resources: resources}, queue.ClientConfig{})
-	b.serve(t, queue.ServerConfig{Resources: resources})
+	b.serve(queue.ServerConfig{Resources: resources})
 	b.hold(0)
-	id := b.enqueue(t, legacy{b.resource})
-	b.awaitRun(t, 0)
-	if l := b.held(t, b.resource); l == nil || l.Task.ID != id {
+	id := b.enqueue(legacy{b.resource})
+	b.awaitRun(0)
+	if l := b.held(b.resource); l == nil || l.Task.ID != id {
 		t.Errorf("want its lock, have %+v", l)
 	}
 	blind, err := inspect.New(b.rdb, inspect.Config{})
@@ -318,8 +317,8 @@ func TestHeldByPayload(t *testing.T) {
 	if e, err := blind.Why(t.Context(), "", id); err != nil || e.Resource != b.resource || e.State != inspect.StateRunning {
 		t.Errorf("without Resources: want a running task with its resource, have %+v, %v", e, err)
 	}
-	b.enqueue(t, legacy{b.resource})
-	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
+	b.enqueue(legacy{b.resource})
+	poll.Eventually(t, "a waiter", func() bool { return b.waiters() == 1 })
 	poll.Eventually(t, "without Resources: the holder of a lock for which a task waits", func() bool { // once it is parked
 		list, err = blind.Held(t.Context())
 		must(t, err)
@@ -331,13 +330,13 @@ func TestHeldByPayload(t *testing.T) {
 func TestTop(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 100, 4)
+	b.seed(100, 4)
 	for i, waited := range map[int]time.Duration{0: time.Minute, 2: time.Hour} {
-		b.do(t, "zadd", "{lock:"+b.seeded(i)+"}:queue", us(time.Now().Add(-waited)), "siding-goroutine:x:1")
+		b.do("zadd", "{lock:"+b.seeded(i)+"}:queue", us(time.Now().Add(-waited)), "siding-goroutine:x:1")
 	}
 	list, err := b.inspector.Top(t.Context(), 2)
 	must(t, err)
-	b.wantNoToken(t, list)
+	b.wantNoToken(list)
 	if len(list.Locks) != 2 || list.Locks[0].Resource != b.seeded(2) || list.Locks[1].Resource != b.seeded(0) || list.LeftOut != 0 || list.Locks[0].Waiting != 26 {
 		t.Errorf("want the third and the first, have %+v", list)
 	}
@@ -350,7 +349,7 @@ func TestTop(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 2100, 2100)
+	b.seed(2100, 2100)
 	list, err := b.inspector.Held(t.Context())
 	if err != nil || len(list.Locks) != 2000 || list.LeftOut != 100 {
 		t.Errorf("want 2,000 and 100 left out, have %d and %d, %v", len(list.Locks), list.LeftOut, err)
@@ -361,8 +360,8 @@ func TestLeftOut(t *testing.T) {
 func TestTopOfMany(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 3000, 3000)
-	b.seed(t, 1000, 1) // these wait for the first now
+	b.seed(3000, 3000)
+	b.seed(1000, 1) // these wait for the first now
 	list, err := b.inspector.Top(t.Context(), 3)
 	must(t, err)
 	if l := list.Locks[0]; len(list.Locks) != 3 || l.Resource != b.seeded(0) || l.Waiting != 1000 || list.LeftOut < 2000 || list.LeftOut >= 3000 {
@@ -373,9 +372,9 @@ func TestTopOfMany(t *testing.T) {
 func TestScan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.holder(t)
-	b.do(t, "rpush", "lock:"+b.resource+":list", "x")
-	b.do(t, "set", "lock:"+b.resource+"{siding:released}", "x", "px", 60000) // a key of a quorum's node
+	b.holder()
+	b.do("rpush", "lock:"+b.resource+":list", "x")
+	b.do("set", "lock:"+b.resource+"{siding:released}", "x", "px", 60000) // a key of a quorum's node
 	scanned := 0
 	locks, err := b.inspector.Scan(t.Context(), func(n int) {
 		if n <= scanned {
@@ -384,7 +383,7 @@ func TestScan(t *testing.T) {
 		scanned = n
 	})
 	must(t, err)
-	b.wantNoToken(t, locks)
+	b.wantNoToken(locks)
 	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
 		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
 	}
@@ -394,7 +393,7 @@ func TestScan(t *testing.T) {
 	if l := find(locks, b.resource+":list"); l == nil || l.State != inspect.Foreign {
 		t.Errorf("want what another program has put there, have %+v", l)
 	}
-	if l := b.held(t, b.resource); l != nil {
+	if l := b.held(b.resource); l != nil {
 		t.Errorf("held: want no lock of a service without a waiting task, have %+v", l)
 	}
 }
@@ -405,8 +404,8 @@ func TestScanPrefix(t *testing.T) {
 	b := setup(t)
 	i, err := inspect.New(b.rdb, inspect.Config{Prefix: "a[b]*?" + b.resource + ":"})
 	must(t, err)
-	b.do(t, "set", "a[b]*?"+b.resource+":one", "x", "px", 60000)
-	b.do(t, "set", "abcd"+b.resource+":two", "x", "px", 60000)
+	b.do("set", "a[b]*?"+b.resource+":one", "x", "px", 60000)
+	b.do("set", "abcd"+b.resource+":two", "x", "px", 60000)
 	locks, err := i.Scan(t.Context(), nil)
 	if err != nil || len(locks) != 1 || locks[0].Resource != "one" {
 		t.Errorf("want one, have %+v, %v", locks, err)
@@ -416,17 +415,17 @@ func TestScanPrefix(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, unrecovered)
+	b.serve(unrecovered)
 	var ids []string
 	for n := range 4 {
 		b.hold(n)
-		ids = append(ids, b.enqueue(t, job{fmt.Sprint(b.resource, n), n}))
-		b.awaitRun(t, n)
+		ids = append(ids, b.enqueue(job{fmt.Sprint(b.resource, n), n}))
+		b.awaitRun(n)
 	}
-	b.do(t, "hset", b.taskKey(ids[1]), "siding_crashes", 2)
-	b.do(t, "hset", b.taskKey(ids[2]), "siding_crashes", 3)
-	b.silence(t, ids[2])
-	b.silence(t, ids[3])
+	b.do("hset", b.taskKey(ids[1]), "siding_crashes", 2)
+	b.do("hset", b.taskKey(ids[2]), "siding_crashes", 3)
+	b.silence(ids[2])
+	b.silence(ids[3])
 	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
 	processes := make(map[string]bool)
 	poll.Eventually(t, "three orphans", func() bool {
@@ -453,23 +452,23 @@ func TestOrphans(t *testing.T) {
 func TestLost(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.serve(t, queue.ServerConfig{})
+	b.serve()
 	var ids []string
 	for n, value := range []string{"siding:1:thief", "", "kept", "just lost"} {
 		resource := fmt.Sprint(b.resource, n)
 		b.hold(n)
-		id := b.enqueue(t, job{resource, n})
-		b.awaitRun(t, n)
+		id := b.enqueue(job{resource, n})
+		b.awaitRun(n)
 		switch value {
 		case "":
-			b.do(t, "del", "lock:"+resource)
+			b.do("del", "lock:"+resource)
 		case "siding:1:thief":
-			b.do(t, "set", "lock:"+resource, value, "px", 60000)
+			b.do("set", "lock:"+resource, value, "px", 60000)
 		case "just lost":
-			b.do(t, "del", "lock:"+resource)
+			b.do("del", "lock:"+resource)
 			continue // no server has said yet that it runs this task
 		}
-		b.worker(t, id)
+		b.worker(id)
 		ids = append(ids, id)
 	}
 	lost, err := b.inspector.Lost(t.Context())
@@ -491,11 +490,11 @@ func TestLost(t *testing.T) {
 func TestServers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
+	b.serve()
 	server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1, b.queue + ".alone": 1}, LogLevel: asynq.FatalLevel})
 	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	t.Cleanup(server.Shutdown)
-	b.awaitServers(t, 2)
+	b.awaitServers(2)
 	all, err := b.inspector.Servers(t.Context())
 	must(t, err)
 	for _, s := range all {
@@ -511,15 +510,15 @@ func TestServers(t *testing.T) {
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 2}})
-	b.running(t, 0)
-	b.waiting(t, 1, 3)
-	b.awaitWhy(t, b.job(t, 9, queue.Options{Delay: time.Hour}), inspect.StateScheduled)
-	b.awaitWhy(t, b.enqueue(t, note{-1}), inspect.StateRetrying)
-	b.awaitWhy(t, b.enqueue(t, note{-1}, queue.Options{Retries: queue.NoRetries}), inspect.StateArchived)
-	b.awaitWhy(t, b.enqueue(t, note{8}, queue.Options{Retention: time.Hour}), inspect.StateCompleted)
-	b.pause(t)
-	b.enqueue(t, note{10})
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 2}})
+	b.running(0)
+	b.waiting(1, 3)
+	b.awaitWhy(b.job(9, queue.Options{Delay: time.Hour}), inspect.StateScheduled)
+	b.awaitWhy(b.enqueue(note{-1}), inspect.StateRetrying)
+	b.awaitWhy(b.enqueue(note{-1}, queue.Options{Retries: queue.NoRetries}), inspect.StateArchived)
+	b.awaitWhy(b.enqueue(note{8}, queue.Options{Retention: time.Hour}), inspect.StateCompleted)
+	b.pause()
+	b.enqueue(note{10})
 	all, err := b.inspector.Queues(t.Context())
 	must(t, err)
 	at := slices.IndexFunc(all, func(q inspect.Queue) bool { return q.Name == b.queue })

@@ -34,9 +34,9 @@ func encoded(queue, id, resource string) []byte {
 // seed writes so many waiting tasks into Redis, as parking them leaves them behind, spread over some
 // resources. Task i has the id "task-i" and waits for resource i modulo resources. The later tasks came
 // later, one each ms, the last one now.
-func (b *bed) seed(t *testing.T, tasks, resources int) {
-	t.Helper()
-	ctx, now := t.Context(), time.Now()
+func (b *bed) seed(tasks, resources int) {
+	b.Helper()
+	ctx, now := b.Context(), time.Now()
 	const batch = 2000
 	var ids []int
 	for i := range tasks {
@@ -58,10 +58,10 @@ func (b *bed) seed(t *testing.T, tasks, resources int) {
 			}
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
 	}
-	must(t, b.rdb.SAdd(ctx, "asynq:queues", b.queue).Err())
+	b.must(b.rdb.SAdd(ctx, "asynq:queues", b.queue).Err())
 }
 
 // line is the line of tasks of the bed's queue that wait for a resource.
@@ -149,7 +149,7 @@ func TestCost(t *testing.T) {
 	t.Parallel()
 	cost := func(tasks int) map[string]int {
 		b := setupAlone(t)
-		b.seed(t, tasks, 10)
+		b.seed(tasks, 10)
 		m := b.metered(t)
 		sent := make(map[string]int)
 		for name, ask := range b.questions() {
@@ -207,7 +207,7 @@ func TestLostCost(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 100, 10)
+	b.seed(100, 10)
 	m := b.metered(t)
 	m.readOnly = true
 	questions := b.questions()
@@ -230,7 +230,7 @@ func TestMillion(t *testing.T) {
 	verify.Long(t)
 	for _, resources := range []int{1, 10_000, 100_000} {
 		b := setupAlone(t)
-		b.seed(t, 1_000_000, resources)
+		b.seed(1_000_000, resources)
 		for name, ask := range b.questions() {
 			must(t, ask(t.Context()))
 			began := time.Now()

@@ -52,8 +52,10 @@ var errBoom = errors.New("boom")
 // unrecovered is for a server that leaves orphans as they are.
 var unrecovered = queue.ServerConfig{Recovery: queue.Recovery{Crashes: -1}}
 
-// A bed is a Redis, and names that no other test uses.
+// A bed is a test with a Redis, and names that no other test uses.
 type bed struct {
+	*testing.T
+
 	opts      redis.UniversalOptions
 	rdb       redis.UniversalClient
 	client    *queue.Client
@@ -85,16 +87,12 @@ func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clie
 	rdb := queue.Redis(&opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	client, err := queue.NewClient(rdb, clientCfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inspector, err := inspect.New(rdb, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bed{
-		opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
+		T: t, opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
 		queue: name, resource: "res:" + name, host: "host-" + uuid.NewString()[:8], gates: make(map[int]chan struct{}), runs: make(map[int]int), inner: make(map[int]func(context.Context) error),
 	}
 }
@@ -128,9 +126,9 @@ func (b *bed) run(ctx context.Context, n int) error {
 	return nil
 }
 
-func (b *bed) awaitRun(t *testing.T, n int) {
-	t.Helper()
-	poll.Eventually(t, "a run", func() bool {
+func (b *bed) awaitRun(n int) {
+	b.Helper()
+	poll.Eventually(b.T, "a run", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.runs[n] > 0
@@ -138,8 +136,12 @@ func (b *bed) awaitRun(t *testing.T, n int) {
 }
 
 // serve starts a guarded server, by default on the bed's queue. It is shut down at the test's cleanup.
-func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
-	t.Helper()
+func (b *bed) serve(configs ...queue.ServerConfig) *queue.Server {
+	b.Helper()
+	var cfg queue.ServerConfig
+	if len(configs) > 0 {
+		cfg = configs[0]
+	}
 	a := &cfg.Asynq
 	if a.Queues == nil {
 		a.Queues = map[string]int{b.queue: 1}
@@ -150,16 +152,14 @@ func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	cfg.Lock.HandoffTimeout = cmp.Or(cfg.Lock.HandoffTimeout, 20*time.Second)
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	s, err := queue.NewServer(queue.RedisOpt(b.opts), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.must(err)
 	queue.Handle(s, func(ctx context.Context, j job) error { return b.run(ctx, j.N) })
 	queue.Handle(s, func(ctx context.Context, j note) error { return b.run(ctx, j.N) })
 	queue.HandleBatch(s, 3, func(ctx context.Context, batch []*queue.BatchTask[bulk]) error { return b.run(ctx, batch[0].Task.N) })
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := s.Start(b.Context()); err != nil {
+		b.Fatal(err)
 	}
-	t.Cleanup(func() {
+	b.Cleanup(func() {
 		b.mu.Lock()
 		for _, gate := range b.gates {
 			select {
@@ -173,164 +173,154 @@ func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
+			b.Errorf("shutdown: %v", err)
 		}
 	})
 	return s
 }
 
 // enqueue returns the id of a task, by default in the bed's queue.
-func (b *bed) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) string {
-	t.Helper()
+func (b *bed) enqueue(task queue.Task, opts ...queue.Options) string {
+	b.Helper()
 	var o queue.Options
 	if len(opts) > 0 {
 		o = opts[0]
 	}
 	o.Queue = cmp.Or(o.Queue, b.queue)
-	receipt, err := b.client.Enqueue(t.Context(), task, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	receipt, err := b.client.Enqueue(b.Context(), task, &o)
+	b.must(err)
 	return receipt.ID
 }
 
 // job enqueues the n-th job on the bed's resource.
-func (b *bed) job(t *testing.T, n int, opts ...queue.Options) string {
-	t.Helper()
-	return b.enqueue(t, job{b.resource, n}, opts...)
+func (b *bed) job(n int, opts ...queue.Options) string {
+	b.Helper()
+	return b.enqueue(job{b.resource, n}, opts...)
 }
 
 // running enqueues a job that runs until the test ends, or open is called.
-func (b *bed) running(t *testing.T, n int) (id string, open func()) {
-	t.Helper()
+func (b *bed) running(n int) (id string, open func()) {
+	b.Helper()
 	open = b.hold(n)
-	id = b.job(t, n)
-	b.awaitRun(t, n)
+	id = b.job(n)
+	b.awaitRun(n)
 	return id, open
 }
 
 // waiting enqueues so many jobs behind a running one, and returns once all of them wait.
-func (b *bed) waiting(t *testing.T, first, n int) (ids []string) {
-	t.Helper()
-	before := b.waiters(t)
+func (b *bed) waiting(first, n int) (ids []string) {
+	b.Helper()
+	before := b.waiters()
 	for i := range n {
-		ids = append(ids, b.job(t, first+i))
-		poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == before+i+1 })
+		ids = append(ids, b.job(first+i))
+		poll.Eventually(b.T, "a waiter", func() bool { return b.waiters() == before+i+1 })
 	}
 	return ids
 }
 
 // unguarded starts a server that takes no locks on the bed's queue. It takes one task at a time, which enters
 // its handler and stays there until the test ends.
-func (b *bed) unguarded(t *testing.T) (entered <-chan struct{}) {
-	t.Helper()
+func (b *bed) unguarded() (entered <-chan struct{}) {
+	b.Helper()
 	server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{
 		Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond,
 	})
 	enter, leave := make(chan struct{}, 10), make(chan struct{})
-	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	b.must(server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		enter <- struct{}{}
 		<-leave
 		return nil
 	})))
-	t.Cleanup(server.Shutdown)
-	t.Cleanup(func() { close(leave) })
+	b.Cleanup(server.Shutdown)
+	b.Cleanup(func() { close(leave) })
 	return enter
 }
 
 // waiters is how many wait for the bed's lock.
-func (b *bed) waiters(t *testing.T) int {
-	t.Helper()
-	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-	must(t, err)
+func (b *bed) waiters() int {
+	b.Helper()
+	l, _, err := b.inspector.Show(b.Context(), b.resource, 1, 0)
+	b.must(err)
 	return l.Waiting
 }
 
 // ready enqueues so many jobs that could have their lock, and whose server has no free slot. It returns once they could have
 // been served for some time.
-func (b *bed) ready(t *testing.T, n int) (ids []string) {
-	t.Helper()
+func (b *bed) ready(n int) (ids []string) {
+	b.Helper()
 	other := b.queue + ".other"
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{other: 1}}})
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{other: 1}}})
 	open := b.hold(0)
-	b.enqueue(t, job{b.resource, 0}, queue.Options{Queue: other})
-	b.awaitRun(t, 0)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-	ids = b.waiting(t, 1, n)
+	b.enqueue(job{b.resource, 0}, queue.Options{Queue: other})
+	b.awaitRun(0)
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+	ids = b.waiting(1, n)
 	b.hold(7)
-	b.enqueue(t, note{7})
-	b.awaitRun(t, 7)
+	b.enqueue(note{7})
+	b.awaitRun(7)
 	open()
-	poll.Eventually(t, "a lock that nobody takes", func() bool {
-		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+	poll.Eventually(b.T, "a lock that nobody takes", func() bool {
+		l, _, err := b.inspector.Show(b.Context(), b.resource, 1, 0)
 		return err == nil && l.Unserved > 0
 	})
 	return ids
 }
 
 // holder holds the bed's lock as a service does.
-func (b *bed) holder(t *testing.T) (release func()) {
-	t.Helper()
+func (b *bed) holder() (release func()) {
+	b.Helper()
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{HandoffTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(locker.Close)
-	lease, err := locker.Acquire(t.Context(), b.resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release = sync.OnceFunc(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
-	t.Cleanup(release)
+	b.must(err)
+	b.Cleanup(locker.Close)
+	lease, err := locker.Acquire(b.Context(), b.resource, nil)
+	b.must(err)
+	release = sync.OnceFunc(func() { _ = lease.Release(context.WithoutCancel(b.Context())) })
+	b.Cleanup(release)
 	return release
 }
 
-func (b *bed) why(t *testing.T, id string) inspect.Explanation {
-	t.Helper()
-	e, err := b.inspector.Why(t.Context(), "", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (b *bed) why(id string) inspect.Explanation {
+	b.Helper()
+	e, err := b.inspector.Why(b.Context(), "", id)
+	b.must(err)
 	return e
 }
 
 // awaitWhy waits until a task is in a state.
-func (b *bed) awaitWhy(t *testing.T, id string, want inspect.State) inspect.Explanation {
-	t.Helper()
+func (b *bed) awaitWhy(id string, want inspect.State) inspect.Explanation {
+	b.Helper()
 	var e inspect.Explanation
 	var err error
-	poll.Eventually(t, "task to be "+string(want), func() bool {
-		e, err = b.inspector.Why(t.Context(), "", id)
+	poll.Eventually(b.T, "task to be "+string(want), func() bool {
+		e, err = b.inspector.Why(b.Context(), "", id)
 		return err == nil && e.State == want
 	})
 	return e
 }
 
 // awaitServers waits until so many servers of the bed's queue have said that they live.
-func (b *bed) awaitServers(t *testing.T, n int) {
-	t.Helper()
-	poll.Eventually(t, "servers", func() bool {
-		all, err := b.inspector.Servers(t.Context())
+func (b *bed) awaitServers(n int) {
+	b.Helper()
+	poll.Eventually(b.T, "servers", func() bool {
+		all, err := b.inspector.Servers(b.Context())
 		if err != nil {
 			return false
 		}
 		have := 0
 		for _, s := range all {
-			for _, q := range s.Queues {
-				if q == b.queue {
-					have++
-				}
+			if slices.Contains(s.Queues, b.queue) {
+				have++
 			}
 		}
 		return have == n
 	})
 }
 
-func (b *bed) lockKey() string           { return "lock:" + b.resource }
-func (b *bed) taskKey(id string) string  { return b.key("t:" + id) }
-func (b *bed) key(name string) string    { return "asynq:{" + b.queue + "}:" + name }
-func (b *bed) pause(t *testing.T)        { t.Helper(); must(t, b.operator.PauseQueue(b.queue)) }
-func (b *bed) do(t *testing.T, a ...any) { t.Helper(); must(t, b.rdb.Do(t.Context(), a...).Err()) }
+func (b *bed) lockKey() string          { return "lock:" + b.resource }
+func (b *bed) taskKey(id string) string { return b.key("t:" + id) }
+func (b *bed) key(name string) string   { return "asynq:{" + b.queue + "}:" + name }
+func (b *bed) pause()                   { b.Helper(); b.must(b.operator.PauseQueue(b.queue)) }
+func (b *bed) do(a ...any)              { b.Helper(); b.must(b.rdb.Do(b.Context(), a...).Err()) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -339,14 +329,19 @@ func must(t *testing.T, err error) {
 	}
 }
 
+func (b *bed) must(err error) {
+	b.Helper()
+	must(b.T, err)
+}
+
 // silence makes a task's lease look as if it had ended, until the test ends.
-func (b *bed) silence(t *testing.T, id string) {
-	t.Helper()
+func (b *bed) silence(id string) {
+	b.Helper()
 	once := func() error {
 		at := float64(time.Now().Add(-time.Second).Unix())
-		return b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err()
+		return b.rdb.ZAddXX(b.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err()
 	}
-	must(t, once())
+	b.must(once())
 	done := make(chan struct{})
 	go func() { // the worker renews it
 		defer close(done)
@@ -356,12 +351,12 @@ func (b *bed) silence(t *testing.T, id string) {
 			<-ticker.C
 		}
 	}()
-	t.Cleanup(func() { <-done })
+	b.Cleanup(func() { <-done })
 }
 
 // alive has a guarded server of the bed's queue on the bed's host, as process 1.
-func (b *bed) alive(t *testing.T) {
-	t.Helper()
+func (b *bed) alive() {
+	b.Helper()
 	text := func(to []byte, field protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(to, field, protowire.BytesType), s)
 	}
@@ -371,47 +366,47 @@ func (b *bed) alive(t *testing.T) {
 	entry := number(text(number(text(nil, 1, b.host), 2, 1), 3, "id"), 7008, 1)
 	entry = text(entry, 5, string(number(text(nil, 1, b.queue), 2, 1)))
 	key := "asynq:servers:{" + b.host + ":1:id}"
-	b.do(t, "set", key, entry, "ex", 60)
-	b.do(t, "zadd", "asynq:servers", time.Now().Add(time.Minute).Unix(), key)
-	t.Cleanup(func() { b.rdb.ZRem(context.WithoutCancel(t.Context()), "asynq:servers", key) })
+	b.do("set", key, entry, "ex", 60)
+	b.do("zadd", "asynq:servers", time.Now().Add(time.Minute).Unix(), key)
+	b.Cleanup(func() { b.rdb.ZRem(context.WithoutCancel(b.Context()), "asynq:servers", key) })
 }
 
 // worker has the one server of the bed's queue say that it has run a task for a minute.
-func (b *bed) worker(t *testing.T, id string) { t.Helper(); b.workerFor(t, id, time.Minute) }
+func (b *bed) worker(id string) { b.Helper(); b.workerFor(id, time.Minute) }
 
 // workerFor has the one server of the bed's queue say for how long it has run a task.
-func (b *bed) workerFor(t *testing.T, id string, long time.Duration) {
-	t.Helper()
-	b.awaitServers(t, 1)
-	all, err := b.inspector.Servers(t.Context())
-	must(t, err)
+func (b *bed) workerFor(id string, long time.Duration) {
+	b.Helper()
+	b.awaitServers(1)
+	all, err := b.inspector.Servers(b.Context())
+	b.must(err)
 	at := slices.IndexFunc(all, func(s inspect.Server) bool { return slices.Contains(s.Queues, b.queue) })
 	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-long).Unix()))
 	entry := protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), b.queue)
 	entry = protowire.AppendBytes(protowire.AppendTag(entry, 8, protowire.BytesType), started)
-	b.do(t, "hset", fmt.Sprintf("asynq:workers:{%s:%d:%s}", all[at].Host, all[at].PID, all[at].ID), id, entry)
+	b.do("hset", fmt.Sprintf("asynq:workers:{%s:%d:%s}", all[at].Host, all[at].PID, all[at].ID), id, entry)
 }
 
 // holdIn holds the bed's resource in a store until the test ends.
-func (b *bed) holdIn(t *testing.T, store lock.Store) {
-	t.Helper()
+func (b *bed) holdIn(store lock.Store) {
+	b.Helper()
 	locker, err := lock.New(store, lock.Config{})
-	must(t, err)
-	t.Cleanup(locker.Close)
-	lease, err := locker.Acquire(t.Context(), b.resource, nil)
-	must(t, err)
-	t.Cleanup(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
+	b.must(err)
+	b.Cleanup(locker.Close)
+	lease, err := locker.Acquire(b.Context(), b.resource, nil)
+	b.must(err)
+	b.Cleanup(func() { _ = lease.Release(context.WithoutCancel(b.Context())) })
 }
 
 // wantNoToken fails the test if what was found has the value of the bed's lock.
-func (b *bed) wantNoToken(t *testing.T, found any) {
-	t.Helper()
+func (b *bed) wantNoToken(found any) {
+	b.Helper()
 	text, err := json.Marshal(found)
-	must(t, err)
+	b.must(err)
 	for _, key := range []string{b.lockKey(), "wait:" + b.lockKey()} {
-		value, err := b.rdb.Get(t.Context(), key).Result()
+		value, err := b.rdb.Get(b.Context(), key).Result()
 		if err == nil && bytes.Contains(text, []byte(value)) {
-			t.Errorf("want no token, have %q in %s", value, text)
+			b.Errorf("want no token, have %q in %s", value, text)
 		}
 	}
 }

@@ -14,21 +14,21 @@ import (
 func TestSeveralResources(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	release, open := b.holder(t), b.hold(1)
+	b.serve()
+	release, open := b.holder(), b.hold(1)
 	defer open()
 	free := "a free one, " + b.resource
-	id := b.enqueue(t, job{Res: queue.AllOf(b.resource, free), N: 1})
-	e := b.awaitWhy(t, id, inspect.StateWaiting)
+	id := b.enqueue(job{Res: queue.AllOf(b.resource, free), N: 1})
+	e := b.awaitWhy(id, inspect.StateWaiting)
 	if e.Resource != b.resource || !slices.Equal(e.Resources, []string{free, b.resource}) || e.Lock == nil || e.Lock.State != inspect.Held {
 		t.Errorf("want the held one of two, have %+v", e)
 	}
-	behind := b.enqueue(t, job{Res: free, N: 2})
-	if e = b.awaitWhy(t, behind, inspect.StateWaiting); e.Position != 2 || e.Resources != nil {
+	behind := b.enqueue(job{Res: free, N: 2})
+	if e = b.awaitWhy(behind, inspect.StateWaiting); e.Position != 2 || e.Resources != nil {
 		t.Errorf("want it second in the line of a free lock, have %+v", e)
 	}
 	release()
-	e = b.awaitWhy(t, id, inspect.StateRunning)
+	e = b.awaitWhy(id, inspect.StateRunning)
 	if !strings.HasPrefix(e.Verdict.Wrong, "No") {
 		t.Errorf("have %q", e.Verdict.Wrong)
 	}
@@ -57,17 +57,17 @@ func (b bulk) Resource() string { return b.Res }
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
-	release, open := b.holder(t), b.hold(1)
+	b.serve()
+	release, open := b.holder(), b.hold(1)
 	defer open()
 	var ids []string
 	for range 3 {
-		ids = append(ids, b.enqueue(t, bulk{Res: b.resource, N: 1}))
-		b.awaitWhy(t, ids[len(ids)-1], inspect.StateWaiting)
+		ids = append(ids, b.enqueue(bulk{Res: b.resource, N: 1}))
+		b.awaitWhy(ids[len(ids)-1], inspect.StateWaiting)
 	}
 	release()
 	for _, id := range ids {
-		e := b.awaitWhy(t, id, inspect.StateRunning)
+		e := b.awaitWhy(id, inspect.StateRunning)
 		if e.Lock == nil || !strings.Contains(e.Lock.Holder, ids[0]) || (e.Lock.Task != nil) != (id == ids[0]) || !strings.HasPrefix(e.Verdict.Wrong, "No") {
 			t.Errorf("want it at work under the lock of the first, have %+v, lock %+v", e, e.Lock)
 		}

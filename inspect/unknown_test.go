@@ -16,13 +16,13 @@ import (
 func TestUnknownTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{})
+	b.serve()
 	for _, queue := range []string{"", b.queue, "no such queue"} {
 		if e, err := b.inspector.Why(t.Context(), queue, "nobody"); !errors.Is(err, inspect.ErrUnknownTask) || !strings.Contains(err.Error(), "nobody") {
 			t.Errorf("%q: want ErrUnknownTask with the id, have %+v, %v", queue, e, err)
 		}
 	}
-	id := b.job(t, 0)
+	id := b.job(0)
 	poll.Eventually(t, "a task that is over to be unknown", func() bool {
 		_, err := b.inspector.Why(t.Context(), "", id)
 		return errors.Is(err, inspect.ErrUnknownTask)
@@ -35,9 +35,9 @@ func TestSameIDInTwoQueues(t *testing.T) {
 	b := setup(t)
 	one, two := b.queue+".a", b.queue+".b"
 	for _, q := range []string{two, one} {
-		b.enqueue(t, job{b.resource, 1}, queue.Options{Queue: q, TaskID: b.queue})
+		b.enqueue(job{b.resource, 1}, queue.Options{Queue: q, TaskID: b.queue})
 	}
-	e := b.why(t, b.queue)
+	e := b.why(b.queue)
 	if e.Task.Queue != one || !slices.Equal(e.AlsoIn, []string{two}) {
 		t.Errorf("want the first, and the second named, have %+v", e)
 	}

@@ -44,29 +44,29 @@ func TestHelperWorker(t *testing.T) {
 }
 
 // process starts a worker that is a process of its own, has it run a job, and returns the job.
-func (b *bed) process(t *testing.T) (*exec.Cmd, string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
+func (b *bed) process() (*exec.Cmd, string) {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
 	cmd.Env = append(os.Environ(), workerEnv+"="+b.opts.Addrs[0]+" "+b.queue)
-	must(t, cmd.Start())
-	t.Cleanup(func() {
+	b.must(cmd.Start())
+	b.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	id := b.job(t, 0)
-	b.awaitWhy(t, id, inspect.StateRunning)
-	b.awaitServers(t, 1)
+	id := b.job(0)
+	b.awaitWhy(id, inspect.StateRunning)
+	b.awaitServers(1)
 	return cmd, id
 }
 
 // forget deletes the entry of a server, which would expire after 10 s.
-func (b *bed) forget(t *testing.T, pid int) {
-	t.Helper()
-	servers, err := b.inspector.Servers(t.Context())
-	must(t, err)
+func (b *bed) forget(pid int) {
+	b.Helper()
+	servers, err := b.inspector.Servers(b.Context())
+	b.must(err)
 	for _, s := range servers {
 		if s.PID == pid {
-			b.do(t, "del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
+			b.do("del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
 		}
 	}
 }
@@ -81,24 +81,24 @@ func TestHolderGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			cmd, holder := b.process(t)
-			b.serve(t, unrecovered)
-			b.awaitServers(t, 2)
-			id := b.waiting(t, 1, 1)[0]
-			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
+			cmd, holder := b.process()
+			b.serve(unrecovered)
+			b.awaitServers(2)
+			id := b.waiting(1, 1)[0]
+			if e := b.awaitWhy(id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
 				t.Errorf("want a worker that lives, have %+v", e)
 			}
 			must(t, cmd.Process.Signal(signal))
-			b.forget(t, cmd.Process.Pid)
-			e := b.why(t, id)
+			b.forget(cmd.Process.Pid)
+			e := b.why(id)
 			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
 				!strings.Contains(e.Verdict.Clears, "for its lock again by ") || !e.Lock.Gone {
 				t.Errorf("want a holder that is gone, have %+v", e.Verdict)
 			}
-			if e = b.why(t, holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
+			if e = b.why(holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
 				t.Errorf("want the holder's own verdict, have %s, %+v", e.State, e.Verdict)
 			}
-			if l := b.held(t, b.resource); l == nil || !l.Gone || l.Task.ID != holder {
+			if l := b.held(b.resource); l == nil || !l.Gone || l.Task.ID != holder {
 				t.Errorf("held: want it gone, have %+v", l)
 			}
 		})
@@ -115,21 +115,21 @@ func TestPromises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			cmd, holder := b.process(t)
-			b.serve(t, queue.ServerConfig{})
-			b.awaitServers(t, 2)
-			id := b.waiting(t, 1, 1)[0]
+			cmd, holder := b.process()
+			b.serve()
+			b.awaitServers(2)
+			id := b.waiting(1, 1)[0]
 			must(t, cmd.Process.Signal(signal))
 			b.hold(0)
 			var e inspect.Explanation
 			poll.Eventually(t, "the verdict", func() bool {
-				e = b.why(t, id)
+				e = b.why(id)
 				return e.Verdict.Trouble
 			})
 			t.Logf("%+v", e.Verdict)
 			now := time.Now()
 			const slow = 3 * time.Second // the machine
-			b.awaitRun(t, 1)
+			b.awaitRun(1)
 			if late := time.Since(now) - time.Duration(e.Lock.Left); late > 2*time.Second+slow {
 				t.Errorf("want the waiter to run within 2 s of the end of the lock, have %v", late)
 			}
@@ -139,11 +139,11 @@ func TestPromises(t *testing.T) {
 			}
 			by, err := time.Parse(time.DateTime, time.Now().UTC().Format(time.DateOnly)+" "+m[1])
 			must(t, err)
-			b.awaitRun(t, 0)
+			b.awaitRun(0)
 			if late := time.Since(by); late > slow {
 				t.Errorf("want the task requeued by %v, have it run %v later", by, late)
 			}
-			if e = b.why(t, holder); e.Crashes != 1 {
+			if e = b.why(holder); e.Crashes != 1 {
 				t.Errorf("want one crash, have %+v", e)
 			}
 		})
