@@ -151,9 +151,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mu sync.Mutex
 	var ran []string
 	entered, left := make(chan struct{}), make(chan struct{})
@@ -179,9 +177,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 		run(ctx, "parcel", p.Step)
 		return nil
 	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(t.Context()))
 	t.Cleanup(func() {
 		leave() // also if the test ends before
 		_ = server.Shutdown(context.WithoutCancel(t.Context()))

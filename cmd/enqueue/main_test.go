@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,9 +70,7 @@ func ids(t *testing.T, client *redis.Client, queue string) map[string]bool {
 	for keys.Next(t.Context()) {
 		found[strings.TrimPrefix(keys.Val(), prefix)] = true
 	}
-	if err := keys.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, keys.Err())
 	return found
 }
 
@@ -79,61 +79,72 @@ func ids(t *testing.T, client *redis.Client, queue string) map[string]bool {
 func pending(t *testing.T, client *redis.Client, queue string) int {
 	t.Helper()
 	n, err := client.LLen(t.Context(), "asynq:{"+queue+"}:pending").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return int(n)
+}
+
+// writeFile returns the path of a new file with the text.
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // inspect returns asynq's own view of the server.
 func inspect(t *testing.T, server *redistest.Server) *asynq.Inspector {
 	t.Helper()
-	inspector := asynq.NewInspectorFromRedisClient(server.Client(t))
-	return inspector
+	return asynq.NewInspectorFromRedisClient(server.Client(t))
 }
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	const hint = "Run 'enqueue --help' for usage.\n"
+	task := func(args ...string) []string {
+		return append([]string{"task", "order:audit", "--payload", "{}"}, args...)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
-		"no command":        {nil, "enqueue: want a command: orders, stream or task\n" + hint},
-		"unknown command":   {[]string{"oders"}, "enqueue: unknown command \"oders\" for \"enqueue\"; did you mean orders?\n" + hint},
-		"unknown flag":      {[]string{"--no"}, "enqueue: unknown flag: --no\n" + hint},
-		"misspelt flag":     {[]string{"task", "--paylod", "{}"}, "enqueue: unknown flag: --paylod; did you mean --payload?\nRun 'enqueue task --help' for usage.\n"},
-		"no number":         {[]string{"task", "order:audit", "--retries", "x"}, "enqueue: --retries: want a whole number, have \"x\"\nRun 'enqueue task --help' for usage.\n"},
-		"two kinds":         {[]string{"task", "a", "b"}, "enqueue: want \"task KIND --payload JSON|@FILE|-\", have 2 arguments\nRun 'enqueue task --help' for usage.\n"},
-		"no kind":           {[]string{"task", "--payload", "{}"}, "enqueue: want \"task KIND --payload JSON|@FILE|-\", have 0 arguments\nRun 'enqueue task --help' for usage.\n"},
-		"no payload":        {[]string{"task", "order:audit"}, "enqueue: required flag(s) \"payload\" not set\nRun 'enqueue task --help' for usage.\n"},
-		"no payload file":   {[]string{"task", "order:audit", "--payload", "@/no/such"}, "enqueue: --payload: open /no/such: no such file or directory\nRun 'enqueue task --help' for usage.\n"},
-		"bad delay":         {[]string{"task", "order:audit", "--payload", "{}", "--delay", "5"}, "enqueue: --delay: want a duration such as 90s or 1h30m, have \"5\"\nRun 'enqueue task --help' for usage.\n"},
-		"bad uniqueness":    {[]string{"task", "order:audit", "--payload", "{}", "--unique-for", "5"}, "enqueue: --unique-for: want a duration such as 90s or 1h30m, have \"5\"\nRun 'enqueue task --help' for usage.\n"},
-		"bad policy":        {[]string{"task", "order:audit", "--payload", "{}", "--on-busy", "x"}, "enqueue: --on-busy: want park, reject, coalesce or replace, have \"x\"\nRun 'enqueue task --help' for usage.\n"},
-		"bad time":          {[]string{"task", "order:audit", "--payload", "{}", "--at", "noon"}, "enqueue: --at: want a time with its zone such as 2030-01-31T18:00:00Z, have \"noon\"\nRun 'enqueue task --help' for usage.\n"},
-		"negative retries":  {[]string{"task", "order:audit", "--payload", "{}", "--retries", "-1"}, "enqueue: --retries: want 0 or more, have -1\nRun 'enqueue task --help' for usage.\n"},
-		"no order file":     {[]string{"orders"}, "enqueue: want \"orders FILE.csv[.gz]|-\", have 0 arguments\nRun 'enqueue orders --help' for usage.\n"},
-		"order file gone":   {[]string{"orders", "/no/such"}, "enqueue: open /no/such: no such file or directory\nRun 'enqueue orders --help' for usage.\n"},
-		"empty payload":     {[]string{"task", "order:audit", "--payload", "@"}, "enqueue: --payload: want the path of a file behind @, have nothing\nRun 'enqueue task --help' for usage.\n"},
-		"empty order file":  {[]string{"orders", ""}, "enqueue: want the path of a file, or -, have nothing\nRun 'enqueue orders --help' for usage.\n"},
-		"empty settings":    {[]string{"stream", "--config="}, "enqueue: --config: want the path of a file, have nothing\nRun 'enqueue stream --help' for usage.\n"},
-		"empty queue":       {[]string{"task", "order:audit", "--payload", "{}", "--queue", ""}, "enqueue: --queue: want a text, have nothing\nRun 'enqueue task --help' for usage.\n"},
-		"empty resource":    {[]string{"task", "order:ship", "--payload", "{}", "--resource", ""}, "enqueue: --resource: want a text, have nothing\nRun 'enqueue task --help' for usage.\n"},
-		"empty stream":      {[]string{"stream", "--queue="}, "enqueue: --queue: want a text, have nothing\nRun 'enqueue stream --help' for usage.\n"},
-		"empty address":     {[]string{"orders", "x", "--redis", ""}, "enqueue: --redis: want a text, have nothing\nRun 'enqueue orders --help' for usage.\n"},
-		"orders queue":      {[]string{"orders", "x", "--queue", "{q}"}, "enqueue: --queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \"{q}\"\nRun 'enqueue orders --help' for usage.\n"},
-		"orders retention":  {[]string{"orders", "x", "--retention", "500ms"}, "enqueue: --retention: want whole seconds, 1 or more, have \"500ms\"\nRun 'enqueue orders --help' for usage.\n"},
-		"stream queue":      {[]string{"stream", "--queue", " "}, "enqueue: --queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \" \"\nRun 'enqueue stream --help' for usage.\n"},
-		"restart stdin":     {[]string{"stream", "--restart"}, "enqueue: --restart: want a file that can be read twice, which has a checkpoint, have \"-\"\nRun 'enqueue stream --help' for usage.\n"},
-		"password shown":    {[]string{"stream", "--redis", "redis://u:secret@host"}, "enqueue: --redis: want no password in an address: set SIDING_REDIS_PASSWORD\nRun 'enqueue stream --help' for usage.\n"},
-		"bad address":       {[]string{"stream", "--redis", "http://u:secret@host"}, "enqueue: --redis: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]\nRun 'enqueue stream --help' for usage.\n"},
-		"two stream files":  {[]string{"stream", "a", "b"}, "enqueue: accepts at most 1 arg(s), received 2\nRun 'enqueue stream --help' for usage.\n"},
-		"restart of device": {[]string{"stream", "/dev/null", "--restart"}, "enqueue: --restart: want a file that can be read twice, which has a checkpoint, have \"/dev/null\"\nRun 'enqueue stream --help' for usage.\n"},
+		"no command":        {nil, "want a command: orders, stream or task"},
+		"unknown command":   {[]string{"oders"}, "unknown command \"oders\" for \"enqueue\"; did you mean orders?"},
+		"unknown flag":      {[]string{"--no"}, "unknown flag: --no"},
+		"misspelt flag":     {[]string{"task", "--paylod", "{}"}, "unknown flag: --paylod; did you mean --payload?"},
+		"no number":         {[]string{"task", "order:audit", "--retries", "x"}, "--retries: want a whole number, have \"x\""},
+		"two kinds":         {[]string{"task", "a", "b"}, "want \"task KIND --payload JSON|@FILE|-\", have 2 arguments"},
+		"no kind":           {[]string{"task", "--payload", "{}"}, "want \"task KIND --payload JSON|@FILE|-\", have 0 arguments"},
+		"no payload":        {[]string{"task", "order:audit"}, "required flag(s) \"payload\" not set"},
+		"no payload file":   {[]string{"task", "order:audit", "--payload", "@/no/such"}, "--payload: open /no/such: no such file or directory"},
+		"bad delay":         {task("--delay", "5"), "--delay: want a duration such as 90s or 1h30m, have \"5\""},
+		"bad uniqueness":    {task("--unique-for", "5"), "--unique-for: want a duration such as 90s or 1h30m, have \"5\""},
+		"bad policy":        {task("--on-busy", "x"), "--on-busy: want park, reject, coalesce or replace, have \"x\""},
+		"bad time":          {task("--at", "noon"), "--at: want a time with its zone such as 2030-01-31T18:00:00Z, have \"noon\""},
+		"negative retries":  {task("--retries", "-1"), "--retries: want 0 or more, have -1"},
+		"no order file":     {[]string{"orders"}, "want \"orders FILE.csv[.gz]|-\", have 0 arguments"},
+		"order file gone":   {[]string{"orders", "/no/such"}, "open /no/such: no such file or directory"},
+		"empty payload":     {[]string{"task", "order:audit", "--payload", "@"}, "--payload: want the path of a file behind @, have nothing"},
+		"empty order file":  {[]string{"orders", ""}, "want the path of a file, or -, have nothing"},
+		"empty settings":    {[]string{"stream", "--config="}, "--config: want the path of a file, have nothing"},
+		"empty queue":       {task("--queue", ""), "--queue: want a text, have nothing"},
+		"empty resource":    {[]string{"task", "order:ship", "--payload", "{}", "--resource", ""}, "--resource: want a text, have nothing"},
+		"empty stream":      {[]string{"stream", "--queue="}, "--queue: want a text, have nothing"},
+		"empty address":     {[]string{"orders", "x", "--redis", ""}, "--redis: want a text, have nothing"},
+		"orders queue":      {[]string{"orders", "x", "--queue", "{q}"}, "--queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \"{q}\""},
+		"orders retention":  {[]string{"orders", "x", "--retention", "500ms"}, "--retention: want whole seconds, 1 or more, have \"500ms\""},
+		"stream queue":      {[]string{"stream", "--queue", " "}, "--queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \" \""},
+		"restart stdin":     {[]string{"stream", "--restart"}, "--restart: want a file that can be read twice, which has a checkpoint, have \"-\""},
+		"password shown":    {[]string{"stream", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD"},
+		"bad address":       {[]string{"stream", "--redis", "http://u:secret@host"}, "--redis: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		"two stream files":  {[]string{"stream", "a", "b"}, "accepts at most 1 arg(s), received 2"},
+		"restart of device": {[]string{"stream", "/dev/null", "--restart"}, "--restart: want a file that can be read twice, which has a checkpoint, have \"/dev/null\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantResult(t, result{"", c.want, cli.StatusUsage}, enqueue(t, "", c.args...))
+			of := "enqueue"
+			if len(c.args) > 0 && slices.Contains([]string{"orders", "stream", "task"}, c.args[0]) {
+				of += " " + c.args[0]
+			}
+			wantResult(t, result{"", "enqueue: " + c.want + "\nRun '" + of + " --help' for usage.\n", cli.StatusUsage}, enqueue(t, "", c.args...))
 		})
 	}
 }
@@ -150,6 +161,14 @@ func TestFileOfASetting(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	clitest.Flags(t, (&app{}).root())
+}
+
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestHelpTellsTheMeansAndTheirLimit(t *testing.T) {

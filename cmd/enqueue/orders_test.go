@@ -2,7 +2,6 @@ package main
 
 import (
 	"compress/gzip"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,23 +32,14 @@ func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
 			fmt.Fprintf(&text, "%d,%s,x,%d,2011-11-08T07:52:00,1.25,%d,UK\n", 500000+i, sku, 1+i%5, 10000+i%50)
 		}
 	}
-	path = filepath.Join(t.TempDir(), "orders.csv")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path = writeFile(t, "orders.csv", text.String())
 	sum, err := fingerprint(t.Context(), strings.NewReader(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reader, err := orders.NewReader(strings.NewReader(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want = make(map[string]bool)
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: sum.short()}).Jobs(reader) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want[job.Options.TaskID] = true
 	}
 	return path, want
@@ -79,10 +69,7 @@ func TestOrdersReport(t *testing.T) {
 		"5,22222,x,0" + at + "1,17850,UK\n" +
 		"1,22222,x,1" + at + "1,17850,UK\n" +
 		strings.Repeat("1,2\n", 25)
-	path := filepath.Join(t.TempDir(), "orders")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := writeFile(t, "orders", text)
 	var refused strings.Builder
 	for line := 9; line <= 27; line++ {
 		fmt.Fprintf(&refused, "           line %d: want 8 fields as in the header, have 2\n", line)
@@ -115,24 +102,16 @@ func TestOrdersAgain(t *testing.T) {
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	packed := filepath.Join(t.TempDir(), "other-name")
 	f, err := os.Create(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	zip := gzip.NewWriter(f)
 	if _, err := zip.Write(text); err != nil {
 		t.Fatal(err)
 	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, zip.Close())
+	must(t, f.Close())
 	const q = "orders-again"
 	run := func(want string, args ...string) {
 		t.Helper()
@@ -171,48 +150,12 @@ func TestOrdersRetention(t *testing.T) {
 		}
 		for id := range want {
 			info, err := inspect(t, server).GetTaskInfo(q, id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if have := info.Retention.String(); have != q {
 				t.Errorf("%s: retention: want %s, have %s", id, q, have)
 			}
 		}
 	}
-}
-
-// A run that is interrupted has finished its batch and says where it stopped;
-// the next one goes on there, and together they enqueue each task once.
-func TestOrdersInterrupted(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	client := server.Client(t)
-	slow := locktest.NewProxy(t, server.Addr)
-	slow.Delay(20 * time.Millisecond)
-	path, want := orderFile(t, 500)
-	const q = "orders-interrupted"
-	ctx, interrupt := context.WithCancel(t.Context())
-	ended := make(chan result)
-	go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", slow.Addr, "--queue", q) }()
-	poll.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 300 })
-	interrupt()
-	have := <-ended
-	var line int
-	if _, err := fmt.Sscanf(have.err, "enqueue: interrupted; run the same command again to go on behind line %d", &line); err != nil || have.status != cli.StatusFault {
-		t.Fatalf("want status 1 and where to go on, have %+v", have)
-	}
-	if !strings.Contains(have.out, fmt.Sprintf(": stopped behind line %d\n", line)) {
-		t.Errorf("report: want that it stopped behind line %d, have %s", line, have.out)
-	}
-	n := pending(t, client, q)
-	if n >= len(want) || line < 100 {
-		t.Fatalf("want an interrupt in the middle, have %d of %d tasks and line %d", n, len(want), line)
-	}
-	again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q, "--json")
-	if text := fmt.Sprintf(`"resumed_after":%d,"enqueued":%d,"already_there":%d,`, line, len(want)-n, n); again.status != cli.StatusOK || !strings.Contains(again.out, text) {
-		t.Errorf("again: want %s, have %+v", text, again)
-	}
-	wantExactly(t, client, q, want)
 }
 
 // Redis goes away in the middle and comes back: a clear error soon, and the
@@ -261,14 +204,6 @@ func TestOrdersRedisGone(t *testing.T) {
 // An input that cannot be read as a whole is refused as a whole, before anything is sent.
 func TestOrdersRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	server := redistest.Start(t)
 	for name, c := range map[string]struct{ text, want string }{
 		"workbook":  {"PK\x03\x04 and more", "not a CSV file but a workbook (.xlsx) or another zip archive: open it in a spreadsheet program and save it as CSV"},
@@ -276,7 +211,7 @@ func TestOrdersRefusedAsAWhole(t *testing.T) {
 		"no header": {"1,2,3\n", `header: want a column InvoiceNo or Invoice, have "1,2,3"`},
 		"empty":     {"", "header: want a header line, have an empty file"},
 	} {
-		path := write(name, c.text)
+		path := writeFile(t, name, c.text)
 		wantResult(t, result{"", "enqueue: " + path + ": " + c.want + "\n", cli.StatusFault}, enqueue(t, "", "orders", path, "--redis", server.Addr))
 	}
 	if n, err := server.Client(t).DBSize(t.Context()).Result(); n != 0 || err != nil {
@@ -291,9 +226,7 @@ func TestOrdersFromStdin(t *testing.T) {
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, state := range []string{"-: done\n", "-: everything was already enqueued\n"} {
 		have := enqueue(t, string(text), "orders", "-", "--redis", server.Addr)
 		if have.status != cli.StatusOK || !strings.HasPrefix(have.out, state) {
@@ -316,17 +249,13 @@ func TestRefusedList(t *testing.T) {
 		text.WriteString("1,22222,six,2011-11-08T07:52:00,1.25,7\n")
 	}
 	path, list := filepath.Join(t.TempDir(), "orders.csv"), filepath.Join(t.TempDir(), "refused.jsonl")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text.String()), 0o600))
 	have := enqueue(t, "", "orders", path, "--dry-run", "--refused", list)
 	if have.status != exitRefused || !strings.Contains(have.out, "and 30 more; --refused FILE lists all") {
 		t.Errorf("want status 3 and where the others are, have %+v", have)
 	}
 	listed, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(listed)), "\n")
 	last := fmt.Sprintf(`{"line":%d,"why":"quantity: want a whole number of at most 1000000000 either way, have \"six\""}`, bad+1)
 	if len(lines) != bad || lines[bad-1] != last {
@@ -350,17 +279,11 @@ func TestRedisOutOfMemory(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	used, err := client.InfoMap(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bytes, err := strconv.Atoi(used["Memory"]["used_memory"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Full in the middle of a batch.
-	if err := client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes+1<<20)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes+1<<20)).Err())
 	var lines strings.Builder
 	items := strings.Repeat(`{"sku":"22222","quantity":1,"price":"1"},`, 999)
 	for i := range 200 {

@@ -24,12 +24,8 @@ func TestUnservedQueues(t *testing.T) {
 		Logger:  slog.New(slog.DiscardHandler),
 		Handler: asynq.NotFoundHandler(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, server.Start(t.Context()))
 	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
 	said := func(stdin string, args ...string) string {
 		var errs bytes.Buffer

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/sidingq/siding/internal/cli"
@@ -26,10 +24,7 @@ func TestUnreachable(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
-	file := filepath.Join(t.TempDir(), "some.yaml")
-	if err := os.WriteFile(file, []byte("redis:\n  addrs: ["+server.Addr+"]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "some.yaml", "redis:\n  addrs: ["+server.Addr+"]\n")
 	have := enqueueIn(context.WithoutCancel(t.Context()), []string{"SIDING_REDIS_PASSWORD=secret"}, "", "task", "order:audit", "--id", "x", "--payload", `{"order":"1"}`, "--config", file)
 	wantResult(t, result{"x\n", "", cli.StatusOK}, have)
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -194,9 +192,7 @@ func TestStreamIsLive(t *testing.T) {
 	}
 	interrupt()
 	status := <-ended
-	if err := feed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, feed.Close())
 	want := result{
 		"-: stopped behind line 3\n        3  tasks enqueued\n        0  tasks were there already\n        0  refused\n",
 		"enqueue: interrupted; all up to line 3 is done\n", cli.StatusFault,
@@ -219,10 +215,7 @@ func TestStreamFile(t *testing.T) {
 	for i := range lines {
 		fmt.Fprintf(&text, `{"kind":"order:audit","payload":{"order":"%d"}}`+"\n", i%7)
 	}
-	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "tasks.jsonl", text.String())
 	args := []string{"stream", file, "--redis", server.Addr, "--queue", q}
 	if have := enqueue(t, "", append(args, "--dry-run", "--json")...); have.status != cli.StatusOK || !strings.Contains(have.out, `"would_enqueue":250`) {
 		t.Errorf("dry run: want 250 tasks that would be enqueued, have %+v", have)
@@ -250,10 +243,7 @@ func TestStreamDebounces(t *testing.T) {
 	for i := range lines {
 		fmt.Fprintf(&text, `{"kind":"order:audit","payload":{"order":"1","lines":%d},"debounce":"1","delay":"1h","max_delay":"1h"}`+"\n", i+1)
 	}
-	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "tasks.jsonl", text.String())
 	want := file + ": done\n      150  tasks enqueued\n      149  tasks replaced, by later ones with the same debounce\n" +
 		"        0  tasks were there already\n        0  refused\n"
 	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", "stream", file, "--redis", server.Addr, "--queue", q))

@@ -34,17 +34,11 @@ func terminal(t *testing.T) (screen, program *os.File) {
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	fd := int(screen.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return screen, program
 }
 
@@ -66,9 +60,7 @@ func TestProgressBar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			screen, program := terminal(t)
-			if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns}))
 			shown := make(chan []byte)
 			go func() {
 				all, _ := io.ReadAll(screen) // ends with an error when the program's end is closed
@@ -77,9 +69,7 @@ func TestProgressBar(t *testing.T) {
 			var out bytes.Buffer
 			a := &app{stdin: strings.NewReader(c.stdin), stdout: &out, stderr: program}
 			status := a.run(t.Context(), append(c.args, "--dry-run"))
-			if err := program.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, program.Close())
 			have := string(<-shown)
 			if status != cli.StatusOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
 				t.Errorf("want status 0 and %q shown, have %d and %q", c.want, status, have)
@@ -102,13 +92,9 @@ func TestSignal(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "orders", path, "--redis", slow.Addr, "--queue", q)
 		cmd.Env = []string{asCommand + "=1"}
 		cmd.Stderr = &errs
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 		poll.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Signal(sig))
 		err := cmd.Wait()
 		ended, ok := errors.AsType[*exec.ExitError](err)
 		if !ok || ended.ExitCode() != cli.StatusFault || !strings.HasPrefix(errs.String(), "enqueue: interrupted; run the same command again to go on behind line ") {
@@ -127,17 +113,11 @@ func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	// A listener whose queue of connections is full drops all that come.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bound, ok := name.(*unix.SockaddrInet4)
 	if !ok {
 		t.Fatalf("want an IPv4 address, have %T", name)
@@ -153,9 +133,7 @@ func TestSilentHost(t *testing.T) {
 	settings.Redis.Addrs = []string{addr}
 	settings.Redis.DialTimeout, settings.Redis.Timeout = time.Second, time.Second
 	opts, err := cli.ClientOptions(settings, "enqueue")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := queue.Redis(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	start := time.Now()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,18 +62,16 @@ func TestTaskEnqueued(t *testing.T) {
 	server := redistest.Shared(t)
 	const q = "task-enqueued"
 	at := time.Now().Add(time.Hour).Truncate(time.Second)
-	file := filepath.Join(t.TempDir(), "payload.json")
-	if err := os.WriteFile(file, []byte(`{"order":"536365"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "payload.json", `{"order":"536365"}`)
+	plain := asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}
 	for name, c := range map[string]struct {
 		args  []string
 		stdin string
 		want  asynq.TaskInfo
 	}{
-		"plain":      {[]string{"--payload", `{"order":"536365"}`}, "", asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
-		"from file":  {[]string{"--payload", "@" + file}, "", asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
-		"from stdin": {[]string{"--payload", "-"}, ` {"order": "536365"} `, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"plain":      {[]string{"--payload", `{"order":"536365"}`}, "", plain},
+		"from file":  {[]string{"--payload", "@" + file}, "", plain},
+		"from stdin": {[]string{"--payload", "-"}, ` {"order": "536365"} `, plain},
 		"all options": {
 			[]string{"--payload", `{"order":"536365"}`, "--at", at.Format(time.RFC3339), "--retries", "3", "--timeout", "90s", "--deadline", at.Add(time.Hour).Format(time.RFC3339), "--retention", "1h", "--unique-for", "10s"},
 			"",
@@ -89,9 +85,7 @@ func TestTaskEnqueued(t *testing.T) {
 			args := append([]string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", id}, c.args...)
 			wantResult(t, result{id + "\n", "", cli.StatusOK}, enqueue(t, c.stdin, args...))
 			have, err := inspect(t, server).GetTaskInfo(q, id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.want.ID, c.want.Queue, c.want.Type, c.want.Payload = id, q, "order:audit", []byte(`{"order":"536365"}`)
 			opt := cmpopts.EquateApproxTime(0)
 			if c.want.State == asynq.TaskStatePending {
@@ -113,23 +107,6 @@ func TestTaskIntoAShard(t *testing.T) {
 	const want = `{"id":"x","queue":"task-sharded.015-`
 	if !strings.HasPrefix(have.out, want) || have.status != cli.StatusOK {
 		t.Errorf("want %s..., have %+v", want, have)
-	}
-}
-
-func TestTaskDelayed(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	const q = "task-delayed"
-	before := time.Now()
-	have := enqueue(t, "", "task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", "x", "--json", "--delay", "1h", "--payload", `{"order":"1"}`)
-	wantResult(t, result{`{"id":"x","queue":"` + q + `"}` + "\n", "", cli.StatusOK}, have)
-	info, err := inspect(t, server).GetTaskInfo(q, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	least, most := before.Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour+time.Second)
-	if info.NextProcessAt.Before(least) || info.NextProcessAt.After(most) {
-		t.Errorf("want it to run at %v to %v, have %v", least, most, info.NextProcessAt)
 	}
 }
 
