@@ -52,9 +52,7 @@ func TestUnserved(t *testing.T) {
 		return l
 	}})
 	x.locks = []inspect.Lock{free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped", time.Hour, 2, 0)}
-	if err := x.contended(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.contended(t.Context()))
 	if len(x.checks) != 2 || x.checks[0].Status != warning || !strings.HasPrefix(x.checks[0].Found, "late: not served for 12 s, ready since ") || !strings.HasPrefix(x.checks[1].Found, "stopped: ann has paused") {
 		t.Errorf("want the one that is not served, and the one that is stopped, have %+v", x.checks)
 	}
@@ -80,9 +78,7 @@ func TestUpkeep(t *testing.T) {
 			x.attended = func(_ context.Context, queues []string) (bool, error) {
 				return len(queues) == 1 || time.Since(start) >= after, nil
 			}
-			if err := x.elected(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, x.elected(t.Context()))
 			if have := string(x.checks[0].Status) + " " + x.checks[0].Found; len(x.checks) != 1 || have != want {
 				t.Errorf("after %v: want %q, have %+v", after, want, x.checks)
 			}
@@ -125,9 +121,7 @@ func TestOrphans(t *testing.T) {
 		x.servers = []inspect.Server{{Queues: []string{"default"}, Guarded: true}, {Queues: []string{"low"}}}
 		x.locks = []inspect.Lock{{Task: &many[0].Task, Worker: &inspect.Worker{Host: "web-3", PID: 7}}}
 		x.orphans = c.orphans
-		if err := x.tasks(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.tasks(t.Context()))
 		ok := len(x.checks) == len(c.want)
 		for n, have := range x.checks[:min(len(x.checks), len(c.want))] {
 			ok = ok && strings.HasPrefix(string(have.Status)+" "+have.Found+"; "+have.Means, c.want[n]) && strings.Contains(have.Do, "`lockctl why ") == (c.orphans != nil)
@@ -147,9 +141,7 @@ func TestHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &changing{lost: [][]inspect.Lost{{lost("hangs"), lost("returns")}, {lost("hangs"), lost("new")}, nil}}
 		x := examine(i)
-		if err := x.handlers(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.handlers(t.Context()))
 		const want = "order:audit hangs in default has lost the lock of order:1, and its handler still runs on web-3 (pid 7)"
 		if len(x.checks) != 1 || x.checks[0].Status != faulty || x.checks[0].Found != want || !strings.Contains(x.checks[0].Do, "`lockctl why hangs`") {
 			t.Errorf("want %q, have %+v", want, x.checks)
@@ -186,9 +178,7 @@ func TestReleases(t *testing.T) {
 	} {
 		x := examine(&fake{})
 		x.servers = c.servers
-		if err := x.releases(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.releases(t.Context()))
 		have := ""
 		for _, c := range x.checks {
 			have += string(c.Status) + " " + c.Found

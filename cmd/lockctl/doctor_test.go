@@ -72,25 +72,19 @@ func TestDoctorFindsFaults(t *testing.T) {
 	b := busy(t)
 	// A server that takes no locks, a lock that never ends, a queue without a server, and a paused one.
 	plain := asynq.NewServerFromRedisClient(b.at.Client(t), asynq.Config{Queues: map[string]int{"default": 1}, LogLevel: asynq.FatalLevel})
-	if err := b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err())
 	b.enqueue(t, "fourth", "order:2")
 	for id, q := range map[string]string{"fifth": "low", "sixth": "late"} {
 		if _, err := b.client.Enqueue(t.Context(), job{"order:3"}, &queue.Options{TaskID: id, Queue: q}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"))
 	poll.Eventually(t, "fourth waits", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:2")
 		return one.Lock.Waiting == 1
 	})
-	if err := plain.Start(asynq.NotFoundHandler()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, plain.Start(asynq.NotFoundHandler()))
 	t.Cleanup(plain.Shutdown)
 	poll.Eventually(t, "both servers are known", func() bool {
 		d, _ := answer[diagnosis](t, b, "doctor")
@@ -115,9 +109,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 func TestDoctorFindsAPausedQueue(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	if err := asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"))
 	d, status := answer[diagnosis](t, b, "doctor")
 	if status != cli.StatusOK || d.Status != warning {
 		t.Errorf("want status 0 and warnings, have %d and %+v", status, d)
@@ -137,9 +129,7 @@ func TestDoctorFindsAClock(t *testing.T) {
 				return false
 			}
 			ends := float64(time.Now().Add(b.rdb.PTTL(t.Context(), fmt.Sprint(entries[0].Member)).Val()).Unix())
-			if err := b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err())
 			d, status := answer[diagnosis](t, b, "doctor")
 			found := d.found("clocks of servers", faulty)
 			return status == exitTrouble && len(found) == 1 && strings.Contains(found[0].Found, want)
@@ -176,9 +166,7 @@ func TestDiagnosisGolden(t *testing.T) {
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {
 		a, out, _ := fakeApp(nil, 0)
 		a.json = asJSON
-		if err := a.print(d, func() string { return a.diagnosisText(d) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.print(d, func() string { return a.diagnosisText(d) }))
 		golden(t, name, out.String())
 	}
 }
@@ -250,9 +238,7 @@ func TestDoctorServersThatDisagree(t *testing.T) {
 	} {
 		a, _, _ := fakeApp(&fake{}, 0)
 		x := &examination{app: a, connection: &connection{settings: config.Default(), published: func(context.Context) ([]*taskredis.ServerInfo, error) { return servers, nil }}}
-		if err := x.agreed(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.agreed(t.Context()))
 		var have []string
 		for _, c := range x.checks {
 			have = append(have, string(c.Status)+": "+c.Found)

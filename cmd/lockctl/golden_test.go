@@ -222,9 +222,7 @@ func TestSort(t *testing.T) {
 	} {
 		a, _, _ := fakeApp(&fake{}, 0)
 		list, err := a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var have []string
 		for _, l := range list.Locks {
 			have = append(have, l.Resource)

@@ -87,9 +87,7 @@ func TestLimitsOfAPrefix(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.run(t, "", "limit", "set", "*", "3", "--reason", "drill", "--lock-prefix", "mine:")
-	if err := b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err())
 	have := b.run(t, "", "limit", "list", "--json", "--lock-prefix", "mine:")
 	if have.status != cli.StatusFault || !strings.HasPrefix(have.out, `[{"pattern":"*","holders":3,`) || !strings.Contains(have.err, "x:*: want what SetLimit writes") {
 		t.Errorf("want one limit and an error, have %+v", have)

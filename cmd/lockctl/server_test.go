@@ -80,9 +80,7 @@ func (b *testbed) serve(t *testing.T) {
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{b.at.Addr}}, queue.ServerConfig{
 		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	queue.Handle(server, func(ctx context.Context, _ job) error {
 		id := queue.InfoFrom(ctx).ID
 		b.mu.Lock()
@@ -99,9 +97,7 @@ func (b *testbed) serve(t *testing.T) {
 			return ctx.Err()
 		}
 	})
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(t.Context()))
 	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
 }
 
@@ -259,13 +255,9 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const key = "lock:order:1"
-	if err := b.rdb.Set(t.Context(), key, "somebody", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), key, "somebody", 0).Err())
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lease *lock.Lease
 	thinks := operatorAfter(func() {
 		if err := b.rdb.Del(t.Context(), key).Err(); err != nil {
@@ -292,9 +284,7 @@ func TestReleaseAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{RenewEvery: time.Hour, TTL: 4 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := locker.Acquire(t.Context(), "order:1", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -338,9 +328,7 @@ func TestReleaseOfNothing(t *testing.T) {
 func TestForeignLock(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	if err := b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err())
 	if list, _ := answer[[]inspect.Lock](t, b, "list"); len(list) != 0 {
 		t.Errorf("list: want none, have %+v", list)
 	}
@@ -387,9 +375,7 @@ func TestCompletion(t *testing.T) {
 func TestSettingsOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	if err := b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
 	environ := []string{"SIDING_REDIS_ADDRS=" + b.at.Addr, "SIDING_LOCK_PREFIX=mine:", "SIDING_RECOVERY_CRASHES=5", "SIDING_LOG_FORMAT=json"}
 	have := runIn(t.Context(), environ, "", "release", "order:1", "--reason", "drill", "--yes", "--json")
 	if have.status != cli.StatusOK || !strings.Contains(have.out, `"holder":"another program"`) || !strings.Contains(have.err, `"reason":"drill"}`) {

@@ -137,9 +137,7 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
 	rdb := server.Client(t)
-	if err := rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
 	environ := []string{"SIDING_REDIS_PASSWORD=secret", "SIDING_REDIS_ADDRS=" + server.Addr, "SIDING_LOCK_PREFIX=mine:"}
 	have := runIn(t.Context(), environ, "", "list", "--all")
 	if have.status != cli.StatusOK || !strings.Contains(have.out, "\norder:1   foreign") {
