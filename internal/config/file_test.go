@@ -96,21 +96,15 @@ func wrap(text string, width int) []string {
 func TestShippedFile(t *testing.T) {
 	t.Parallel()
 	if *update {
-		if err := os.WriteFile(shipped, []byte(render()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(shipped, []byte(render()), 0o600))
 	}
 	have, err := os.ReadFile(shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(render(), string(have)); diff != "" {
 		t.Errorf("config.yaml differs from the table of settings; make reference writes it (-want +have):\n%s", diff)
 	}
 	read, err := load(shipped, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := diff(config.Default(), read); diff != "" {
 		t.Errorf("config.yaml: want the defaults (-want +have):\n%s", diff)
 	}

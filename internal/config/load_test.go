@@ -20,9 +20,7 @@ import (
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -52,9 +50,7 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	have, err := load("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
 		t.Errorf("want the documented defaults, have %+v", have)
 	}
@@ -90,9 +86,7 @@ redis:
 		config.Override{Flag: "redis", Value: "three:3"},
 		config.Override{Flag: "redis", Value: "four:4,five:5"},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := config.Default()
 	want.Queue.Asynq.Concurrency = 5
 	want.Queue.Lock.TTL = 6 * time.Second
@@ -220,9 +214,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large.yaml")
-	if err := os.WriteFile(large, []byte(strings.Repeat("#\n", 1<<20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(large, []byte(strings.Repeat("#\n", 1<<20)), 0o600))
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir, large} {
 		if _, err := load(path, nil); err == nil || !strings.HasPrefix(err.Error(), "--config: ") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: want an error that names it and the flag, have %v", path, err)
@@ -347,9 +339,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	have, err := load("", map[string]string{
 		"SIDING_REDIS_PASSWORD": secret, "SIDING_HTTP_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var log strings.Builder
 	logger := slog.New(slog.NewJSONHandler(&log, nil))
 	logger.InfoContext(t.Context(), "loaded", "config", have, "password", have.Redis.Password)
@@ -366,9 +356,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 func TestServer(t *testing.T) {
 	t.Parallel()
 	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"}, config.Override{Flag: "recovery-losses", Value: "0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := have.Server(nil, nil)
 	if client := have.Client(); client.Shards["b"] != 5 || want.Shards["b"] != 5 {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
@@ -405,5 +393,13 @@ func TestRedisURL(t *testing.T) {
 		if diff := cmp.Diff(want, have.Redis); diff != "" {
 			t.Errorf("%s: (-want +have)\n%s", name, diff)
 		}
+	}
+}
+
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -70,9 +70,7 @@ func TestTextsNameSettings(t *testing.T) {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if found < 10 {
 		t.Errorf("want more variables in texts, have %d", found)

@@ -62,9 +62,7 @@ func TestTLS(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			opts, err := config.Config{Redis: test.redis}.RedisOptions()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			opts.MaxRetries, opts.DialerRetries = -1, 1
 			client := queue.Redis(opts)
 			defer func() { _ = client.Close() }()
