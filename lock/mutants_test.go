@@ -35,6 +35,12 @@ var mistakes = []verify.Mutant{
 		[]string{"TestLateAnswerRevivesNothing"},
 	},
 	{
+		"a reserved lock is anybody's", "../internal/lockredis/quick.lua",
+		"if not waiter or string.match(others, '^[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n(.*)$') ~= waiter then return end",
+		"if not waiter then return end",
+		[]string{"TestReservationExcludes"},
+	},
+	{
 		"all have the same token", "../internal/lease/acquire.go",
 		"tokenPrefix+id",
 		"tokenPrefix+uuid.Nil.String()",

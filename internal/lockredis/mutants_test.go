@@ -83,12 +83,6 @@ var mistakes = []verify.Mutant{
 		[]string{"TestOrderOfArrival/tg/memory"},
 	},
 	{
-		"a reserved lock is anybody's", "quick.lua",
-		"if not waiter or string.match(others, '^[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n(.*)$') ~= waiter then return end",
-		"if not waiter then return end",
-		[]string{"TestOrderOfArrival/ggtt/memory"},
-	},
-	{
 		"two calls on a lock are under way", "commit.go",
 		" && !m.away[lock]",
 		"",
