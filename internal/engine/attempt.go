@@ -53,15 +53,15 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	first := l.attempts[a.First.Attempt]
-	waits := first != nil && first.outcome.Kind == taskredis.More
-	if waits {
+	joins := first != nil && first.outcome.Kind == taskredis.More
+	if joins {
 		a.member, a.Fence = first.batch.add(a), first.Fence
 	} else {
 		a.slots = 1
 	}
 	switch {
 	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)), // in the second case the answer took too long
-		a.First.Attempt != "" && (!waits || first.lost):
+		a.First.Attempt != "" && (!joins || first.lost):
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 		a.outcome.Lock = a.lock()
 	case err != nil:
@@ -71,7 +71,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	if a.outcome.Kind != "" {
 		a.ended = now
 		a.member.leave()
-		l.waits(a)
+		l.toSend(a)
 		return
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
@@ -134,47 +134,56 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		a.outcome = taskredis.Outcome{}
 		a.granted <- &Refusal{Holder: reply.Holder, Waiting: reply.Waiting, Coalesced: reply.Other}
 	case taskredis.Settled:
-		l.settled(a)
+		l.tellSettled(a)
 		if a.failure != nil && l.cfg.Failed != nil {
 			tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, l.taskOf(a), a.outcome.Kind, a.failure) })
 		}
 		l.forget(a)
 	case taskredis.Parked:
-		l.give(a)
+		l.abandon(a)
 	case taskredis.Lost:
-		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
-			l.give(a)
+		if a.outcome.Kind == taskredis.Ask || l.attempts[a.Attempt] != a {
+			l.abandon(a)
 			return
 		}
-		if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
-			a.outcome.Lock = "" // then the step does not ask whether the attempt has it
-			l.waits(a)
-			return
-		}
-		a.lost = true
-		l.running += a.slots // until its new outcome is reported
-		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
-		l.lookBy(a.over)
-		go func() {
-			o := l.holding(a, l.lostOutcome(a, a.loss))
-			o.Lock = "" // as above
-			l.send(report{attempt: a, outcome: o})
-		}()
+		l.lostMeanwhile(a)
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
 			l.sayStale(a)
 			a.lost = true
-			l.settled(a)
+			l.tellSettled(a)
 		}
-		l.give(a)
+		l.abandon(a)
 	default:
 		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind, "error", string(result))
-		l.give(a)
+		l.abandon(a)
 	}
 }
 
-// settled tells of an attempt that has ended.
-func (l *loop) settled(a *attempt) {
+// lostMeanwhile has an attempt say once more what becomes of its task, as it ended with a lock that it did not have any more.
+func (l *loop) lostMeanwhile(a *attempt) {
+	if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
+		a.outcome = withoutLock(a.outcome)
+		l.toSend(a)
+		return
+	}
+	a.lost = true
+	l.running += a.slots // until its new outcome is reported
+	a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
+	l.lookBy(a.over)
+	go func() { // which may ask the user's functions
+		l.send(report{attempt: a, outcome: withoutLock(l.holding(a, l.lostOutcome(a, a.loss)))})
+	}()
+}
+
+// withoutLock returns an outcome that counts although the attempt has lost its lock: the step does not ask whether it has it.
+func withoutLock(o taskredis.Outcome) taskredis.Outcome {
+	o.Lock = ""
+	return o
+}
+
+// tellSettled tells of an attempt that has ended.
+func (l *loop) tellSettled(a *attempt) {
 	if l.cfg.Settled == nil || a.leftOff || a.task == nil {
 		return
 	}
@@ -183,11 +192,11 @@ func (l *loop) settled(a *attempt) {
 	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.err, lost) })
 }
 
-// give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
+// abandon gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
 // does not begin.
-func (l *loop) give(a *attempt) {
+func (l *loop) abandon(a *attempt) {
 	if a.outcome.Kind == taskredis.More {
-		l.begun(a)
+		l.batchComplete(a)
 		return
 	}
 	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
@@ -306,9 +315,9 @@ func (l *loop) abort() {
 	}
 }
 
-// giveUp gives the tasks back whose handlers go on after abort, and does not wait for these. A task with a lock stays theirs,
+// giveBack gives the tasks back whose handlers go on after abort, and does not wait for these. A task with a lock stays theirs,
 // as nobody else may begin it before they return.
-func (l *loop) giveUp() {
+func (l *loop) giveBack() {
 	for _, a := range l.attempts {
 		if a.ended.IsZero() && a.lock() == "" && a.outcome.Kind != taskredis.Ask {
 			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)

@@ -61,7 +61,7 @@ func newBatch(first *attempt, over <-chan struct{}) *Batch {
 	return b
 }
 
-// add adds a member. The loop calls it, and then begun.
+// add adds a member. The loop calls it, and then complete.
 func (b *Batch) add(a *attempt) *Member {
 	m := &Member{batch: b, attempt: a, ended: make(chan struct{})}
 	b.members = append(b.members, m)
@@ -70,8 +70,8 @@ func (b *Batch) add(a *attempt) *Member {
 	return m
 }
 
-// begun says that all members are known.
-func (b *Batch) begun() {
+// complete says that all members are known.
+func (b *Batch) complete() {
 	b.joining.done()
 	b.unsettled.done()
 }
@@ -118,9 +118,9 @@ func (m *Member) End(err error) {
 	})
 }
 
-// settled ends the members that have not ended yet, as the first has ended with err, and waits until all are settled. Those that
+// endAll ends the members that have not ended yet, as the first has ended with err, and waits until all are settled. Those that
 // came too late are put back.
-func (b *Batch) settled(err error) {
+func (b *Batch) endAll(err error) {
 	for _, m := range b.close() {
 		m.End(err)
 	}
@@ -196,8 +196,8 @@ func (a *attempt) end(cause error) {
 	}
 }
 
-// begun tells an attempt that the members of its batch are known.
-func (l *loop) begun(a *attempt) {
+// batchComplete tells an attempt that the members of its batch are known.
+func (l *loop) batchComplete(a *attempt) {
 	a.outcome = taskredis.Outcome{}
-	a.batch.begun()
+	a.batch.complete()
 }

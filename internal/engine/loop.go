@@ -70,7 +70,7 @@ type loop struct {
 	armed    []chan []string // of the listeners, see there: one, and in a Cluster one for each queue
 	stopping bool            // no more tasks are taken
 	closing  bool            // likewise, as the server shuts down
-	held     bool            // likewise, for now
+	onHold   bool            // likewise, until Hold(false)
 	drained  chan struct{}
 	over     chan struct{} // closed when run has returned
 }
@@ -186,20 +186,13 @@ func (l *loop) send(r report) {
 func (l *loop) report(r report) {
 	a := r.attempt
 	if l.attempts[a.Attempt] != a || !a.ended.IsZero() {
-		if r.outcome.Kind == taskredis.Ask {
-			close(a.granted)
-		} else if r.outcome.Kind == taskredis.More {
-			r.batch.begun()
-		} else if a.ended.IsZero() { // it was given up, as it went on for too long
-			a.lost = true
-			l.settled(a)
-		}
+		l.reportOfGone(r)
 		return
 	}
 	a.outcome = r.outcome
 	if r.outcome.Kind == taskredis.More {
 		a.batch = r.batch
-		l.waits(a)
+		l.toSend(a)
 		return
 	}
 	if r.outcome.Kind != taskredis.Ask {
@@ -209,13 +202,26 @@ func (l *loop) report(r report) {
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}, time.Now()) // the step that frees the lock takes who waits for it
 	}
-	l.waits(a)
+	l.toSend(a)
 }
 
-// waits adds an attempt whose outcome goes with the next step of its place.
-func (l *loop) waits(a *attempt) {
+// reportOfGone takes a report of an attempt that the loop has given up, or that has ended already.
+func (l *loop) reportOfGone(r report) {
+	switch a := r.attempt; {
+	case r.outcome.Kind == taskredis.Ask: // it does not get its lock
+		close(a.granted)
+	case r.outcome.Kind == taskredis.More: // it gets no members
+		r.batch.complete()
+	case a.ended.IsZero(): // it went on for too long, and returns only now
+		a.lost = true
+		l.tellSettled(a)
+	}
+}
+
+// toSend has the outcome of an attempt go with the next step of its place.
+func (l *loop) toSend(a *attempt) {
 	p := l.places[l.placeOf(a.Queue)]
-	p.waiting = append(p.waiting, a)
+	p.unsent = append(p.unsent, a)
 }
 
 // sendSteps has each place send a step if there is something to say, or if it is to take tasks.
@@ -234,7 +240,7 @@ func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 // free returns how many slots a step may ask tasks for: those that are not taken, and not promised to a step that is
 // under way.
 func (l *loop) free() int {
-	if l.stopping || l.held {
+	if l.stopping || l.onHold {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running
@@ -316,7 +322,7 @@ func (l *loop) checkDrained() {
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
 	for _, p := range l.places {
-		if len(p.waiting) > 0 || p.underWay() > 0 {
+		if len(p.unsent) > 0 || p.underWay() > 0 {
 			return true
 		}
 	}

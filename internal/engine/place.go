@@ -13,7 +13,7 @@ type place struct {
 	name    string
 	senders []*sender // first the one that is to ask next whether Redis has forgotten something
 
-	waiting    []*attempt // whose outcomes wait for a step
+	unsent     []*attempt // whose outcomes wait for a step
 	careful    int        // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
 	complained time.Time
@@ -46,7 +46,7 @@ func (p *place) worth(n int) bool {
 
 // mayTake reports whether the next step may take tasks for so many free slots.
 func (p *place) mayTake(free int) bool {
-	return p.worth(max(free, len(p.waiting))) && (p.careful == 0 || len(p.waiting) == 0)
+	return p.worth(max(free, len(p.unsent))) && (p.careful == 0 || len(p.unsent) == 0)
 }
 
 // send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
@@ -54,7 +54,7 @@ func (p *place) mayTake(free int) bool {
 func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
 	for _, s := range p.senders {
 		switch {
-		case s.flight == nil && p.worth(max(len(slots), len(p.waiting))):
+		case s.flight == nil && p.worth(max(len(slots), len(p.unsent))):
 			if s.send(ctx, now, draws, slots) {
 				draws, slots = nil, nil
 			}
@@ -70,7 +70,7 @@ func (p *place) next(sooner func(time.Time)) {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.again)
-		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.waiting)):
+		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.unsent)):
 			sooner(s.askNext)
 		}
 	}

@@ -56,7 +56,7 @@ func (l *loop) runAttempt(a *attempt) {
 			outcome = l.outcomeOf(ctx, a, ErrGoexit)
 		}
 		if a.task != nil && a.task.batch != nil {
-			a.task.batch.settled(a.err)
+			a.task.batch.endAll(a.err)
 		}
 		if outcome.Kind != parkedKind {
 			l.send(report{attempt: a, outcome: outcome})
@@ -82,7 +82,7 @@ func (l *loop) runAttempt(a *attempt) {
 		outcome = l.outcomeOf(ctx, a, err)
 		return
 	}
-	for range 2 {
+	for range 2 { // as the handler may say once that its task has another resource
 		var refusal *Refusal
 		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LocksOf(a.lock()) {
 			if a.member != nil { // it is to ask for its own lock, as any task does
@@ -101,7 +101,7 @@ func (l *loop) runAttempt(a *attempt) {
 		}
 		a.task = &Task{Message: a.message, loop: l, attempt: a, Taken: &a.Taken, Resource: need.Resource, Began: time.Now(), EndsBy: a.endsBy, WaitOver: a.Fence == taskredis.WaitOver}
 		other := (*OtherResourceError)(nil)
-		if err := l.begin(ctx, a); err != nil {
+		if err := l.writeBegan(ctx, a); err != nil {
 			a.err = err
 		} else if refusal != nil {
 			a.err = l.refused(ctx, a.task, *refusal)
@@ -137,10 +137,10 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	}
 }
 
-// begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
+// writeBegan writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
 // server dies. While Redis refuses that for a time, or does not answer, the task keeps its lock, and so its place. An error says
 // that it cannot begin now.
-func (l *loop) begin(ctx context.Context, a *attempt) error {
+func (l *loop) writeBegan(ctx context.Context, a *attempt) error {
 	if a.message.Retry > 0 || a.Lock == "" || l.cfg.OnceToo {
 		return nil
 	}

@@ -95,15 +95,15 @@ func (s *sender) addOutcomes(f *flight) {
 	if s.careful > 0 {
 		most = 1
 	}
-	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.waiting), most))
-	for n < len(s.waiting) && n < most && bytes < mostOutcomeBytes {
-		a := s.waiting[n]
+	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.unsent), most))
+	for n < len(s.unsent) && n < most && bytes < mostOutcomeBytes {
+		a := s.unsent[n]
 		f.attempts = append(f.attempts, a)
 		f.Outcomes = append(f.Outcomes, a.outcome)
 		bytes += len(a.outcome.Message)
 		n++
 	}
-	s.waiting = append(s.waiting[:0], s.waiting[n:]...)
+	s.unsent = append(s.unsent[:0], s.unsent[n:]...)
 }
 
 // addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
@@ -179,7 +179,7 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 	case one && len(f.Outcomes) == 1:
 		l.logger.ErrorContext(ctx, "Redis refuses the outcome of a task; it runs again once its lease is over",
 			"queue", f.Outcomes[0].Queue, "task_id", f.Outcomes[0].ID, "outcome", f.Outcomes[0].Kind, "error", err)
-		l.give(f.attempts[0])
+		l.abandon(f.attempts[0])
 	case one:
 		l.logger.ErrorContext(ctx, "Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "error", err)
 		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
@@ -188,7 +188,7 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 		s.askNext = now.Add(askAgain)
 	default:
 		s.careful += len(f.Outcomes) + len(f.Draws)
-		s.waiting = append(f.attempts, s.waiting...)
+		s.unsent = append(f.attempts, s.unsent...)
 	}
 }
 
@@ -199,7 +199,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	s.clock.set(a.Now, now)
 	s.askNext = now.Add(askAgain)
 	if !a.Follows(f.Step) { // it has done nothing: what it was to say goes with the next one
-		s.waiting = append(f.attempts, s.waiting...)
+		s.unsent = append(f.attempts, s.unsent...)
 		if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
 			s.forgotten(a.Known, now)
 		}
@@ -227,7 +227,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	}
 	for _, a := range f.attempts {
 		if a.outcome.Kind == taskredis.More {
-			l.begun(a)
+			l.batchComplete(a)
 		}
 	}
 	l.tellOf(ctx, a)
@@ -262,7 +262,7 @@ func (s *sender) forgotten(known int64, now time.Time) {
 		}
 		for _, o := range sent.outcomes {
 			if o.Kind != taskredis.Ask && o.Kind != taskredis.More {
-				l.waits(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
+				l.toSend(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
 			}
 		}
 	}

@@ -137,7 +137,7 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // Hold has the server take no more tasks until Hold(false).
 func (s *Server) Hold(ctx context.Context, hold bool) error {
-	return s.loop.do(ctx, func() { s.loop.held = hold })
+	return s.loop.do(ctx, func() { s.loop.onHold = hold })
 }
 
 // SetRules has the server keep to other limits from now on. Those who wait and may start now are looked for. An error says that
@@ -202,7 +202,7 @@ func (s *Server) drain(ctx context.Context) error {
 			if err := s.loop.do(ctx, next); err != nil && !errors.Is(err, ErrStopped) {
 				return err
 			}
-			next = s.loop.giveUp // time and again, as it changes nothing the second time
+			next = s.loop.giveBack // time and again, as it changes nothing the second time
 			abort.Reset(abortTime)
 		case <-ctx.Done():
 			return ctx.Err()

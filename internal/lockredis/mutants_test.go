@@ -126,14 +126,14 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"an attempt does not free its revoked lock", "../taskredis/step.lua",
-		"  leaves(queue, id)\n  let_go(holds, queue, trace)\n",
+		"  leaves(queue, id)\n  let_go(own_keys, queue, trace)\n",
 		"  leaves(queue, id)\n",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
 		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
-		"lock ~= '' and (not held or revoked), kind",
-		"lock ~= '' and not held, kind",
+		"lock ~= '' and (not held_keys or revoked), kind",
+		"lock ~= '' and not held_keys, kind",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{

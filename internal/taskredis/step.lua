@@ -68,7 +68,7 @@ local function args(n) at = at + n return unpack(ARGV, at - n + 1, at) end
 local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl, handoff = arg(), arg(), arg(), tonumber(arg())
-local free_crashes, once_again = tonumber(arg()), arg() == '1'
+local free_crashes, no_retries_too = tonumber(arg()), arg() == '1'
 local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
 local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks.lua and queue.lua
@@ -185,12 +185,12 @@ local function keep_unique(key, id, ends)
 end
 
 -- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; and by queue: the last
--- ticket given, whether it has joined the lines, and what the answer says of those parked. None of them is given to anybody
--- from then on.
+-- ticket given, whether it has joined the lines, and what the answer says of those parked. No task of pending gets one of them
+-- from then on; a look at its line may still give it to the head.
 local busy = {}
 
 ---------------------------------------------------------------------------------------------------------
--- Settle: what has ended.
+-- Settle: what has ended. It has what becomes of those who ask, too; they come after Recover.
 
 local ended = {}   -- by queue: ids that leave active and lease
 local deleted = {} -- keys of tasks
@@ -343,31 +343,32 @@ end
 
 local function settle(queue, id, attempt, lock, trace, kind, given)
   local task = asynq(queue, 't:' .. id)
-  local latest, state, known = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
-  -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
-  local holder = holder_of(attempt)
-  local held, revoked = held_by(lock ~= '' and lock or known or '', holder)
-  local holds = holder == attempt and held or nil -- which it is to free
+  local latest, state, task_lock = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
+  -- lock is what the attempt trusts that it holds. If that is '', it has had none; or it does not trust its lock any more, and may
+  -- hold it all the same, as the task says.
+  local lock_owner = holder_of(attempt) -- the first of its batch, or itself
+  local held_keys, revoked = held_by(lock ~= '' and lock or task_lock or '', lock_owner)
+  local own_keys = lock_owner == attempt and held_keys or nil -- which it is to free
   if latest ~= attempt or state ~= 'active' then
-    let_go(holds, queue, trace)
+    let_go(own_keys, queue, trace)
     if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
   -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
   -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
   -- nor one that has run out, which is taken for revoked until then.
-  local lost, asks = lock ~= '' and (not held or revoked), kind == 'ask'
+  local lost, asks = lock ~= '' and (not held_keys or revoked), kind == 'ask'
   if lost and asks then kind = 'requeue' end -- it is not at work yet
   if lost and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     for one in each(lock) do
-      if lock_of(one) == one then call('SET', one, revoked_token(holder), 'PX', ANSWERS, 'NX') end
+      if lock_of(one) == one then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
     end
     return 'lost'
   end
 
   if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
-  local place = known and known ~= '' and lock_of(known) -- the lock in whose line its place is, or several
+  local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
@@ -378,9 +379,9 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     end
     if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
     counted(queue, 0)
-  elseif (kind == 'retry' or kind == 'again') and given.order == 'hold' and place then
+  elseif (kind == 'retry' or kind == 'again') and given.order == 'hold' and line_locks then
     local _, ends = place_of(task)
-    Hold().hold_line(queue, id, task, place, now + given.after)
+    Hold().hold_line(queue, id, task, line_locks, now + given.after)
     call('ZADD', asynq(queue, 'retry'), ends, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
@@ -394,15 +395,15 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
     if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if given.counts == '1' then counted(queue, 1) end
-  elseif kind == 'again' and given.order == 'first' and holds then
+  elseif kind == 'again' and given.order == 'first' and own_keys then
     local due, ticket, ends = now + given.after, place_of(task)
-    let_go(holds, queue, trace)
-    Lines().wait_in_line(queue, id, place, ticket, ends, due)
-    for lock in each(place) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
-    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', place, 'siding_until', ends)
+    let_go(own_keys, queue, trace)
+    Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
+    for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line_locks, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
     if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
-    holds = nil
+    own_keys = nil
   elseif kind == 'again' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
@@ -413,8 +414,8 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     archive(queue, id, given.unique)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
     call('HDEL', task, 'siding_until', 'siding_text', 'siding_wait_ends')
-    if given.order == 'hold' and place then
-      Hold().hold_line(queue, id, task, place, nil)
+    if given.order == 'hold' and line_locks then
+      Hold().hold_line(queue, id, task, line_locks, nil)
     else
       call('HDEL', task, 'siding_ticket', 'siding_lock')
     end
@@ -429,12 +430,12 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     marked[queue] = true
   elseif kind == 'ask' then
     local result = ask(queue, id, task, attempt, given)
-    if begins(result, 'granted') then let_go(holds, queue, trace) end
+    if begins(result, 'granted') then let_go(own_keys, queue, trace) end
     if result ~= 'parked' then return result end
   end
   if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
   leaves(queue, id)
-  let_go(holds, queue, trace)
+  let_go(own_keys, queue, trace)
   return asks and 'parked' or 'settled'
 end
 
@@ -510,17 +511,17 @@ local more_crashed = {}
 local function recover(queue, index)
   if more_crashed[queue] ~= nil then return more_crashed[queue] end
   local lease = asynq(queue, 'lease')
-  local back, seen = #recovered, MOST_ENDED
+  local before, seen = #recovered, MOST_ENDED
   local ended_leases = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_ENDED)
   for i, id in ipairs(ended_leases) do
-    if (#recovered - back) / 3 == MOST_CRASHED then
+    if (#recovered - before) / 3 == MOST_CRASHED then
       seen = i - 1
       break
     end
     local task = asynq(queue, 't:' .. id)
     local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
-    local free_crash, again = crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt), nil
+    local free_crash, back_in_line = crashed < free_crashes and (no_retries_too or not have[8] or have[9] ~= attempt), nil
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
       -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
@@ -531,10 +532,10 @@ local function recover(queue, index)
       if key then -- its holder may trust it for so long
         call('ZADD', lease, in_seconds(math.max(left_of(key), 1)), id)
       elseif free_crash then
-        again = lock_of(lock)
-        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(string.match(again, '[^\n]+'))
-        Lines().wait_in_line(queue, id, again, ticket, ends, due or now)
-        call('HSET', task, 'state', 'retry', 'siding_lock', again, 'siding_until', ends)
+        back_in_line = lock_of(lock)
+        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(string.match(back_in_line, '[^\n]+'))
+        Lines().wait_in_line(queue, id, back_in_line, ticket, ends, due or now)
+        call('HSET', task, 'state', 'retry', 'siding_lock', back_in_line, 'siding_until', ends)
       elseif crashed >= free_crashes then
         -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line. One that
         -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.
@@ -546,14 +547,14 @@ local function recover(queue, index)
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
       -- It was to ask for its lock first, so its handler has not begun.
-      again = prefix .. string.gsub(have[10], '\n', '\n' .. prefix)
+      back_in_line = prefix .. string.gsub(have[10], '\n', '\n' .. prefix)
       to_pending(queue, id, task)
     end
-    if again then
+    if back_in_line then
       call('HSET', task, 'siding_crashes', crashed + 1)
       call('HDEL', task, 'siding_attempt')
       leave_active(queue, id)
-      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, again
+      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, back_in_line
     end
   end
   more_crashed[queue] = #ended_leases > seen
@@ -561,7 +562,7 @@ local function recover(queue, index)
 end
 
 ---------------------------------------------------------------------------------------------------------
--- Fetch: tasks for the free slots, and locks for those who ask.
+-- Then those who ask for locks; those who ask for more; and Fetch: tasks for the free slots.
 
 local names, turns = {}, {}
 for i = 1, tonumber(arg()) do names[i], turns[i] = arg(), arg() end
@@ -576,7 +577,7 @@ local function queue_at(i)
     pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
     ready = siding(name, 'ready'), task = asynq(name, 't:'),
     paused = call('EXISTS', asynq(name, 'paused')) == 1,
-    crashed = recover(name, i), -- more than one step puts back: nobody may go before them
+    blocked = recover(name, i), -- more have crashed than one step puts back: nobody may go before them
     ids = {}, next = 0,         -- of pending, as read: the first is the head
     passed = 0,                 -- how many of those have been parked or have begun, and are still in pending
     waits = {},                 -- of those that were parked: pairs for the retry set
@@ -591,12 +592,12 @@ local function queue_at(i)
   return q
 end
 
-for _, ask in ipairs(asks) do
-  ask.came = tonumber(try('HGET', asynq(ask[2], 't:' .. ask[3]), 'siding_ticket')) or 0
-  recover(ask[2], -ask[1])
+for _, one in ipairs(asks) do
+  one.came = tonumber(try('HGET', asynq(one[2], 't:' .. one[3]), 'siding_ticket')) or 0
+  recover(one[2], -one[1])
 end
 table.sort(asks, function(a, b) return a.came < b.came end)
-for _, ask in ipairs(asks) do settle_one(unpack(ask, 1, 8)) end
+for _, one in ipairs(asks) do settle_one(unpack(one, 1, 8)) end
 clear()
 
 -- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
@@ -732,10 +733,10 @@ local function look(q, lock)
     local task = q.task .. id
     local have = read(task)
     local waits = waits_for(q, id, have, lock, ticket)
-    local held = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
-    if held then
+    local goes_on_at = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
+    if goes_on_at then
       Hold().list_line(q.name, lock, have.siding_held) -- as several tasks may hold a line, and the one before may have ended its hold
-      return later(math.min(held, now + Hold().LOOK))
+      return later(math.min(goes_on_at, now + Hold().LOOK))
     end
     if waits and have.siding_lock ~= lock then
       -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
@@ -963,7 +964,7 @@ local function from_pending(q)
 end
 
 local function fetch(q)
-  if q.paused or q.crashed then return false end
+  if q.paused or q.blocked then return false end
   local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
   local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
   if from(q) then
@@ -980,8 +981,8 @@ end
 
 local slot_left = false -- that has found nothing
 for _ = 1, tonumber(arg()) do
-  local order, slots = arg(), tonumber(arg())
-  while slots > 0 and not late and so.bytes <= MOST_BYTES do
+  local order, free = arg(), tonumber(arg())
+  while free > 0 and not late and so.bytes <= MOST_BYTES do
     local found = false
     for i = 1, #order do
       found = found or fetch(queue_at(string.byte(order, i)))
@@ -990,7 +991,7 @@ for _ = 1, tonumber(arg()) do
       slot_left = true
       break
     end
-    slots = slots - 1
+    free = free - 1
   end
 end
 
@@ -1003,7 +1004,7 @@ local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
 for i, name in ipairs(names) do
-  local q, turn, paused, more, due = queues[i], '', 0, 0, -1
+  local q, turn, paused, has_more, due = queues[i], '', 0, 0, -1
   if q then
     flush(q)
     turn, paused = q.turn, q.paused and 1 or 0
@@ -1013,15 +1014,15 @@ for i, name in ipairs(names) do
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
-    if due == 0 or q.crashed or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
+    if due == 0 or q.blocked or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then has_more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and not slot_left then tell(name) end
-    if more == 0 and #tasks == 0 and slot_left then
+    if has_more == 1 and not slot_left then tell(name) end
+    if has_more == 0 and #tasks == 0 and slot_left then
       call('DEL', siding(name, 'notify')) -- there is nothing to tell any more
     end
     if #names > 1 or slot_left then served[#served + 1], served[#served + 2] = name, digits(now) end
   end
-  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = turn, paused, more, due
+  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = turn, paused, has_more, due
 end
 if #served > 0 then
   call('HSET', slots, unpack(served)) -- the next step has it expire

@@ -16,7 +16,7 @@
 -- Guarantees: it reads no message. An attempt that holds its lock is not called crashed, as its server may trust the
 -- lock.
 
-local lease, queue, skip, free_crashes, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local lease, queue, skip, free_crashes, no_retries_too = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
 -- include beside
 -- include common
@@ -49,7 +49,7 @@ local function judge(task, id, ends)
   end
   if guarded and held_by(lock, holder_of(attempt)) then return 'left' end
   local free_crash = guarded and state == 'active' and tonumber(have[4] or '0') < free_crashes
-  if free_crash and (once_again or not have[5] or have[6] ~= attempt) then
+  if free_crash and (no_retries_too or not have[5] or have[6] ~= attempt) then
     found[1] = id
     return 'left'
   end
