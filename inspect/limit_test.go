@@ -121,7 +121,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	b.setLimit(3)
 	e = b.awaitWrong(waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by ")
 	if !strings.Contains(e.Verdict.Wrong, "alice has set this limit for "+b.resource+" at ") || !strings.HasSuffix(e.Verdict.Wrong, ": stock count.") ||
-		!strings.Contains(e.Verdict.Do, "`lockctl limit set "+b.resource+"`") || e.Lock.Limit == nil || e.Lock.Limit.Holders != 3 {
+		!strings.Contains(e.Verdict.Do, "`lockctl limit set --reason TEXT "+b.resource+" HOLDERS`") || e.Lock.Limit == nil || e.Lock.Limit.Holders != 3 {
 		t.Errorf("want the limit, have %+v", e.Verdict)
 	}
 	b.setLimit(0)

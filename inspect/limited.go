@@ -120,7 +120,7 @@ func (j judge) behindPermits(l *Lock) Verdict {
 	}
 	if most := j.most(); most > 0 {
 		v.Wrong = fmt.Sprintf("No: %s, %s. %s.", j.room(l), whom(l), j.setBy("has set this limit for "+j.x.limit.Pattern))
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` lists them all, and `lockctl limit set %s` changes the limit.", arg(j.x.resource), arg(j.x.limit.Pattern))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` lists them all, and `lockctl limit set --reason TEXT %s HOLDERS` changes the limit.", arg(j.x.resource), arg(j.x.limit.Pattern))
 	} else {
 		v.Wrong = fmt.Sprintf("No: %s of %s %s held or reserved, %s. The limit in the settings of the workers lets no other task start yet.",
 			things(taken(l), "permit"), j.x.resource, isAre(taken(l)), whom(l))

@@ -59,7 +59,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// arg is an argument of a command in a shell, which does not take it for a flag.
+// arg is the last arguments of a command in a shell, which does not take them for flags: so these come before.
 func arg(s string) string {
 	if strings.HasPrefix(s, "-") {
 		return "-- " + quoted(s)

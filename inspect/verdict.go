@@ -164,7 +164,7 @@ func (j judge) active() Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
 			Clears:  "When the task ends; the next ones meet the same server.",
-			Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
+			Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
 		return j.lost()
@@ -181,7 +181,7 @@ func (j judge) active() Verdict {
 		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", arg(j.x.ID)),
 	}
 	if j.x.resource != "" && !j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl release --reason TEXT %s` takes its lock, which uses no retry: the task runs again.", arg(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))

@@ -69,7 +69,7 @@ func (j judge) unguarded() Verdict {
 		Trouble: true,
 		Wrong:   fmt.Sprintf("Yes: %s tasks without their locks.", bad),
 		Clears:  "Not by itself: any server of the queue may take the task.",
-		Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+		Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
 	}
 }
 
@@ -89,13 +89,13 @@ func (j judge) behindForeign(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
 		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter gets the lock then.%s", j.lockEnd(), j.before()),
-		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", arg(j.x.resource)),
+		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release --reason TEXT %s` takes the lock from it while it works.", arg(j.x.resource)),
 	}
 	if l.Endless {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
 		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter gets it within a second after that.%s", j.before())
-		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
 	}
 	return v
 }
@@ -129,7 +129,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	if l.Task != nil && j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
 		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(l.Task.ID))
 	} else if l.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(l.Task.ID), arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release --reason TEXT %s` takes the lock from it.", arg(l.Task.ID), arg(j.x.resource))
 	}
 	if l.State == Revoked {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
@@ -138,7 +138,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	}
 	if l.Endless {
 		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
-		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
 	}
 	return v
 }

@@ -65,7 +65,7 @@ var states = map[string]struct {
 		runs,
 		want{
 			state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, clears: []string{"when its handler returns"},
-			do: []string{"`lockctl release {R}`"},
+			do: []string{"`lockctl release --reason TEXT {R}`"},
 			check: func(b *bed, e inspect.Explanation) {
 				if host, _ := os.Hostname(); e.Worker == nil || e.Worker.PID != os.Getpid() || e.Worker.Host != host || e.Started.IsZero() {
 					b.Errorf("want this process as the worker, have %+v since %v", e.Worker, e.Started)
@@ -86,7 +86,7 @@ var states = map[string]struct {
 			id, _ := b.running(0)
 			return id, ""
 		},
-		want{state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, do: []string{"`lockctl release -- {R}`"}},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, do: []string{"`lockctl release --reason TEXT -- {R}`"}},
 	},
 	"unguarded task runs": {
 		func(b *bed) (string, string) {
@@ -416,7 +416,7 @@ var states = map[string]struct {
 			return b.job(1), ""
 		},
 		want{
-			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks."}, do: []string{"`lockctl queue pause {Q}`"},
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks."}, do: []string{"`lockctl queue pause --reason TEXT {Q}`"},
 		},
 	},
 	"waiting, with its resource in the payload only": {
@@ -444,8 +444,14 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, wrong: []string{"a program that is not Siding's holds {R}"},
+<<<<<<< HEAD
 			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release {R}`"},
 			check: func(b *bed, e inspect.Explanation) {
+=======
+			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release --reason TEXT {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+>>>>>>> 13f86f7d (inspect, lockctl: commands in a verdict work as they are printed)
 				if e.Lock.State != inspect.Foreign || e.Lock.Holder != "another program" || !e.Lock.Since.IsZero() || e.Lock.Left <= 0 {
 					b.Errorf("want a foreign holder, have %+v", e.Lock)
 				}
@@ -461,7 +467,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"holds {R} without a TTL"}, clears: []string{"Not by itself"},
-			do: []string{"`lockctl release {R}`"},
+			do: []string{"`lockctl release --reason TEXT {R}`"},
 		},
 	},
 	"lock of another type": {
@@ -574,7 +580,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateRunning, trouble: true, wrong: []string{"takes no locks, and runs the task without its lock"},
-			do: []string{"`lockctl queue pause {Q}`"},
+			do: []string{"`lockctl queue pause --reason TEXT {Q}`"},
 		},
 	},
 	"scheduled": {
@@ -637,7 +643,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks"},
-			clears: []string{"any server of the queue may take the task"}, do: []string{"`lockctl queue pause {Q}`", "`lockctl doctor`"},
+			clears: []string{"any server of the queue may take the task"}, do: []string{"`lockctl queue pause --reason TEXT {Q}`", "`lockctl doctor`"},
 		},
 	},
 	"no guarded server": {

@@ -111,7 +111,7 @@ func (a *app) change(ctx context.Context, s settling, does change) error {
 	}
 	defer c.Close()
 	if e.Line != nil && e.Line.Task.ID == s.id {
-		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip %[3]s` sets it going", s.id, plain(e.Resource), shellArg(s.id)))
+		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip --reason TEXT %[3]s` sets it going", s.id, plain(e.Resource), shellArg(s.id)))
 	}
 	not := does.not[e.State]
 	switch e.State { //nolint:exhaustive // the others are not at work

@@ -155,7 +155,7 @@ func (x *examination) contended(ctx context.Context) error {
 		if l.Endless && l.State == inspect.Foreign {
 			c := check{
 				Check: "locks", Status: warning, Found: l.Resource + ": another program holds the lock, which has no TTL",
-				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release " + shellArg(l.Resource) + "` takes its lock",
+				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release --reason TEXT " + shellArg(l.Resource) + "` takes its lock",
 			}
 			if l.Waiting > 0 {
 				c.Status = faulty
