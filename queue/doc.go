@@ -36,8 +36,8 @@
 //
 // # Two resources
 //
-// A task has one resource, for which it waits. A handler that needs a second one takes its lock by
-// [Server.Locker], before it writes anything. If the lock is busy, the handler returns the error:
+// A task that knows all that it needs when it is enqueued names it by [AllOf]. Otherwise the handler takes the
+// second lock by [Server.Locker], before it writes anything. If the lock is busy, the handler returns the error:
 //
 //	return server.Locker().Do(ctx, stock, nil, func(ctx context.Context) error { ... })
 //
