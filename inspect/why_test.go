@@ -444,14 +444,8 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, wrong: []string{"a program that is not Siding's holds {R}"},
-<<<<<<< HEAD
-			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release {R}`"},
-			check: func(b *bed, e inspect.Explanation) {
-=======
 			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release --reason TEXT {R}`"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
->>>>>>> 13f86f7d (inspect, lockctl: commands in a verdict work as they are printed)
+			check: func(b *bed, e inspect.Explanation) {
 				if e.Lock.State != inspect.Foreign || e.Lock.Holder != "another program" || !e.Lock.Since.IsZero() || e.Lock.Left <= 0 {
 					b.Errorf("want a foreign holder, have %+v", e.Lock)
 				}
