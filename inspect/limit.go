@@ -13,7 +13,7 @@ import (
 
 // A Limit is one that an operator has set in place of that of the servers, see [queue.LimitOverride].
 type Limit struct {
-	// Pattern is a resource, or a class such as "account:*".
+	// Pattern is a resource, or a text such as "account:*" for all that begin so.
 	Pattern string `json:"pattern"`
 	// Holders is how many may hold each of these resources at once. 0 pauses them.
 	Holders int `json:"holders"`

@@ -118,7 +118,7 @@ func (s *Server) followLimits(ctx context.Context) {
 // A LimitOverride is a limit that an operator sets at run time. It holds for all servers within a
 // second, until [UnsetLimit].
 type LimitOverride struct {
-	// Pattern is a resource, or a class such as "account:*".
+	// Pattern is a resource, or text that ends in a colon and "*", such as "account:*".
 	Pattern string `json:"pattern"`
 	// Prefix is the Prefix of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string `json:"-"`

@@ -16,7 +16,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// An operator pauses a class of resources. A second later no server starts a task of it any more.
+// An operator pauses the resources of a pattern. A second later no server starts a task of it any more.
 func TestOverridesReachAllServers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

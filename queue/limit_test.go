@@ -249,7 +249,7 @@ func TestKilledHolderOfAPermit(t *testing.T) {
 func TestLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const pattern = `want a resource, a class that ends in ":*" such as "account:*", or "*", have `
+	const pattern = `want a resource, a pattern that ends in ":*" such as "account:*", or "*", have `
 	for want, limits := range map[string]map[string]queue.Limit{
 		pattern + `"acc*"`: {"acc*": {}},
 		"account:1: holders: want 0 to 1000, have -1":   {"account:1": {Holders: -1}},

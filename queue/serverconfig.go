@@ -82,7 +82,7 @@ type ServerConfig struct {
 	// without that header runs unguarded. The server logs that once a day for each such kind.
 	Resources map[string]ResourceFunc
 	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
-	// a resource such as "account:42", or a class such as "account:*". Of several patterns that fit a
+	// a resource such as "account:42", or all that begin with some text, such as "account:*". Of several patterns that fit a
 	// resource the longest counts. A resource without a Limit has one holder at a time. Operators
 	// override Limits by [SetLimit]. All servers on the same resources need the same Limits: each keeps
 	// to its own. With a Store the most is one holder.

@@ -48,10 +48,10 @@ func (a *app) limitSetCommand() *cobra.Command {
 	var l limiting
 	cmd := &cobra.Command{
 		Use:   "set RESOURCE HOLDERS --reason TEXT",
-		Short: "Set the limit of a resource or a class; 0 holders pause it",
-		Long: `Set how many tasks may hold a resource at once, 0 to 1000. RESOURCE may be a class,
-such as 'account:*'. Then the limit holds for each resource of the class. '*' is the
-class of all resources. Of several limits that fit a resource the longest name counts.
+		Short: "Set the limit of a resource or a pattern; 0 holders pause it",
+		Long: `Set how many tasks may hold a resource at once, 0 to 1000. RESOURCE may be a pattern,
+such as 'account:*'. Then the limit holds for each resource that begins so. '*' fits
+all resources. Of several limits that fit a resource the longest name counts.
 An earlier limit of the same name is replaced.
 
 The limit replaces those in the settings of the workers, also those with longer names,
@@ -197,7 +197,7 @@ func (a *app) limitUnsetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unset PATTERN",
 		Short: "Remove a limit that was set; the settings of the workers hold again",
-		Long: `Remove the limit of a resource or a class, as list names it. The limit in the settings
+		Long: `Remove the limit of a resource or a pattern, as list names it. The limit in the settings
 of the workers holds again within a second. So a resource that was paused is resumed.
 
 ` + statuses,

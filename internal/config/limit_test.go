@@ -74,7 +74,7 @@ func TestLimitErrors(t *testing.T) {
 		"limits: a=x/1s\n":                                      `1: limits: "a": rates: want starts/period such as 100/1s, have "x/1s"`,
 		"limits:\n  a: 5\n":                                     `2: limits: "a": want holders, rates or both below it, have "5"`,
 		"limits:\n  a: {}\n":                                    `2: limits: "a": want holders, rates or both below it, have a mapping without any`,
-		"limits:\n  acc*: {holders: 5}\n":                       `2: limits: want a resource, a class that ends in ":*" such as "account:*", or "*", have "acc*"`,
+		"limits:\n  acc*: {holders: 5}\n":                       `2: limits: want a resource, a pattern that ends in ":*" such as "account:*", or "*", have "acc*"`,
 		"limits:\n  a:\n    holders: 0\n":                       `3: limits: "a": holders: want 1 to 1000, have 0`,
 		"limits:\n  a:\n    holders: 1001\n":                    `3: limits: "a": holders: want 1 to 1000, have 1001`,
 		"limits:\n  a:\n    holders:\n":                         `3: limits: "a": holders: want 1 to 1000, have nothing`,

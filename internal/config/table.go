@@ -64,7 +64,7 @@ func table(c *Config) []Setting {
 			"Start beside live workers of the same queues whose locks have another prefix or store, although tasks of one resource may then run at once."),
 
 		limits(&tasks.Limits, "limits",
-			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a class such as \"account:*\". "+
+			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a text such as \"account:*\" for all that begin so. "+
 				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+
 				"An example is \"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}; in a variable or a flag, account:*=5 100/1s 1000/1h."),
 		policies(&tasks.Policies, "policies",

@@ -17,9 +17,8 @@ type Table struct {
 	overrides map[string]Override
 }
 
-// CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42",
-// or a class. A class is text that ends in a colon, and then "*", such as "account:*". "*" alone is the
-// class of all resources. Names that begin with "siding-" have no rule, see [Table.Rule].
+// CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42", or text that ends in a
+// colon, and then "*", such as "account:*", which fits all that begin so. "*" alone fits all resources. Names that begin with "siding-" have no rule, see [Table.Rule].
 func CheckPattern(pattern string) error {
 	if strings.HasPrefix(pattern, ownPrefix) {
 		return fmt.Errorf("want a name that does not begin with %q, as such resources have no limit, have %q", ownPrefix, pattern)
@@ -29,14 +28,14 @@ func CheckPattern(pattern string) error {
 
 // CheckForm is [CheckPattern], but takes also names without rules. An earlier release may have set some.
 func CheckForm(pattern string) error {
-	class, isClass := strings.CutSuffix(pattern, "*")
-	if isClass && class == "" {
+	prefix, many := strings.CutSuffix(pattern, "*")
+	if many && prefix == "" {
 		return nil
 	}
-	if isClass && !strings.HasSuffix(class, ":") || strings.Contains(class, "*") {
-		return fmt.Errorf(`want a resource, a class that ends in ":*" such as "account:*", or "*", have %q`, pattern)
+	if many && !strings.HasSuffix(prefix, ":") || strings.Contains(prefix, "*") {
+		return fmt.Errorf(`want a resource, a pattern that ends in ":*" such as "account:*", or "*", have %q`, pattern)
 	}
-	if err := store.CheckResource(class); err != nil {
+	if err := store.CheckResource(prefix); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "lock: "))
 	}
 	return nil
@@ -81,12 +80,12 @@ func find[V any](all map[string]V, resource string) (pattern string, value V) {
 	if value, ok := all[resource]; ok {
 		return resource, value
 	}
-	for class := resource; class != ""; {
-		class = class[:strings.LastIndexByte(class, ':')+1]
-		if value, ok := all[class+"*"]; ok {
-			return class + "*", value
+	for prefix := resource; prefix != ""; {
+		prefix = prefix[:strings.LastIndexByte(prefix, ':')+1]
+		if value, ok := all[prefix+"*"]; ok {
+			return prefix + "*", value
 		}
-		class = strings.TrimSuffix(class, ":")
+		prefix = strings.TrimSuffix(prefix, ":")
 	}
 	value, ok := all["*"]
 	if ok {

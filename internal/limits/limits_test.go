@@ -25,7 +25,7 @@ func TestCheckPattern(t *testing.T) {
 			t.Errorf("%q: want it accepted, have %v", pattern, err)
 		}
 	}
-	const want = `want a resource, a class that ends in ":*" such as "account:*", or "*", have `
+	const want = `want a resource, a pattern that ends in ":*" such as "account:*", or "*", have `
 	for pattern, want := range map[string]string{
 		"":               "bad resource name: it is empty",
 		"a*":             want + `"a*"`,

@@ -100,7 +100,7 @@ func load(ctx context.Context, rdb redis.Scripter, prefix string) (found map[str
 }
 
 // ErrTooMany refuses an override because there are [MaxOverrides] others.
-var ErrTooMany = fmt.Errorf("there are %d overrides, which is the most: unset some, or set one for a class", MaxOverrides)
+var ErrTooMany = fmt.Errorf("there are %d overrides, which is the most: unset some, or set one for a pattern", MaxOverrides)
 
 // Set writes an override, in place of an earlier one of its pattern.
 func Set(ctx context.Context, rdb redis.Scripter, prefix string, o Override) error {
