@@ -202,3 +202,51 @@ func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 		}
 	})
 }
+
+// A task that has to ask for its locks keeps the place at which it holds their lines, also while it asks.
+func TestHeldLinesWaitForATaskThatAsks(t *testing.T) {
+	t.Parallel()
+	onIsland(t, func(i *island) {
+		var order []string
+		i.add("x-first", "\na\nb")
+		need := func(m *taskredis.Message, _ bool) (Need, error) {
+			if m.Retried > 0 {
+				time.Sleep(15 * time.Second) // longer than nobody looks at a held line
+			}
+			return Need{Resource: string(m.Payload)}, nil
+		}
+		i.serve(always(time.Second), i.watch(&order), held(Hold, failsBy), func(cfg *Config) { cfg.Need = need }, slots(4))
+		time.Sleep(3 * time.Second)
+		i.add("second", "a")
+		time.Sleep(3 * time.Second)
+		if err := asynq.NewInspectorFromRedisClient(i.Client).RunTask("q", "x-first"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if have, want := i.seen(&order), []string{"x-first", "x-first", "second"}; !slices.Equal(have, want) {
+			t.Errorf("want %v, have %v", want, have)
+		}
+	})
+}
+
+// One with a higher priority, which is before a task that holds its line, need not wait for it: also if upkeep has ended that.
+func TestHeldLineLetsAHigherPriorityGoFirst(t *testing.T) {
+	t.Parallel()
+	onIsland(t, func(i *island) {
+		i.add("x-first", "a")
+		kill := i.serve(always(time.Hour), held(Hold, failsBy), func(cfg *Config) { cfg.Crashes = 0 })
+		time.Sleep(3 * time.Second)
+		i.HSet(i.t.Context(), taskredis.TaskKey("q", "high"), "siding_priority", "3")
+		i.add("high", "a")
+		time.Sleep(time.Second)
+		kill()
+		i.serve(always(time.Second), held(Hold, failsBy), func(cfg *Config) { cfg.Crashes = 0 })
+		for i.state("x-first") == "active" {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		if have := i.runs("high"); have != 1 {
+			t.Errorf("want the task of a higher priority to have run, have %d runs", have)
+		}
+	})
+}

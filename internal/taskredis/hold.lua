@@ -21,7 +21,8 @@ local function hold_line(queue, id, task, locks, due)
     list_line(queue, lock, held)
     ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
     ours('ZADD', lines_of(lock), 'LT', ticket, queue)
-    ours('ZADD', siding(queue, 'ready'), digits(math.min(due or math.huge, now + LOOK)), lock)
+    -- It may not be the first: one with a higher priority is not to wait for it.
+    ours('ZADD', siding(queue, 'ready'), 'LT', digits(math.min(due or math.huge, now + LOOK)), lock)
   end
 end
 

@@ -852,7 +852,6 @@ local function park(q, id, task, lock, have, ends)
     mine.joined, q.quiet = true, false
   end
   local times = have.siding_parked and digits(have.siding_parked + 1) or '1'
-  if have.siding_held then Hold().release_line(q.name, task, lock) end -- somebody has it run before its time
   ends = until_of(ends)
   local message = b.text ~= '' and (have.msg or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
   if message and #message <= SENTENCE then
@@ -907,6 +906,14 @@ local function take(q, id)
   local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
   if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
   local own = have.siding_ticket and place and place ~= ''
+  if own and have.siding_held and not over then
+    -- Somebody has it run that holds its lines. It starts from there: those behind it must not go on while it asks for its locks.
+    local waits_until = until_of(ends)
+    Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
+    call('HSET', task, 'state', 'retry', 'siding_until', waits_until, 'siding_held', digits(now))
+    q.passed, q.quiet = q.passed + 1, false
+    return false
+  end
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
   -- Several locks, and names that Go checks, are asked for.
