@@ -137,7 +137,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 	}
 	for _, p := range a.Parked {
 		t := w.tasks[p.ID]
-		t.moved = true
+		t.moved, t.hold = true, hold{} // it waits as others do
 		w.tasks[p.ID] = t
 	}
 	most := len(s.Slots)
@@ -242,6 +242,9 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		for _, queue := range w.queues {
 			w.nobodyWaits(queue, &at)
 		}
+		w.nobodyHolds(o.Queue, &at)
+		t.hold = hold{}
+		w.tasks[o.ID] = t
 		return
 	case taskredis.Stale:
 		if ok && !at.settled && w.redis.do("HGET", key, "siding_attempt") == o.Attempt && w.redis.do("HGET", key, "state") == "active" {
@@ -267,7 +270,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 	at.settled = true
 	w.attempts[o.Attempt] = at
 	for name, member := range w.attempts {
-		if w.refused == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
+		if w.refused == 0 && w.failovers == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
 			w.failf("%s of %s has ended, and its member %s has not", o.Attempt, o.ID, member.id)
 		}
 	}
@@ -293,6 +296,9 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		w.processed[o.Queue]++
 		w.failed[o.Queue]++
 	case taskredis.Again, taskredis.Requeue, taskredis.Ask, taskredis.More:
+	}
+	if o.Kind != taskredis.Ask {
+		t.hold = w.holdOf(o, onFailure(&taskredis.Message{Type: w.jobs[o.ID].kind}))
 	}
 	w.tasks[o.ID] = t
 }
@@ -322,12 +328,16 @@ func (w *world) take(t *taskredis.Taken) {
 	case strings.Contains(m.ErrorMsg, "waits for"):
 		w.failf("%s: its message has the sentence for people: %q", t.ID, m.ErrorMsg)
 	}
+	if until := was.hold.until; was.hold.resources != "" && until < forEver && until > w.redis.now().UnixMicro() {
+		w.failf("%s begins, but its time comes in %d µs", t.ID, until-w.redis.now().UnixMicro())
+	}
 	w.attempts[t.Attempt] = at
 	w.lastMove = time.Now()
 	if first := t.First.Attempt; first != "" {
 		at.resource = w.attempts[first].resource
 		w.nobodyWaits(w.jobs[t.ID].queue, &at)
 		w.nobodyCrashed(w.jobs[t.ID].queue, &at)
+		w.nobodyHolds(w.jobs[t.ID].queue, &at)
 		if !w.holdsAll(w.attempts[first].lock, first) {
 			w.failf("%s begins under the lock of %s, which does not hold it", t.ID, first)
 		}
@@ -340,6 +350,7 @@ func (w *world) take(t *taskredis.Taken) {
 	queue := w.jobs[t.ID].queue
 	w.nobodyWaits(queue, &at)
 	w.nobodyCrashed(queue, &at)
+	w.nobodyHolds(queue, &at)
 	if !was.moved {
 		for id, other := range w.tasks {
 			j := w.jobs[id]
@@ -349,7 +360,7 @@ func (w *world) take(t *taskredis.Taken) {
 		}
 	}
 	moved := w.tasks[t.ID]
-	moved.moved = true
+	moved.moved, moved.hold = true, hold{}
 	w.tasks[t.ID] = moved
 }
 
@@ -405,7 +416,7 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 			holds = holds || value == w.redis.db.HGet(key, "siding_attempt")
 			needs = needs || slices.Contains(store.Names(at.resource), resourcesOf(one))
 		}
-		if needs && !holds && ticket < at.ticket && lease <= now && w.redis.db.HGet(key, "siding_crashes") < "3" {
+		if needs && !holds && ticket < at.ticket && lease <= now {
 			w.failf("%s takes %s with ticket %d, but %s with ticket %d has crashed", at.id, at.resource, at.ticket, id, ticket)
 		}
 	}
@@ -495,6 +506,9 @@ func (w *world) checkState() {
 			w.checkWaiting(j)
 		case "active":
 			w.checkActive(j)
+		}
+		if t.hold.resources != "" && !t.hold.gone {
+			w.checkHeld(j, t.hold)
 		}
 	}
 	for id, place := range places {
@@ -593,11 +607,14 @@ func (w *world) checkLine(queue, resource string) {
 			most = time.Second
 		}
 	}
-	if len(w.foreigners) > 0 || w.sets > 0 { // then the first of a line may wait for other locks
+	if len(w.foreigners) > 0 || w.sets > 0 || w.crashes == 0 { // then the first of a line may wait for other locks, or for upkeep
 		most = max(most, time.Second+time.Millisecond+w.back)
 	}
 	if w.limits != "" {
 		most += 3 * time.Second
+	}
+	if rest := w.restOf(line); rest > 0 {
+		most = max(most, rest+time.Millisecond+w.back)
 	}
 	if until := time.Duration(due)*time.Microsecond - time.Duration(w.redis.now().UnixMicro())*time.Microsecond; until > most {
 		w.failf("%s is looked at for %s in %v, want %v at most", lock, queue, until, most)

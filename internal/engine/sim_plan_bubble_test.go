@@ -26,13 +26,14 @@ type plan struct {
 	ttl, renew, margin, overrun time.Duration
 	skew                        time.Duration // of Redis' clock to that of the servers
 	tables                      bool          // see simRedis
+	crashes                     int           // that use no retry
 
 	// How likely things are, for each call.
 	lost, silent, slow, twice, refused float64
 	slowest                            time.Duration
 	bells                              float64 // that a notification is lost
 	// How likely things are, for each task.
-	plain, wrong, fails, long, stubborn, unique, kept, sets, batches float64
+	plain, wrong, fails, long, stubborn, unique, kept, sets, batches, holds float64
 
 	events []event
 }
@@ -75,6 +76,7 @@ const (
 	forDelay
 	forMisc
 	forBatches
+	forHolds
 )
 
 // between returns a duration; short ones are as likely as long ones.
@@ -103,7 +105,7 @@ func newPlan(seed uint64) *plan {
 	p.ttl = []time.Duration{3 * time.Second, 6 * time.Second, 15 * time.Second}[r.IntN(3)]
 	p.renew, p.margin = p.ttl/3, p.ttl/15
 	p.overrun = []time.Duration{time.Minute, 2 * time.Second}[r.IntN(2)]
-	p.tables = r.IntN(2) == 0
+	p.tables, p.crashes = r.IntN(2) == 0, 3
 	some := func(one int, most float64) float64 { // in one of so many seeds
 		if r.IntN(one) > 0 {
 			return 0
@@ -130,6 +132,10 @@ func newPlan(seed uint64) *plan {
 			}
 		}
 		p.addFaults(r)
+	}
+	if r := random(seed, forHolds); r.IntN(3) == 0 {
+		p.holds, p.fails, p.crashes = r.Float64(), max(p.fails, 0.4), 3*r.IntN(2)
+		p.addOperators(r)
 	}
 	p.addTasks(r)
 	if r := random(seed, forBatches); r.IntN(3) == 0 {
@@ -168,7 +174,7 @@ func (p *plan) addTasks(r *rand.Rand) {
 		}
 		j := &job{
 			n: i, id: fmt.Sprintf("t%02d", i), queue: p.queues[r.IntN(len(p.queues))],
-			retries: 25, timeout: 60,
+			retries: 25, timeout: 60, kind: "kind",
 		}
 		if r.IntN(10) > 0 {
 			j.resource = p.resources[r.IntN(len(p.resources))]
@@ -202,7 +208,21 @@ func (p *plan) addTasks(r *rand.Rand) {
 		if j.field != "" && j.field == j.resource && r.IntN(12) == 0 {
 			j.priority = 1 + r.IntN(3)
 		}
+		if r := random(p.seed, forHolds, uint64(i)); r.Float64() < p.holds && j.field == j.resource {
+			j.kind = []string{holdKind, stopKind}[r.IntN(2)]
+			if r.IntN(2) == 0 {
+				j.retries = r.IntN(3)
+			}
+		}
 		p.add(at, func(w *world) { w.enqueue(j) }, "enqueue %s", j.id)
+	}
+}
+
+// addOperators has operators do something about tasks that hold their lines.
+func (p *plan) addOperators(r *rand.Rand) {
+	for range r.IntN(10) {
+		what, n := []string{"retry", "retry", "skip", "skip", "run", "delete", "archive"}[r.IntN(7)], r.IntN(p.count)
+		p.add(p.when(r), func(w *world) { w.operateHeld(what, n) }, "%s a task that holds its line", what)
 	}
 }
 

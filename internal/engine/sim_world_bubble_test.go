@@ -75,6 +75,7 @@ type task struct {
 	state   string // "live", "done", "kept", "archived", "deleted"
 	retried int
 	moved   bool // it is not where it was enqueued in pending
+	hold    hold
 }
 
 // An attempt0 is an attempt as the steps have begun it.
@@ -92,6 +93,7 @@ type job struct {
 	n               int
 	id, queue       string
 	resource, field string // what the program says, and what the client wrote
+	kind            string
 	retries         int
 	timeout         int64
 	unique          string
@@ -212,6 +214,7 @@ func (w *world) finish() {
 		if w.finished() {
 			break
 		}
+		w.operateStopped()
 		if at := time.Since(w.start) + 250*time.Millisecond; !w.sleepUntil(at) {
 			return
 		} else if at > until {
@@ -224,7 +227,11 @@ func (w *world) finish() {
 	w.mu.Lock()
 	w.logf("-- all tasks have ended")
 	w.mu.Unlock()
-	if w.sleepUntil(time.Since(w.start) + 2*time.Second + w.slowest) { // late copies of calls
+	rest := 2*time.Second + w.slowest // for late copies of calls
+	if w.holds > 0 {
+		rest += lookHeld // then also the last tasks that have held a line have left it
+	}
+	if w.sleepUntil(time.Since(w.start) + rest) {
 		w.checkEnd()
 	}
 }
@@ -246,7 +253,7 @@ func (w *world) unfinished() string {
 func (w *world) finished() bool {
 	w.mu.Lock()
 	for _, t := range w.tasks {
-		if t.state == "live" {
+		if t.state == "live" || t.hold.resources != "" && !t.hold.gone {
 			w.mu.Unlock()
 			return false
 		}
@@ -266,7 +273,7 @@ func (w *world) enqueue(j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := taskredis.Message{
-		Type: "kind", ID: j.id, Queue: j.queue, Retry: j.retries, Timeout: j.timeout, Payload: []byte(j.resource),
+		Type: j.kind, ID: j.id, Queue: j.queue, Retry: j.retries, Timeout: j.timeout, Payload: []byte(j.resource),
 		UniqueKey: j.unique, Retention: j.retention,
 	}
 	fields := []string{"HSET", taskredis.TaskKey(j.queue, j.id), "msg", string(m.Encode()), "state", "pending", "pending_since", "1"}
@@ -318,6 +325,7 @@ func (w *world) operate(what, id string) {
 	} else {
 		w.redis.do("ZREM", "asynq:{"+j.queue+"}:"+state, id)
 	}
+	t.touched(what)
 	switch what {
 	case "delete":
 		if j.unique != "" {
@@ -441,6 +449,15 @@ type member struct {
 	told         map[stepID]bool     // steps that were answered
 }
 
+// delay is after what time a task is tried again.
+func (w *world) delay(retried int, _ error, t *asynq.Task) time.Duration {
+	d := between(random(w.seed, forDelay, uint64(retried), uint64(len(t.Payload()))), 100*time.Millisecond, 5*time.Second)
+	if t.Type() != "kind" {
+		d *= 4 // also for longer than nobody looks at a held line
+	}
+	return d
+}
+
 func (w *world) startServer(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -457,11 +474,8 @@ func (w *world) startServer(i int) {
 	config := Config{
 		Queues: w.weights, Strict: w.strict, Concurrency: w.servers[i],
 		Prefix: lockPrefix, TTL: w.ttl, RenewEvery: w.renew, SafetyMargin: w.margin, FenceTTL: 5 * w.ttl,
-		Handler: n.handle, ShutdownTimeout: 8 * time.Second, Overrun: w.overrun, Crashes: 3, Losses: 3,
-		RetryDelay: func(retried int, _ error, t *asynq.Task) time.Duration {
-			return between(random(w.seed, forDelay, uint64(retried), uint64(len(t.Payload()))), 100*time.Millisecond, 5*time.Second)
-		},
-		Logger: slog.New(simLog{n}),
+		Handler: n.handle, ShutdownTimeout: 8 * time.Second, Overrun: w.overrun, Crashes: w.crashes, Losses: 3,
+		OnFailure: onFailure, RetryDelay: w.delay, Logger: slog.New(simLog{n}),
 	}.withDefaults()
 	cfg := &config
 	if w.plain > 0 || w.sets > 0 {
@@ -883,39 +897,34 @@ func (w *world) forwardDue(queue string) {
 
 // recoverCrashed ends the attempts of servers that have died, which a step leaves to upkeep.
 func (w *world) recoverCrashed(queue string) {
-	now := strconv.FormatInt(w.redis.now().Unix(), 10)
-	over, _ := w.redis.do("ZRANGEBYSCORE", taskredis.LeaseKey(queue), "-inf", now).([]any)
-	for _, one := range over {
-		id := one.(string) //nolint:forcetypeassert // it is
-		key := taskredis.TaskKey(queue, id)
-		lock, _ := w.redis.do("HGET", key, "siding_lock").(string)
-		crashes, _ := w.redis.do("HGET", key, "siding_crashes").(string)
-		if lock != "" && (crashes < "3" || w.redis.do("GET", lock) == w.redis.do("HGET", key, "siding_attempt")) {
+	cfg := Config{OnFailure: onFailure, RetryDelay: w.delay}.withDefaults()
+	u := &upkeep{cfg: &cfg, calls: &taskredis.Upkeep{Redis: simClient{redis: w.redis}, Crashes: w.crashes}, logger: slog.New(slog.DiscardHandler)}
+	l, err := u.calls.Leases(context.Background(), queue, 0)
+	for _, c := range l.Crashed {
+		key := taskredis.TaskKey(queue, c.ID)
+		attempt, retried := w.redis.db.HGet(key, "siding_attempt"), w.tasks[c.ID].retried
+		ended, failed := u.end(context.Background(), c, time.Now())
+		err = errors.Join(err, failed)
+		if !ended {
 			continue
 		}
-		encoded, _ := w.redis.do("HGET", key, "msg").(string)
-		m, err := taskredis.DecodeMessage([]byte(encoded))
-		if err != nil {
-			w.failf("message of %s: %v", id, err)
-			return
-		}
-		w.redis.do("LREM", taskredis.ActiveKey(queue), "0", id)
-		w.redis.do("ZREM", taskredis.LeaseKey(queue), id)
-		w.redis.do("HDEL", key, "siding_ticket", "siding_until", "siding_text")
-		t := w.tasks[id]
+		w.processed[queue]++
+		w.failed[queue]++
+		t, j, state := w.tasks[c.ID], w.jobs[c.ID], w.redis.db.HGet(key, "state")
+		w.logf("recover %s: %s", c.ID, state)
 		t.moved = true
-		state := "archived"
-		if m.Retried < m.Retry {
-			state = "retry"
-			m.Retried++
+		o := taskredis.Outcome{Name: taskredis.Name{ID: c.ID, Attempt: attempt}, Kind: taskredis.Retry}
+		if state == "retry" {
 			t.retried++
+			o.After = w.delay(retried, nil, asynq.NewTask(j.kind, []byte(j.resource)))
 		} else {
-			t.state = state
+			t.state, o.Kind = "archived", taskredis.Archive
 		}
-		w.logf("recover %s: %s", id, state)
-		w.tasks[id] = t
-		w.redis.do("ZADD", "asynq:{"+queue+"}:"+state, now, id)
-		w.redis.do("HSET", key, "state", state, "msg", string(m.Encode()))
+		t.hold = w.holdOf(&o, onFailure(&taskredis.Message{Type: j.kind}))
+		w.tasks[c.ID] = t
+	}
+	if err != nil {
+		w.failf("leases that have ended: %v", err)
 	}
 }
 
