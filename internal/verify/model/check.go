@@ -45,9 +45,9 @@ func (m *Model) places(from, to *State, move Move) string {
 			there = t.Set != NotIn
 		default:
 		}
-		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn ||
+		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn && t.Set != Stopped ||
 			t.Line > 0 && t.Status == Active
-		back := (was.Status == Done || was.Status == Deleted || was.Status == Archived) && t.Status != was.Status && move.Event != EnqueueAgain
+		back := (was.Status == Done || was.Status == Deleted || was.Status == Archived && was.Set != Stopped) && t.Status != was.Status && move.Event != EnqueueAgain
 		switch {
 		case back && move.Event != Failover && (was.Status != Archived || t.Status != Deleted):
 			return fmt.Sprintf("one place: task %d is back, although it was gone", id)
@@ -111,7 +111,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			}
 			continue
 		}
-		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != Judge {
+		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != GoOn && move.Event != Judge {
 			return fmt.Sprintf("own outcome: task %d is moved by an attempt that it has left", id)
 		}
 	}
@@ -160,7 +160,8 @@ func (m *Model) order(from, to *State, move Move) string {
 			if k == n || !m.in(ID(k+1), spec.Queue, spec.Resource) || other.Ticket == 0 || other.Ticket > t.Ticket {
 				continue
 			}
-			waits := other.Status == Retry && (other.Set == Waits || other.Set == Held) && other.Line > 0
+			waits := other.Status == Retry && other.Set == Waits && other.Line > 0
+			waits = waits || other.holds() && (other.Line > 0 || from.Tasks[k].Line > 0 || from.Tasks[k].Status == Active)
 			waits = waits && (from.Tasks[k].Status != Pending || from.Tasks[k].Line > 0)
 			if waits || other.Status == Active && other.Known && from.Tasks[k].Status == Active && move.Event != StepFails && to.Actions == m.Actions {
 				return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)

@@ -111,6 +111,15 @@ func (m *Model) taskEvent(s *State, move Move) {
 	case Archive:
 		queue.remove(move.Task)
 		t.Status, t.Set = Archived, NotIn
+	case GoOn, GiveUp:
+		if t.Set = NotIn; move.Event == GoOn {
+			t.Status, t.Set = Retry, Waits
+			s.Damaged = s.Damaged || t.Line != t.Ticket // upkeep leaves the place of an archived task alone, and finds it now
+		}
+		if m.Mistake != GoneOnUnmarked {
+			(&script{Model: m, s: s}).mark(move.Queue, move.Resource, 1)
+		}
+		queue.Notify = true
 	case RunNow:
 		t.Status, t.Set = Pending, NotIn
 		queue.push(move.Task)

@@ -150,16 +150,18 @@ func (x *script) look(q, r uint8, answers bool) (began, over bool) {
 			return false, false
 		}
 		t := s.task(id)
-		waits := t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && (t.Set == Waits || t.Set == Held))
+		waits := t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && t.Set == Waits || t.holds())
 		switch x.Mistake {
 		case HeadUnverified:
 			waits = true
 		case TicketUnverified:
 			waits = t.Status == Pending || t.Status == Retry && t.Set == Waits
+		case StoppedPassed:
+			waits = waits && t.Set != Stopped
 		default:
 		}
 		switch {
-		case waits && t.Set == Held:
+		case waits && t.holds():
 			x.write()
 			*entry = Later
 			return false, false

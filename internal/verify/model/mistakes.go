@@ -38,6 +38,8 @@ const (
 	// Heads.
 	HeadUnverified   Mistake = "a head is started whatever has become of it"
 	TicketUnverified Mistake = "a head is started though its hash has another ticket"
+	StoppedPassed    Mistake = "a look passes a task that has stopped its line"
+	GoneOnUnmarked   Mistake = "an operator sets a line going, and marks it not"
 	TicketForgotten  Mistake = "a task comes back with a new ticket"
 	PassedForLater   Mistake = "a look that passed many heads leaves the rest for later"
 	PopUnchecked     Mistake = "a task in pending is started whatever its hash says"

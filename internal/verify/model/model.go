@@ -12,8 +12,8 @@
 //   - a task that is moved by an attempt which is not its latest, or done by one that had lost its lock;
 //   - a living attempt whose task is taken, or of which its server never hears; more attempts than slots;
 //   - a waiting task that is not in its line, a ticket that changes, or a new one that is not the latest;
-//   - a task that starts before an older ticket of its line, also before that of a crashed task; a crash that uses a
-//     retry though it is a free one;
+//   - a task that starts before an older ticket of its line, also before that of a crashed task, or of one that holds the
+//     line; a crash that uses a retry though it is a free one;
 //   - a line that its lock does not list, or without an entry in the ready set; an entry that is not due although the
 //     head could start;
 //   - a ready resource that is passed by one which became ready later, or again and again by pending, or the other way
@@ -149,9 +149,9 @@ func (m *Model) startable(s *State, q, r uint8) bool {
 	startable := false
 	for n := range m.Tasks {
 		t := &s.Tasks[n]
-		waits := t.Line > 0 && t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && (t.Set == Waits || t.Set == Held))
+		waits := t.Line > 0 && t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && t.Set == Waits || t.holds())
 		if waits && m.in(ID(n+1), q, r) && (first == 0 || t.Line < first) {
-			first, startable = t.Line, t.Set != Held
+			first, startable = t.Line, !t.holds()
 		}
 	}
 	return startable

@@ -139,6 +139,8 @@ func mistakes() []found {
 
 		{"one place", model.Model{Mistake: model.HeadUnverified, Tasks: two, Servers: fleet, Actions: 1}},
 		{"heads", model.Model{Mistake: model.TicketUnverified, Tasks: two, Servers: fleet, Actions: 2}},
+		{"order", model.Model{Mistake: model.StoppedPassed, Tasks: two, Servers: fleet, Failures: 1}},
+		{"score", model.Model{Mistake: model.GoneOnUnmarked, Tasks: two, Servers: fleet, Failures: 1}},
 		{"tickets", model.Model{Mistake: model.TicketForgotten, Tasks: two, Servers: fleet, Faults: 1}},
 		{"score", model.Model{Mistake: model.PassedForLater, Tasks: four, Servers: wide, Actions: 2, Only: only(model.Delete)}},
 		{"one place", model.Model{Mistake: model.PopUnchecked, Tasks: two, Servers: fleet, Actions: 1}},

@@ -33,6 +33,8 @@ const (
 	Continue
 	Heartbeat
 	Failover
+	GoOn
+	GiveUp
 	Judge // by mistake only
 
 	Delete
@@ -65,6 +67,7 @@ var eventWords = [...]string{
 	LockerLeaves: "the Locker leaves lock R", LockerTakes: "a Locker takes lock R", Revoke: "lock R is revoked",
 	ForeignLeaves: "the plain program leaves lock R", Unpause: "queue Q is resumed", Upkeep: "upkeep rebuilds what is missing",
 	Continue: "server S goes on", Heartbeat: "server S's heartbeat finds that locks are not its own", Failover: "the replica is the master now",
+	GoOn: "an operator has task T run, which has stopped its line", GiveUp: "an operator gives up task T, which has stopped its line",
 	Judge: "the forwarder gives task T another time", Delete: "task T is deleted", Archive: "task T is archived", RunNow: "task T is run from the dashboard",
 	EnqueueAgain: "the id of task T is enqueued again", Pause: "queue Q is paused",
 	StepUnheard: "server S makes a step, and hears no answer", StepDelayed: "server S sends a step that does not arrive yet",
@@ -86,7 +89,7 @@ func (e Event) waits() bool {
 	}
 }
 
-var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Again: "again at once", Delay: "again later, in its place", Hold: "again later, and first in its line", Ask: ""}
+var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Again: "again at once", Delay: "again later, in its place", Hold: "again later, and first in its line", Halt: "a failure that stops its line", Ask: ""}
 
 // A Move is one step of a server, or one event.
 type Move struct {

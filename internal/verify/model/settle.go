@@ -36,6 +36,8 @@ func (x *script) settle(slot int, kind Kind) Result {
 		x.comeBack(a.Task, Waits)
 	case Hold:
 		x.comeBack(a.Task, Held)
+	case Halt:
+		x.comeBack(a.Task, Stopped)
 	default:
 		panic("ready: no such outcome")
 	}
@@ -82,12 +84,14 @@ func (x *script) comeBack(id ID, why Set) {
 	}
 	x.write()
 	t.Set = why
-	if why == Held {
+	if t.holds() {
 		x.mark(q, r, Later)
 	}
 	x.enter(id, t.Ticket)
 	x.write()
-	t.Status = Retry
+	if t.Status = Retry; why == Stopped {
+		t.Status = Archived
+	}
 }
 
 // enter puts a task into its line. The entry of the ready set comes first and goes last, so there is no
@@ -98,7 +102,7 @@ func (x *script) enter(id ID, ticket uint8) {
 	l := &s.Locks[r]
 	first := l.Lines[q] == 0 || ticket < l.Lines[q]
 	head := x.head(&s.Redis, q, r)
-	held := head != 0 && s.task(head).Set == Held && s.task(head).Line < ticket
+	held := head != 0 && s.task(head).holds() && s.task(head).Line < ticket
 	if t.Set == Waits && !held && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
 		x.mark(q, r, x.when(q, r, ticket))
 	}

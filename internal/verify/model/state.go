@@ -35,6 +35,7 @@ const (
 	Waits       // the score is siding_until
 	Held        // the same, but the task may not start before
 	Backoff     // for a while, in no line
+	Stopped     // in none: the task is archived, and holds its line until an operator does something
 )
 
 // A Lease is what asynq's list of active tasks and its set of leases say of a task.
@@ -70,7 +71,7 @@ const (
 	Offer   Score = 10 // in 50 ms
 	Second  Score = 11
 	Expiry  Score = 12 // when the lock expires, as far as known
-	Later   Score = 13 // when the held head may start
+	Later   Score = 13 // when the held head may start, or seconds later
 	Never   Score = 14 // not in time
 )
 
@@ -161,6 +162,7 @@ const (
 	Again        // requeue: it comes at once, in its place
 	Delay        // again: it comes later, in its place, and is in no line until then
 	Hold         // the same, and its line waits for it
+	Halt         // archive: its line waits until an operator does something
 	Ask          // it asks for its lock
 )
 
@@ -248,6 +250,9 @@ func (r *Redis) task(id ID) *Task { return &r.Tasks[id-1] }
 func (t *Task) finished() bool {
 	return t.Status == Done || t.Status == Archived || t.Status == Deleted
 }
+
+// holds reports whether the task keeps those behind it in its line from starting.
+func (t *Task) holds() bool { return t.Set == Held || t.Set == Stopped }
 
 // hash reports whether the task has one.
 func (t *Task) hash() bool { return t.Status != Absent && t.Status != Done && t.Status != Deleted }

@@ -160,12 +160,12 @@ func (b *builder) attempt(i int) {
 		return
 	}
 	move := Move{Event: HandlerEnds, Task: a.Task, Server: a.Server, N: uint8(i)}
-	kinds := []Kind{Succeed, Fail, Again, Delay, Hold}
+	kinds := []Kind{Succeed, Fail, Again, Delay, Hold, Halt}
 	if s.Failures == 0 {
 		kinds = kinds[:1]
 	}
 	for _, kind := range kinds {
-		if kind == Hold && !a.Locked {
+		if (kind == Hold || kind == Halt) && !a.Locked {
 			continue
 		}
 		move.Kind = kind
@@ -195,6 +195,11 @@ func (b *builder) task(id ID) {
 		if t.Set == Waits && b.Mistake == UntilForgotten {
 			may(Judge, nobody)
 		}
+	case t.Status == Archived && t.Set == Stopped:
+		may(Delete, nobody)
+		may(RunNow, nobody)
+		may(GoOn, byOperator+spec.Queue)
+		may(GiveUp, byOperator+spec.Queue)
 	}
 	if t.Status == Retry && (t.Set == Backoff || t.Set == Held) {
 		may(TimeComes, byTask+uint8(id))
@@ -246,7 +251,7 @@ func (b *builder) queue(q uint8) {
 		case Expiry:
 			b.may(move, nobody)
 		case Later:
-			if head := b.head(&s.Redis, q, r); head == 0 || s.task(head).Set != Held {
+			if head := b.head(&s.Redis, q, r); head == 0 || !s.task(head).holds() {
 				b.may(move, byEntry+4*r+q)
 			}
 		default:
