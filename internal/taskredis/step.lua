@@ -674,11 +674,11 @@ end
 
 -- Keeps what is said of a line up to date, of which the head has left.
 --   head, ticket  who is first now, nil for nobody
---   taken         whether the one that left has the lock
-local function next_in_line(q, lock, head, ticket, taken)
+--   moves         whether its entry in the ready set is to follow, as the one that left has the lock, or nobody is left
+local function next_in_line(q, lock, head, ticket, moves)
   if head then
     call('ZADD', lines_of(lock), digits(tonumber(ticket)), q.name)
-    if not taken then return end
+    if not moves then return end
     -- While the rule has room for more, the lock stays due.
     local due = now + ttl * 1000
     if rule_of(lock) then
@@ -686,7 +686,7 @@ local function next_in_line(q, lock, head, ticket, taken)
       due = later or now
     end
     call('ZADD', q.ready, digits(due), lock)
-  elseif taken then
+  elseif moves then
     no_line(q, lock)
   end
 end
