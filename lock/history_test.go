@@ -246,9 +246,12 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 		taken int // how often it was taken, less the releases that were answered with ok
 	}
 	const never = math.MaxInt64
+	h.mu.Lock()
+	events := slices.Clone(h.events) // the answer to a renewal may still come
+	h.mu.Unlock()
 	ops := make(map[string]event)
 	answered := make(map[event]int64) // when the last call was sent that was answered, by key and fence
-	for _, e := range h.events {
+	for _, e := range events {
 		if e.Kind == evAnswered {
 			of := event{Key: e.Key, Fence: e.Fence}
 			answered[of] = max(answered[of], e.Call)

@@ -59,14 +59,10 @@ func withMetrics(c *queue.ServerConfig) {
 	}
 }
 
-func guarded(t workload.Task) queue.Task {
-	if t.Also != "" {
-		return pairTask{t.ID, t.Keys()}
-	}
-	return sidingTask{ID: t.ID, Key: t.Key}
-}
+func guarded(t workload.Task) queue.Task { return sidingTask{ID: t.ID, Keys: t.Keys()} }
 
-func nested(t workload.Task) queue.Task { return sidingTask{t.ID, t.Key, t.Also} }
+// nested leaves the second key to the handler.
+func nested(t workload.Task) queue.Task { return sidingTask{t.ID, []string{t.Key}, t.Also} }
 
 func unguarded(t workload.Task) queue.Task { return freeTask{t.ID} }
 
@@ -79,22 +75,13 @@ func (freeTask) Kind() string { return "bench:free" }
 
 // A sidingTask is a task of a plan.
 type sidingTask struct {
-	ID   int    `json:"id"`
-	Key  string `json:"key"`
-	Also string `json:"also,omitempty"`
+	ID   int      `json:"id"`
+	Keys []string `json:"keys"`
+	Also string   `json:"also,omitempty"` // whose lock its handler takes
 }
 
 func (sidingTask) Kind() string       { return "bench:work" }
-func (t sidingTask) Resource() string { return t.Key }
-
-// A pairTask works on several keys.
-type pairTask struct {
-	ID   int      `json:"id"`
-	Keys []string `json:"keys"`
-}
-
-func (pairTask) Kind() string          { return "bench:pair" }
-func (t pairTask) Resources() []string { return t.Keys }
+func (t sidingTask) Resource() string { return queue.AllOf(t.Keys...) }
 
 // A sidingSystem is a client and a server of ours.
 type sidingSystem struct {
@@ -140,7 +127,6 @@ func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue
 			}
 			return server.Locker().Do(ctx, t.Also, nil, func(ctx context.Context) error { return rec.Handle(ctx, t.ID) })
 		})
-		queue.Handle(server, func(ctx context.Context, t pairTask) error { return rec.Handle(ctx, t.ID) })
 		queue.Handle(server, func(ctx context.Context, t freeTask) error { return rec.Handle(ctx, t.ID) })
 		return &sidingSystem{redis: rdb, client: client, server: server, task: task}, nil
 	}
