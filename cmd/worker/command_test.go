@@ -17,13 +17,9 @@ import (
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600))
 	exposed := filepath.Join(t.TempDir(), "exposed.yaml")
-	if err := os.WriteFile(exposed, []byte("http:\n  address: 0.0.0.0:1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(exposed, []byte("http:\n  address: 0.0.0.0:1\n"), 0o600))
 	tests := []struct {
 		name    string
 		args    []string

@@ -37,9 +37,7 @@ func TestDemoOnce(t *testing.T) {
 		t.Fatalf("want one line on standard output, have %q", text)
 	}
 	var have map[string]any
-	if err := json.Unmarshal([]byte(text), &have); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &have))
 	number := func(key string) float64 {
 		n, ok := have[key].(float64)
 		if !ok {
@@ -109,9 +107,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantTexts(t, w.stderr.String(), taken+" is taken")
 	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
 
@@ -123,9 +119,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	var have struct {
 		Current struct{ Completed, Size int }
 	}
-	if err := json.Unmarshal([]byte(reply), &have); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(reply), &have))
 	if have.Current.Completed < 500 || have.Current.Completed != have.Current.Size {
 		t.Errorf("want all tasks shown as completed, have %s", reply)
 	}
@@ -174,9 +168,7 @@ func TestResult(t *testing.T) {
 func TestSample(t *testing.T) {
 	t.Parallel()
 	reader, err := orders.NewReader(strings.NewReader(sample))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines, skus, folded := map[string]int{}, map[string]int{}, map[string]map[string]bool{}
 	unknown, cancelled, writeOffs, free, services, repeated := 0, 0, 0, 0, 0, map[[2]string]int{}
 	for {
@@ -184,9 +176,7 @@ func TestSample(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lines[l.Order]++
 		skus[l.SKU]++
 		upper := strings.ToUpper(l.SKU)
@@ -237,9 +227,7 @@ func TestSample(t *testing.T) {
 func TestSampleJobs(t *testing.T) {
 	t.Parallel()
 	jobs, err := sampleJobs(sample, demoQueue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kinds := map[string]int{}
 	for _, job := range jobs {
 		kinds[job.Task.Kind()]++
@@ -265,18 +253,12 @@ func get(t *testing.T, url string) string {
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Close = true // leave no connection behind
 	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = reply.Body.Close() }()
 	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return reply.StatusCode, string(text)
 }

@@ -28,9 +28,7 @@ func TestFullLedger(t *testing.T) {
 		t.Fatalf("want ready, have %d %s", status, body)
 	}
 	other, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(30000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	fill := fmt.Sprintf("CREATE TABLE others (data BLOB); INSERT INTO others VALUES (zeroblob(%d))", 4096*pages)
 	if _, err := other.ExecContext(t.Context(), fill); err != nil {

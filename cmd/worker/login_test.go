@@ -14,9 +14,7 @@ import (
 func TestExposedDashboard(t *testing.T) {
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(password, []byte("sesame\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(password, []byte("sesame\n"), 0o600))
 	tests := []struct {
 		name    string
 		args    []string

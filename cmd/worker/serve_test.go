@@ -264,9 +264,7 @@ func TestDemoLeavesNoFolder(t *testing.T) {
 	p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
 	folders := func() int {
 		found, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(found)
 	}
 	poll.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
@@ -309,9 +307,7 @@ func client(t *testing.T, addr string) *redis.Client {
 func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string) {
 	t.Helper()
 	c, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, order := range orders {
 		if _, err := c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour}); err != nil {
 			t.Fatal(err)
@@ -323,8 +319,6 @@ func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string
 func count(t *testing.T, rdb *redis.Client, queueName string) *asynq.QueueInfo {
 	t.Helper()
 	info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo(queueName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }

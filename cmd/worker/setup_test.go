@@ -124,9 +124,7 @@ func settings(t *testing.T, more ...string) []string {
 func occupy(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener.Addr().String()
 }
@@ -135,18 +133,14 @@ func occupy(t *testing.T) string {
 func vacant(t *testing.T) string {
 	t.Helper()
 	addr, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return addr
 }
 
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return port
 }
 
@@ -157,5 +151,13 @@ func wantTexts(t *testing.T, have string, texts ...string) {
 		if !strings.Contains(have, text) {
 			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
 		}
+	}
+}
+
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

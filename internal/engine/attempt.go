@@ -142,11 +142,15 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 	case taskredis.Parked:
 		l.abandon(a)
 	case taskredis.Lost:
-		if a.outcome.Kind == taskredis.Ask || l.attempts[a.Attempt] != a {
+		switch {
+		case a.outcome.Kind == taskredis.Ask:
 			l.abandon(a)
-			return
+		case l.attempts[a.Attempt] != a: // it is sent again after a failover, and was settled before that, when it had its lock
+			a.outcome = withoutLock(a.outcome)
+			l.toSend(a)
+		default:
+			l.lostMeanwhile(a)
 		}
-		l.lostMeanwhile(a)
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
 			l.sayStale(a)

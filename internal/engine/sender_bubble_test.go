@@ -135,3 +135,45 @@ func TestFailoverOfBothLanes(t *testing.T) {
 		t.Errorf("want the other lane to ask at once, have it in %v", s.askNext.Sub(now))
 	}
 }
+
+// An outcome that a failover has forgotten was settled when its attempt had its lock. It counts, also if the lock has run out by
+// the time at which it is sent again: else the task would stand still until its lease is over.
+func TestForgottenOutcomeCountsWithoutItsLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var locks []string // with which the outcome came
+		lane, forgot := 0, int64(0)
+		step := func(s *taskredis.Step) (*taskredis.Answer, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			a := nothing(s)
+			a.Known = s.Number
+			switch {
+			case isFirst(s):
+				a.Taken = append(a.Taken, takenTask("1", "lock:a", 7))
+			case len(s.Outcomes) == 0 && len(locks) == 1 && s.Lane == lane && s.After == forgot: // the first step after that
+				return &taskredis.Answer{Now: a.Now, Known: forgot - 1}, nil
+			case len(s.Outcomes) > 0:
+				if len(locks) == 0 {
+					lane, forgot = s.Lane, s.Number
+				}
+				locks = append(locks, s.Outcomes[0].Lock)
+				result := taskredis.Settled
+				if len(locks) == 2 {
+					result = taskredis.Lost
+				}
+				a.Results, a.Replies = []taskredis.Result{result}, make([]taskredis.Reply, 1)
+			}
+			return a, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go newLoop(loopConfig(t, func(context.Context, *Task) error { return nil }), script{step: step}).run(ctx)
+		time.Sleep(30 * time.Second)
+		cancel()
+		synctest.Wait()
+		if have := fmt.Sprintf("%q", locks); have != `["lock:a" "lock:a" ""]` {
+			t.Errorf("want it again with its lock, and then without, have %s", have)
+		}
+	})
+}

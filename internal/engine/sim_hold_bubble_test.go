@@ -81,7 +81,7 @@ func (w *world) nobodyHolds(queue string, at *attempt0) {
 func (w *world) restOf(line map[string]float64) time.Duration {
 	first := ""
 	for id, ticket := range line {
-		if first == "" || ticket < line[first] {
+		if first == "" || ticket < line[first] || ticket == line[first] && id < first { // one that asks may have the ticket of another
 			first = id
 		}
 	}
