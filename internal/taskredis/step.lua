@@ -361,8 +361,8 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   if lost and asks then kind = 'requeue' end -- it is not at work yet
   if lost and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
-    for one in each(lock) do
-      if lock_of(one) == one then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
+    for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
+      if lock_of(one) == one and needs(task_lock or '', one) then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
     end
     return 'lost'
   end
