@@ -20,8 +20,8 @@ import (
 )
 
 // Handle registers fn as the handler of the tasks of type T. Handle panics if s or fn is nil, T is
-// an interface, T has a method Resource that does not make it [Guarded], T's kind is empty or has a handler, or the server was started. A task whose payload
-// does not decode into T, or is refused by T's Validate, is archived at once.
+// an interface, a method of T is not quite that of [Guarded] or [Validator], T's kind is empty or has a handler, or the
+// server was started. A task whose payload does not decode into T, or is refused by T's Validate, is archived at once.
 //
 // If T is [Guarded], fn runs under the lock of the resource that the payload names. That also holds
 // if a plain asynq client enqueued the task, or if its payload was changed since.
@@ -31,7 +31,7 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	if of.Kind() == reflect.Interface {
 		panic("queue: Handle: " + of.String() + " is an interface: want the type of the tasks of one kind")
 	}
-	if wrong := misses(of); wrong != "" {
+	if wrong := wrongMethod(of); wrong != "" {
 		panic("queue: Handle: " + of.String() + ": " + wrong)
 	}
 	kind := zero.Kind()

@@ -187,7 +187,7 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	if lockredis.None(t) {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
 	}
-	if wrong := misses(reflect.TypeOf(t)); wrong != "" {
+	if wrong := wrongMethod(reflect.TypeOf(t)); wrong != "" {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: wrong}
 	}
 	kind := t.Kind()
@@ -211,21 +211,26 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	return payload, resource, nil
 }
 
-// misses says why the type of a task is not what its methods look like, "" for no reason. Go would take it for the type of a task
-// that needs no lock, or no check.
-func misses(of reflect.Type) string {
-	pointer := of
+// wrongMethod says which method of a task's type is not quite that of an interface, and what is wanted; "" for none. Go would
+// take the type for that of a task which needs no lock, or no check.
+func wrongMethod(of reflect.Type) string {
+	guarded, validator, pointer := reflect.TypeFor[Guarded](), reflect.TypeFor[Validator](), of
 	if of.Kind() != reflect.Pointer {
 		pointer = reflect.PointerTo(of)
 	}
-	for method, wanted := range map[string]reflect.Type{"Resource": reflect.TypeFor[Guarded](), "Validate": reflect.TypeFor[Validator]()} {
-		if !of.Implements(wanted) && pointer.Implements(wanted) {
-			return fmt.Sprintf("want %s as a method of %v, have it of %v", method, of, pointer)
-		}
+	onPointer := func(method string) string {
+		return fmt.Sprintf("want %s as a method of %v, have it of %v", method, of, pointer)
 	}
-	_, one := pointer.MethodByName("Resource")
-	_, several := pointer.MethodByName("Resources")
-	if (one || several) && !of.Implements(reflect.TypeFor[Guarded]()) {
+	_, resource := pointer.MethodByName("Resource")
+	_, resources := pointer.MethodByName("Resources")
+	switch {
+	case !of.Implements(validator) && pointer.Implements(validator):
+		return onPointer("Validate")
+	case of.Implements(guarded):
+		return ""
+	case pointer.Implements(guarded):
+		return onPointer("Resource")
+	case resource || resources:
 		return "want a method Resource that takes nothing and returns a string, such as queue.AllOf(a, b) for several"
 	}
 	return ""

@@ -111,6 +111,23 @@ func TestLostPermitOfABatch(t *testing.T) {
 	})
 }
 
+// An attempt that has lost a lock which its task does not know, as a failover has forgotten that it was given it, keeps nobody from
+// that lock: nobody would free it.
+func TestLostLockThatWasForgotten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		b.pending("q", "1", "")
+		taken := s.takes("1 ", nil, 1, "q")[0]
+		taken.Lock = "lock:a"
+		if _, a := s.make(done(taken), 0); a.Results[0] != Lost {
+			t.Errorf("want it lost, have %s", a.Results[0])
+		}
+		b.want("lock:a", "")
+	})
+}
+
 // A task that asks for another lock than it was given, and has lost that meanwhile, has not begun: it keeps its place.
 func TestAskUnderALostLock(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,19 @@ func TestCheck(t *testing.T) {
 }
 
 // TestCheckDelay: the fastest task took 7 from its call to its start.
+// A task works on both of its keys.
+func TestCheckOfPairs(t *testing.T) {
+	t.Parallel()
+	p := workload.Plan{Tasks: []workload.Task{{ID: 0, Key: "a", Also: "b"}, {ID: 1, Key: "b", Also: "c"}}}
+	times := []time.Duration{1, 2}
+	for start, want := range map[time.Duration]bool{20: true, 19: false} {
+		tr := trace.Trace{Called: times, Stored: times, Runs: []trace.Run{{Task: 0, Start: 10, End: 20}, {Task: 1, Start: start, End: 30}}}
+		if err := tr.Check(p, true); (err == nil) != want {
+			t.Errorf("a start at %d: have %v", start, err)
+		}
+	}
+}
+
 func TestCheckDelay(t *testing.T) {
 	t.Parallel()
 	tr := good()

@@ -22,6 +22,7 @@ func TestPlans(t *testing.T) {
 		"mixed":            {workload.Mixed, counts{2200, 2000, 2001}, 2 * time.Second},
 		"hot":              {workload.Hot, counts{2000, 0, 1}, 0},
 		"uncontended":      {workload.Uncontended, counts{20_000, 20_000, 20_000}, 0},
+		"transfers":        {workload.Transfers, counts{2000, 0, 49}, 1000 * time.Millisecond},
 		"limit":            {workload.Limit, counts{500, 0, 1}, 2 * time.Second},
 		"rate":             {workload.Rate, counts{400, 0, 1}, 0},
 		"long":             {workload.Long, counts{2000, 1000, 1001}, 10 * time.Second},
@@ -67,6 +68,23 @@ func checkOrder(t *testing.T, name string, p workload.Plan) {
 	}
 	if len(p.Tasks) < 4 {
 		t.Errorf("%s: want some tasks, have %d", name, len(p.Tasks))
+	}
+}
+
+// TestInOrder has three tasks of which the second waits for the first, and the third for the second.
+func TestInOrder(t *testing.T) {
+	t.Parallel()
+	p := workload.Plan{Workers: 2, Tasks: []workload.Task{
+		{ID: 0, Key: "a", Also: "b", Work: 3}, {ID: 1, Key: "b", Also: "c", Work: 5}, {ID: 2, Key: "c", Work: 2}, {ID: 3, Key: "d", Work: 9},
+	}}
+	if have := p.InOrder(); have != 10 {
+		t.Errorf("want 10, have %d", have)
+	}
+	if p.Workers = 1; p.InOrder() != 19 {
+		t.Errorf("one worker: want 19, have %d", p.InOrder())
+	}
+	if !p.Pairs() || workload.Hot(1).Pairs() {
+		t.Error("want two keys in this plan alone")
 	}
 }
 
