@@ -204,7 +204,7 @@ func (c *checker) finished(t *Task, runs []Run) bool {
 		return true
 	case t.Fate.fails() && slices.ContainsFunc(runs, func(r Run) bool { return r.Outcome == Failed }) && c.forgotten(t.ID):
 		return true // it had failed for good, before the archive was forgotten
-	case archived && (t.Fate == FateOnce || t.Fate == FateHopeless) && strings.Contains(last, "lease expired"):
+	case archived && t.Fate.once() && strings.Contains(last, "lease expired"):
 		// The task had begun when its worker was lost, or was just about to, so the task runs at
 		// most once. asynq recovers an unguarded task, which may have been on its way to the
 		// worker.

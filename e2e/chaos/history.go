@@ -65,6 +65,9 @@ const (
 // fails says whether the task ends in the archive.
 func (f Fate) fails() bool { return f == FateHopeless || f == FatePermanent }
 
+// once says whether the task has no retries.
+func (f Fate) once() bool { return f == FateOnce || f == FateHopeless }
+
 // A Run is one execution of a task's handler.
 type Run struct {
 	Task     string

@@ -78,7 +78,7 @@ func (c *checker) checkOrder() {
 				runs := c.byTask[earlier.ID]
 				last := runs[len(runs)-1]
 				switch {
-				case c.mayFollow(earlier, t), c.doneInBatch(earlier, first):
+				case c.mayFollow(earlier, t), c.doneInBatch(earlier, first), c.nobodyWaitedFor(earlier, first):
 				case first.Begin < last.Begin && !c.stoodStill(last.Process, first.Begin-noise, last.Begin) && !c.reordered(first):
 					c.wrong("task %s began on %s at %v, before %s, accepted at %v, which ran on %s at %v and was to end first; after %s; its runs: %v",
 						t.ID, first.Process, first.Begin, earlier.ID, earlier.Accepted, last.Process, last.Begin, c.latest(first.Begin), runs)
@@ -100,6 +100,12 @@ func (c *checker) mayFollow(t, later *Task) bool {
 // did not know yet, both begin again, in order.
 func (c *checker) doneInBatch(t *Task, next Run) bool {
 	return slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool { return oneBatch(r, next) && r.Outcome == Done && r.Returned <= next.Begin })
+}
+
+// nobodyWaitedFor reports whether a task without retries had lost its lock when the run began. For all that the others knew its
+// worker was dead, and then it is archived; so nobody waits for it, and its worker says too late that it is to come again.
+func (c *checker) nobodyWaitedFor(t *Task, next Run) bool {
+	return t.Fate.once() && slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool { return r.Lost != 0 && r.Lost < next.Begin })
 }
 
 // oneBatch reports whether two runs had one lease.

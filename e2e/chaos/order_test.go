@@ -26,6 +26,13 @@ func passed(h *chaos.History) (c, d *chaos.Task) {
 	return inLine(h, "c", 6*s, failed(7*s), done(9*s)), inLine(h, "d", 6500*ms, done(8*s))
 }
 
+// lostAndPassed has d begin after c has lost its lock, and before c comes again.
+func lostAndPassed(h *chaos.History) (c, d *chaos.Task) {
+	lost := failed(7 * s)
+	lost.Lost, lost.Outcome = 7050*ms, chaos.Ended
+	return inLine(h, "c", 6*s, lost, done(9*s)), inLine(h, "d", 6500*ms, done(8*s))
+}
+
 // TestCheckOrder adds tasks of a line to the story.
 func TestCheckOrder(t *testing.T) {
 	t.Parallel()
@@ -111,6 +118,15 @@ func TestCheckOrder(t *testing.T) {
 		{name: "after another lock was deleted", want: early, change: func(h *chaos.History) {
 			passed(h)
 			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "line:1", Start: 7050 * ms, End: 7050 * ms}}
+		}},
+		{name: "before one without retries that had lost its lock", change: func(h *chaos.History) {
+			c, _ := lostAndPassed(h)
+			c.Fate = chaos.FateOnce
+		}},
+		{name: "before one with retries that had lost its lock", want: early, change: func(h *chaos.History) { lostAndPassed(h) }},
+		{name: "before one without retries that has lost nothing", want: early, change: func(h *chaos.History) {
+			inLine(h, "c", 6*s, done(9*s)).Fate = chaos.FateOnce
+			inLine(h, "d", 6500*ms, done(8*s))
 		}},
 		{name: "in a batch after it, which had lost its lock", change: func(h *chaos.History) {
 			before := done(7500 * ms)

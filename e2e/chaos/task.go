@@ -104,7 +104,7 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 		work.Takes = 1000 + r.IntN(5000)
 	}
 	options := &queue.Options{Queue: queueName, TaskID: t.ID}
-	if t.Fate == FateOnce || t.Fate == FateHopeless {
+	if t.Fate.once() {
 		options.Retries = queue.NoRetries
 	}
 	if resource == "" {

@@ -111,6 +111,29 @@ func TestLostPermitOfABatch(t *testing.T) {
 	})
 }
 
+// Nobody waits for a task without retries whose lock has run out, as its server may be dead. If that lives after all, the task comes
+// again in its place, behind the one that has begun meanwhile.
+func TestLostLockOfATaskWithoutRetries(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s, first := b.oneWaits("q")
+		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_once", 1, "siding_began", first.Attempt).Err())
+		b.pending("q", "3", "q")
+		b.must(b.rdb.Del(t.Context(), "lock:q").Err())
+		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "1"}).Err())
+		b.must(b.rdb.ZAdd(t.Context(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:q"}).Err())
+		second := s.takes("2 ", nil, 2, "q")
+		again := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, Hold: true}
+		if _, a := s.make([]Outcome{again}, 0); a.Results[0] != Lost {
+			t.Fatalf("want it lost, have %s", a.Results[0])
+		}
+		again.Lock = ""
+		s.takes("", []Outcome{again}, 2, "q")
+		s.takes("1 ", done(second...), 2, "q")
+	})
+}
+
 // An attempt that has lost a lock which its task does not know, as a failover has forgotten that it was given it, keeps nobody from
 // that lock: nobody would free it.
 func TestLostLockThatWasForgotten(t *testing.T) {
