@@ -105,11 +105,12 @@ func (w *world) checkHeld(j *job, h hold) {
 	}
 }
 
-// touched is what asynq's dashboard does to the hold of a task.
-func (t *task) touched(what string) {
+// touched is what asynq's dashboard does to the hold of a task. One that has stopped its line, and is archived again before it has
+// begun, stops it as before.
+func (t *task) touched(what string, stopped bool) {
 	switch {
 	case t.hold.resources == "":
-	case what == "run": // it comes by way of pending
+	case what == "run", what == "archive" && stopped: // it comes by way of pending
 		t.hold.until = forEver
 	default:
 		t.hold.gone = true

@@ -325,7 +325,7 @@ func (w *world) operate(what, id string) {
 	} else {
 		w.redis.do("ZREM", "asynq:{"+j.queue+"}:"+state, id)
 	}
-	t.touched(what)
+	t.touched(what, w.redis.do("HGET", key, "siding_held") == "stop")
 	switch what {
 	case "delete":
 		if j.unique != "" {

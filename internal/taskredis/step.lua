@@ -533,7 +533,8 @@ local function recover(queue, index)
         call('ZADD', lease, in_seconds(math.max(left_of(key), 1)), id)
       elseif free_crash then
         back_in_line = lock_of(lock)
-        local ends, _, _, due = until_of(end_of(have[6], have[7])), room(string.match(back_in_line, '[^\n]+'))
+        local ends, due = until_of(end_of(have[6], have[7])), nil
+        if not several(back_in_line) then due = select(3, room(back_in_line)) end -- several are looked at together
         Lines().wait_in_line(queue, id, back_in_line, ticket, ends, due or now)
         call('HSET', task, 'state', 'retry', 'siding_lock', back_in_line, 'siding_until', ends)
       elseif crashed >= free_crashes then
