@@ -205,16 +205,16 @@ func TestSimulationFindsMistakes(t *testing.T) {
 	t.Parallel()
 	mistakes := map[string]struct{ file, old, wrong string }{
 		"no mark":                              {"hold", "'siding_held', held, ", ""},
-		"a look starts whoever holds its line": {"step", "local goes_on_at = have.siding_held and Hold()", "local goes_on_at = false and Hold()"},
+		"a look starts whoever holds its line": {"ready", "local goes_on_at = have.siding_held and Hold()", "local goes_on_at = false and Hold()"},
 		"a line goes on that has stopped":      {"hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
 		"a crash lets the line go on":          {"upkeep_end", "local held = ARGV[12] == '1' and", "local held = false and"},
 		"another ticket":                       {"hold", "local ticket = call('HGET', task, 'siding_ticket') or digits(now)", "local ticket = digits(now)"},
 		"only the line of the first lock":      {"hold", "for lock in each(locks) do\n    list_line(", "for lock in string.gmatch(locks, '^[^\\n]+') do\n    list_line("},
 		"nobody hears that it goes on":         {"go_on", "for lock in each(locks) do ours('ZADD', siding(queue, 'ready'), digits(now), lock) end\nnotify", "notify"},
-		"nobody looks at it for hours":         {"step", "now + Hold().LOOK", "now + 1000 * Hold().LOOK"},
+		"nobody looks at it for hours":         {"ready", "now + Hold().LOOK", "now + 1000 * Hold().LOOK"},
 		"an earlier waiter is held as well":    {"hold", "'ready'), 'LT', digits(math.min", "'ready'), digits(math.min"},
-		"a batch takes who holds its line":     {"step", "or have.siding_held or have.siding_once", "or have.siding_once"},
-		"whoever an operator has run asks":     {"step", "if own and have.siding_held and not over then", "if false then"},
+		"a batch takes who holds its line":     {"ready", "or have.siding_held or have.siding_once", "or have.siding_once"},
+		"whoever an operator has run asks":     {"fetch", "if own and have.siding_held and not over then", "if false then"},
 	}
 	for name, m := range mistakes {
 		text, err := os.ReadFile("../taskredis/" + m.file + ".lua")

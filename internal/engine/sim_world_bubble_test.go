@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -392,12 +393,15 @@ func (w *world) failover() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	held := make(map[string]int64)
-	holds := func(r *run) int64 {
-		key := w.attempts[r.attempt].lock
-		if key == "" || w.redis.run("GET", key) != r.attempt {
-			return 0
+	holds := func(r *run) int64 { // for so long, ms, the first of its locks
+		left := int64(math.MaxInt64)
+		for _, key := range store.SplitLocks(w.attempts[r.attempt].lock) {
+			if w.redis.run("GET", key) != r.attempt {
+				return 0
+			}
+			left = min(left, w.redis.do("PTTL", key).(int64)) //nolint:forcetypeassert // it is
 		}
-		return w.redis.do("PTTL", key).(int64) //nolint:forcetypeassert // it is
+		return left
 	}
 	for _, r := range w.runs {
 		held[r.attempt] = holds(r)

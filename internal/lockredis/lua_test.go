@@ -25,6 +25,12 @@ func TestScriptIncludes(t *testing.T) {
 	if have := LuaText(files, "one"); have != want {
 		t.Errorf("want functions of the script's own file and of notify.lua in it, have\n%s", have)
 	}
+	files["all.lua"] = &fstest.MapFile{Data: []byte("-- include common\nreturn common\n")}
+	files["common.lua"] = &fstest.MapFile{Data: []byte("return common\n")}
+	want = "local common = (function()\nreturn common\nend)()\nreturn (function()\nreturn common\nend)()\n"
+	if have := LuaText(files, "all"); have != want {
+		t.Errorf("want a function of what follows common.lua, have\n%s", have)
+	}
 	if strings.Contains(LuaText(luaFiles, "release"), "-- include") {
 		t.Error("want all included")
 	}

@@ -53,13 +53,13 @@ var mistakes = []verify.Mutant{
 		[]string{"TestOrderOfArrival/tgtgtg/memory"},
 	},
 	{
-		"a line does not look for older goroutines", "../taskredis/step.lua",
+		"a line does not look for older goroutines", "../taskredis/ready.lua",
 		"if waits and Queue().first_waiter(lock) then",
 		"if false then",
 		[]string{"TestHolderDies/a_task_looks,_a_goroutine_is_first/memory"},
 	},
 	{
-		"a new task does not look for goroutines", "../taskredis/step.lua",
+		"a new task does not look for goroutines", "../taskredis/fetch.lua",
 		"local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))",
 		"local others = call('EXISTS', lock, lines_of(lock))",
 		[]string{"TestHolderDies/a_new_task_looks,_a_goroutine_is_first/memory"},
@@ -125,13 +125,13 @@ var mistakes = []verify.Mutant{
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
-		"an attempt does not free its revoked lock", "../taskredis/step.lua",
+		"an attempt does not free its revoked lock", "../taskredis/settle.lua",
 		"  leaves(queue, id)\n  let_go(own_keys, queue, trace)\n",
 		"  leaves(queue, id)\n",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{
-		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
+		"an attempt that has lost its lock is settled", "../taskredis/settle.lua",
 		"lock ~= '' and (not held_keys or revoked), kind",
 		"lock ~= '' and not held_keys, kind",
 		[]string{"TestRevoke/task/memory"},

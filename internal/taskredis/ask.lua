@@ -1,0 +1,122 @@
+-- Attempts that ask for locks: those of tasks that need several, that have a policy, or whose resource only Go knows.
+--
+-- Comes after parking.lua and queue.lua.
+
+local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
+
+-- How many wait for a lock.
+local function waiting_for(lock)
+  local n = call('ZCARD', queue_of(lock))
+  for _, queue in ipairs(ours('ZRANGE', lines_of(lock), 0, -1)) do n = n + call('ZCARD', siding(queue, 'line:' .. lock)) end
+  return n
+end
+
+-- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its place, which
+-- may be that of an earlier one that it has replaced, and when its wait ends; nil if there is none.
+local function equal_of(lock, equal)
+  local came, queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(%d+)\n(.-)\n(.*)$')
+  if not queue then return nil end
+  local ticket = call('ZSCORE', siding(queue, 'line:' .. lock), id)
+  local have = call('HMGET', asynq(queue, 't:' .. id), 'state', 'siding_equal', 'siding_lock', 'siding_deadline', 'siding_wait_ends', 'siding_priority')
+  if not ticket or have[1] ~= 'retry' or have[2] ~= equal or have[3] ~= lock then return nil end
+  local ends = end_of(have[4], have[5])
+  if ends > 0 and ends <= now_s then return nil end -- it will not run
+  return queue, id, tonumber(came), tonumber(ticket) + (tonumber(have[6] or '') or 0) * HEAD_START, tonumber(have[5] or '')
+end
+
+-- Deletes a task that waits.
+local function delete_waiting(queue, id, lock)
+  local task = asynq(queue, 't:' .. id)
+  local unique = call('HGET', task, 'unique_key')
+  if unique and call('GET', unique) == id then call('DEL', unique) end
+  call('ZREM', siding(queue, 'line:' .. lock), id)
+  call('ZREM', asynq(queue, 'retry'), id)
+  call('DEL', task)
+end
+
+-- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line.
+local function goes_on(queue, lock)
+  local held = call('ZSCORE', siding(queue, 'held'), lock)
+  return now - tonumber(call('HGET', slots, queue) or '0') < Lines().SEEN and not (held and (tonumber(held) or math.huge) > now)
+end
+
+-- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
+-- what the first one holds that it cannot have, when to look at that, and which it is.
+--   queue  the one in whose lines it waits: then lines of other queues that do not go on are not before it; nil if it asks
+local function keys_for(locks, ticket, queue)
+  local keys = {}
+  for lock in each(locks) do
+    local _, first = Lines().first_line(lock)
+    local key, value, due = Queue().serve_found(lock, math.min(first, ticket), by)
+    if key and first < ticket then
+      for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
+        if not queue or older == queue or goes_on(older, lock) then key = nil end
+      end
+      if not key and not queue then due = now + Lines().OFFER end -- it is offered to the older one
+    end
+    if not key or to_upkeep[lock] then return nil, value, due or now, lock end
+    keys[#keys + 1] = key
+  end
+  return table.concat(keys, '\n')
+end
+
+-- Settles an attempt that asks for a lock, or for several, which it gets all at once. It may go before those who wait if it came
+-- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
+-- may have begun. Policies that compare tasks are for those that need one lock.
+local function ask(queue, id, task, attempt, given)
+  local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
+  local want, came, ticket = given.want, have[1], tonumber(have[1])
+  local own = have[2] and lock_of(have[2]) == want
+  if not own then ticket = ticket - given.head_start end
+  if given.once == '1' then call('HSET', task, 'siding_once', 1) end
+  if given.always == '1' then
+    call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
+    have[5] = nil
+  end
+  local key, value, due, first_busy = keys_for(want, ticket)
+  if key then
+    local fence = take_locks(key, attempt)
+    call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
+    call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
+    return 'granted ' .. fence .. ' ' .. key
+  end
+  value = type(value) == 'string' and value or ''
+  local replaced, equal, wait_ends = '', given.equal, tonumber(have[3] or '') or 0
+  if not own then
+    if given.on_busy == 'reject' then return 'rejected 0 ' .. value end
+    local other_queue, other, other_came, place, others_end
+    if equal ~= '' then other_queue, other, other_came, place, others_end = equal_of(want, equal) end
+    -- Those who ask need not do so in the order in which they came.
+    if other and (given.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
+    if other then
+      delete_waiting(other_queue, other, want)
+      replaced, ticket = other, place - given.head_start
+    elseif given.most > 0 then
+      local n = waiting_for(want)
+      if n >= given.most then return 'rejected ' .. n .. ' ' .. value end
+    end
+    if equal ~= '' then
+      call('HSET', beside(want, 'equal'), equal, came .. '\n' .. queue .. '\n' .. id)
+      call('PEXPIRE', beside(want, 'equal'), EQUAL_KEPT)
+      call('HSET', task, 'siding_equal', equal)
+    end
+    if given.head_start > 0 then call('HSET', task, 'siding_priority', given.head_start / HEAD_START) end
+    if given.max_wait > 0 then
+      wait_ends = math.min(now_s + 1 + given.max_wait, others_end or math.huge)
+      call('HSET', task, 'siding_wait_ends', wait_ends)
+    end
+  end
+  local ends = until_of(end_of(given.deadline, wait_ends))
+  Lines().wait_in_line(queue, id, want, digits(ticket), ends, several(want) and now or due)
+  call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', given.deadline)
+  local text = Parking().sentence(first_busy, value ~= '' and value or nil)
+  if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
+    call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
+  end
+  Parking().keep_unique(have[5], id, ends)
+  local times = call('HINCRBY', task, 'siding_parked', 1)
+  parked[#parked + 1] = {-given.number, want, value, replaced, {id, have[4] or '', digits(times)}}
+  return 'parked'
+end
+
+return keys_for, ask

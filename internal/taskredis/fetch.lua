@@ -1,0 +1,134 @@
+-- Fetching: a task for a free slot, from pending or from the ready set.
+--
+-- Comes after ready.lua.
+
+-- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
+local function free_key(lock, queue, ticket)
+  if busy[lock] then return nil end
+  local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
+  if others == 0 and not rule_of(lock) then return lock end
+  local first, oldest = Lines().first_line(lock)
+  local key, value, due = Queue().serve_found(lock, math.min(ticket, oldest), by)
+  if key then
+    if not first then return key end
+    -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
+    if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
+  end
+  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = Parking().sentence(lock, value), of = {}}
+  return nil
+end
+
+-- Takes the head of pending, or parks it. Returns whether an attempt has begun.
+local function take(q, id)
+  local task = q.task .. id
+  local have = read(task)
+  local state, resource, place = have.state, have.siding_resource, have.siding_lock
+  -- A script that failed in the middle may have been about to move it: then it is in no other set.
+  local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
+    state == 'active' and not call('ZSCORE', q.lease, id)
+  if have.err or q.seen[id] or not here then -- no task, or one that is elsewhere
+    if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
+    q.passed = q.passed + 1
+    return false
+  end
+  q.seen[id] = true
+  local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
+  if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
+  local own = have.siding_ticket and place and place ~= ''
+  if own and have.siding_held and not over then
+    -- Somebody has it run that holds its lines. It starts from there: those behind it must not go on while it asks for its locks.
+    local waits_until = until_of(ends)
+    Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
+    call('HSET', task, 'state', 'retry', 'siding_until', waits_until, 'siding_held', digits(now))
+    q.passed, q.quiet = q.passed + 1, false
+    return false
+  end
+  -- A policy is read by Go, which then asks. A task that has waited before is past that.
+  local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
+  -- Several locks, and names that Go checks, are asked for.
+  if resource and resource ~= '' and not over and not asks and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]') then
+    lock = prefix .. resource
+    key = free_key(lock, q.name, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
+    if not key then
+      Parking().park(q, id, task, lock, have, ends)
+      q.passed = q.passed + 1
+      if have.msg then
+        so.bytes = so.bytes + #have.msg
+        so.large = #have.msg > SENTENCE -- then of the messages behind it only those are read that are needed
+      end
+      return false
+    end
+  end
+  local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket
+  -- Also one that has not waited may come back to its place. Where it is to ask for its lock its priority is added then.
+  if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
+  start(q, id, task, key, ticket, have, nil, over)
+  local n = #q.starts
+  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or resource and resource ~= '' and ask_end or plain_end, id
+  q.passed = q.passed + 1
+  return true
+end
+
+-- Sets a task aside that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
+local function set_aside(q, id, why)
+  troubles[#troubles + 1] = q.task .. id .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
+  try('HSET', q.task .. id, 'state', 'retry')
+  try('HDEL', q.task .. id, 'siding_until')
+  q.waits[#q.waits + 1], q.waits[#q.waits + 2] = digits(now_s + 60), id
+  q.passed = q.passed + 1
+end
+
+local function from_pending(q)
+  while so.parks > 0 and so.bytes <= MOST_BYTES and not q.empty do
+    if q.next >= #q.ids then
+      flush(q)
+      local some = call('LRANGE', q.pending, -50, -1)
+      q.ids, q.next = {}, 0
+      for i = #some, 1, -1 do q.ids[#q.ids + 1] = some[i] end
+      if #q.ids == 0 then
+        q.empty = true
+        return false
+      end
+    end
+    q.next = q.next + 1
+    local id = q.ids[q.next]
+    local ok, found = pcall(take, q, id)
+    if not ok then set_aside(q, id, found) elseif found then return true end
+    so.parks = so.parks - 1
+  end
+  return false
+end
+
+-- Takes the first of the locks that are ready.
+local function from_ready(q)
+  while so.looks > 0 do
+    if q.quiet then return false end
+    so.looks = so.looks - 1
+    local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) > now then
+      q.quiet, q.first = true, first[2] -- until something is added
+      return false
+    end
+    local ok, found = pcall(Ready().look, q, first[1])
+    if not ok then
+      troubles[#troubles + 1] = first[1] .. ': ' .. (type(found) == 'table' and found.err or tostring(found))
+      call('ZADD', q.ready, digits(now + FOREIGN), first[1])
+    elseif found then
+      return true
+    end
+  end
+  return false
+end
+
+local function fetch(q)
+  if q.paused or q.blocked then return false end
+  local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
+  local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
+  if from(q) then
+    q.turn = q.turn == 'ready' and 'pending' or 'ready'
+    return true
+  end
+  return other(q)
+end
+
+return fetch

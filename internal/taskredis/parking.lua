@@ -1,0 +1,77 @@
+-- Parking: a task that finds its lock busy joins the line of its queue.
+--
+-- Comes after start.lua.
+
+-- Returns what the dashboard shows of a task that waits for a lock, as a field of asynq's encoded message: the
+-- last of a repeated field counts, so it is appended. It is for people; no code reads it. '' if it would not
+-- be UTF-8, which asynq refuses.
+local function sentence(lock, value)
+  local holder = type(value) == 'string' and string.match(value, '^siding:[^:]*:([%w%p ]*)$')
+  local text = 'waits for ' .. string.sub(lock, #prefix + 1) .. (holder and ', held by ' .. holder or value and value ~= LIMITED and not reserved(value) and ', held by another program' or ', in its turn')
+  if string.find(text, '[\128-\255]') then
+    local rest = string.gsub(text, '[\194-\223][\128-\191]', '')
+    rest = string.gsub(rest, '[\225-\236\238\239][\128-\191][\128-\191]', '')
+    rest = string.gsub(rest, '[\241-\243][\128-\191][\128-\191][\128-\191]', '')
+    if string.find(rest, '[\128-\255]') then return '' end
+  end
+  local size = #text < 128 and string.char(#text) or string.char(128 + #text % 128, math.floor(#text / 128))
+  return '\58' .. size .. text
+end
+
+-- Keeps a task the only one of its kind for as long as it waits, and a minute more.
+local function keep_unique(key, id, ends)
+  if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
+end
+
+--   ends  as end_of has it
+local function park(q, id, task, lock, have, ends)
+  local b = busy[lock]
+  local mine, line = b.of[q.name], siding(q.name, 'line:' .. lock)
+  if not mine then
+    mine = {joined = false, last = nil, parked = {}}
+    b.of[q.name] = mine
+    parked[#parked + 1] = {q.index, lock, b.value, '', mine.parked}
+  end
+  local priority = tonumber(have.siding_priority or '0') or 0
+  local own = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
+  local ticket = own
+  if not ticket and priority > 0 then ticket = comes() - priority * HEAD_START end
+  if not ticket then
+    -- Behind all who came before, also if the clock has stepped back.
+    if not mine.last then
+      local last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
+      local fence = try('GET', beside(lock, 'fence'))
+      mine.last = math.max(last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
+    end
+    ticket = math.max(comes(), mine.last + 1)
+    mine.last = ticket
+  end
+  ticket = digits(ticket)
+  if not mine.joined or own or priority > 0 then
+    ours('ZADD', lines_of(lock), 'LT', ticket, q.name)
+    ours('ZADD', q.ready, 'LT', digits(b.due), lock)
+    mine.joined, q.quiet = true, false
+  end
+  local times = have.siding_parked and digits(have.siding_parked + 1) or '1'
+  ends = until_of(ends)
+  local message = b.text ~= '' and (have.msg or call('HSTRLEN', task, 'msg') <= SENTENCE and call('HGET', task, 'msg'))
+  if message and #message <= SENTENCE then
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', ticket, 'siding_until', ends, 'siding_parked', times,
+      'msg', without(message, have.siding_text) .. b.text, 'siding_text', b.text)
+  else
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', ticket, 'siding_until', ends, 'siding_parked', times)
+  end
+  local said = mine.parked
+  local n = #said
+  said[n + 1], said[n + 2], said[n + 3] = id, have.siding_kind or '', times
+  keep_unique(have.unique_key, id, ends)
+  local waits, pairs_of_line = q.waits, q.lines[lock]
+  if not pairs_of_line then
+    pairs_of_line = {}
+    q.lines[lock] = pairs_of_line
+  end
+  waits[#waits + 1], waits[#waits + 2] = ends, id
+  pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = ticket, id
+end
+
+return sentence, keep_unique, park

@@ -1,0 +1,157 @@
+-- Settling: what becomes of a task whose attempt has ended, and of its lock.
+--
+-- Comes after ask.lua, hold.lua, free.lua and asynq.lua.
+
+local ANSWERS = 2000           -- ms: within this time a server that has been told of a loss says what becomes of the task
+
+local ended = {}   -- by queue: ids that leave active and lease
+local deleted = {} -- keys of tasks
+local counts = {}  -- by queue: {processed, failed}
+
+local function leaves(queue, id)
+  ended[queue] = ended[queue] or {}
+  table.insert(ended[queue], id)
+end
+
+local function counted(queue, failed)
+  local c = counts[queue] or {0, 0}
+  c[1], c[2] = c[1] + 1, c[2] + failed
+  counts[queue] = c
+end
+
+-- Puts a task at the head of pending.
+local function to_pending(queue, id, task)
+  call('RPUSH', asynq(queue, 'pending'), id)
+  call('HSET', task, 'state', 'pending')
+end
+
+-- Returns the ticket of a task, and until when it stays in the retry set while it waits.
+local function place_of(task)
+  local ticket, deadline, wait_ends = unpack(call('HMGET', task, 'siding_ticket', 'siding_deadline', 'siding_wait_ends'))
+  return ticket, until_of(end_of(deadline, wait_ends))
+end
+
+-- Frees the lock that an attempt held by a key, if any.
+local function let_go(key, queue, trace)
+  if key then free(key, trace ~= '' and by .. '-trace-' .. trace or by, queue) end
+end
+
+local function settle(queue, id, attempt, lock, trace, kind, given)
+  local task = asynq(queue, 't:' .. id)
+  local latest, state, task_lock = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
+  -- lock is what the attempt trusts that it holds. If that is '', it has had none; or it does not trust its lock any more, and may
+  -- hold it all the same, as the task says.
+  local lock_owner = holder_of(attempt) -- the first of its batch, or itself
+  local held_keys, revoked = held_by(lock ~= '' and lock or task_lock or '', lock_owner)
+  local own_keys = lock_owner == attempt and held_keys or nil -- which it is to free
+  if latest ~= attempt or state ~= 'active' then
+    let_go(own_keys, queue, trace)
+    if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
+    return 'stale'
+  end
+  -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
+  -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
+  -- nor one that has run out, which is taken for revoked until then.
+  local lost, asks = lock ~= '' and (not held_keys or revoked), kind == 'ask'
+  if lost and asks then kind = 'requeue' end -- it is not at work yet
+  if lost and kind ~= 'requeue' then
+    call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
+    for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
+      if lock_of(one) == one and needs(task_lock or '', one) then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
+    end
+    return 'lost'
+  end
+
+  if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
+  if kind == 'done' or kind == 'complete' then
+    if kind == 'complete' then
+      call('ZADD', asynq(queue, 'completed'), given.at, id)
+      call('HSET', task, 'state', 'completed', 'msg', given.message)
+      call('HDEL', task, 'siding_ticket')
+    else
+      deleted[#deleted + 1] = task
+    end
+    if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
+    counted(queue, 0)
+  elseif (kind == 'retry' or kind == 'again') and given.order == 'hold' and line_locks then
+    local _, ends = place_of(task)
+    Hold().hold_line(queue, id, task, line_locks, now + given.after)
+    call('ZADD', asynq(queue, 'retry'), ends, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_until', ends)
+    call('HDEL', task, 'siding_text')
+    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if given.losses then call('HSET', task, 'siding_losses', given.losses) end
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    if given.counts == '1' then counted(queue, 1) end
+  elseif kind == 'retry' then
+    call('ZADD', asynq(queue, 'retry'), given.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message)
+    call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
+    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if given.counts == '1' then counted(queue, 1) end
+  elseif kind == 'again' and given.order == 'first' and own_keys then
+    local due, ticket, ends = now + given.after, place_of(task)
+    let_go(own_keys, queue, trace)
+    Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
+    for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line_locks, 'siding_until', ends)
+    call('HDEL', task, 'siding_text')
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    own_keys = nil
+  elseif kind == 'again' then
+    call('ZADD', asynq(queue, 'retry'), given.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    call('HDEL', task, 'siding_until', 'siding_text')
+    if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') end
+  elseif kind == 'archive' then
+    archive(queue, id, given.unique)
+    call('HSET', task, 'state', 'archived', 'msg', given.message)
+    call('HDEL', task, 'siding_until', 'siding_text', 'siding_wait_ends')
+    if given.order == 'hold' and line_locks then
+      Hold().hold_line(queue, id, task, line_locks, nil)
+    else
+      call('HDEL', task, 'siding_ticket', 'siding_lock')
+    end
+    counted(queue, 1)
+  elseif kind == 'requeue' and lock ~= '' then
+    local ticket, ends = place_of(task)
+    Lines().wait_in_line(queue, id, lock_of(lock), ticket, ends, now)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
+  elseif kind == 'requeue' then
+    to_pending(queue, id, task)
+    call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
+    marked[queue] = true
+  elseif kind == 'ask' then
+    local result = Ask().ask(queue, id, task, attempt, given)
+    if begins(result, 'granted') then let_go(own_keys, queue, trace) end
+    if result ~= 'parked' then return result end
+  end
+  if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
+  leaves(queue, id)
+  let_go(own_keys, queue, trace)
+  return asks and 'parked' or 'settled'
+end
+
+local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
+  local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, given)
+  if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
+  results[i] = result
+  if begins(result, 'granted') then
+    for _, value in ipairs({digits(i), queue, id, attempt}) do granted[#granted + 1] = value end
+  end
+end
+
+-- Takes what has ended out of the sets of what is at work, and counts it.
+local function clear()
+  if #deleted > 0 then call('DEL', unpack(deleted)) end
+  for queue, ids in pairs(ended) do
+    for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '1', id) end
+    call('ZREM', asynq(queue, 'lease'), unpack(ids))
+  end
+  for queue, c in pairs(counts) do count(queue, c[1], c[2]) end
+  deleted, ended, counts = {}, {}, {}
+end
+
+return to_pending, settle_one, clear

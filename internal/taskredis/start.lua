@@ -1,0 +1,79 @@
+-- Beginning an attempt.
+--
+-- Comes after lines.lua and hold.lua.
+
+-- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
+-- attempt that is to ask for its lock has to last: nothing else says that its server lives.
+local lease_end, ask_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
+
+-- Returns an encoded message without what was appended to it, if it still ends with that.
+local function without(message, text)
+  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
+  return message
+end
+
+-- Returns what the answer says of the past of a task that begins: '' for most.
+local function past(parked, losses, freed, freed_by)
+  if not parked and not losses and freed == '0' then return '' end
+  return (parked or '0') .. ' ' .. (losses or '0') .. ' ' .. freed .. ' ' .. freed_by
+end
+
+-- Returns the fields of a task, without its message if messages are large; what Redis says if it has no fields.
+local function read(task)
+  local have, reply = {}, nil
+  if so.large then
+    local fields = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until',
+      'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged',
+      'siding_equal', 'siding_held', 'siding_once', 'siding_crashes'}
+    reply = try('HMGET', task, unpack(fields))
+    for i, value in ipairs(reply) do have[fields[i]] = value end
+  else
+    reply = try('HGETALL', task)
+    for i = 1, #reply, 2 do have[reply[i]] = reply[i + 1] end
+  end
+  have.err = reply.err
+  return have
+end
+
+-- When a task that has no place yet came, us: for each that this step looks at a bit later, as they keep their order.
+local function comes()
+  so.came = so.came + 1
+  return now + so.came
+end
+
+-- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
+-- task among what is at work.
+--   line  the lock for which it has waited last; nil if it is pending
+--   over  '-1' or '-2' if it must not run, see above
+local function start(q, id, task, lock, ticket, have, line, over)
+  so.begun = so.begun + 1
+  local kind = have.siding_kind
+  local attempt, fence = attempt_head .. digits(so.begun) .. (q.under or ':' .. (kind and kind .. ' ' or '') .. id .. holder), over or '0'
+  local freed, freed_by, before = '0', '', nil
+  if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
+  if line then freed, freed_by = Lines().freed_for(line, before) end
+  -- One that has no lock yet keeps the place that it has in the line of one.
+  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
+  if have.siding_wait_ends and not over then call('HDEL', task, 'siding_wait_ends') end
+  if have.siding_held then Hold().release_line(q.name, task, lock_of(have.siding_lock)) end
+  local message = without(have.msg or call('HGET', task, 'msg') or '', have.siding_text)
+  so.bytes = so.bytes + #message
+  local n = #tasks
+  tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, freed, freed_by)
+end
+
+-- Moves those that were parked, and those that have begun, out of pending.
+local function flush(q)
+  if q.passed == 0 then return end
+  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
+  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
+  if #q.starts > 0 then
+    call('ZADD', q.lease, unpack(q.leases))
+    call('LPUSH', q.active, unpack(q.starts))
+  end
+  call('LTRIM', q.pending, 0, -q.passed - 1)
+  q.passed, q.waits, q.lines, q.starts, q.leases = 0, {}, {}, {}, {}
+end
+
+return lease_end, ask_end, plain_end, without, past, read, comes, start, flush
