@@ -22,8 +22,9 @@ MUTANTS = lock
 # ("context deadline exceeded") without having found anything: https://go.dev/issue/75804.
 INPUTS = 100000
 
-# What chaos does. Without a seed each run takes a new one.
+# What chaos and simulate do. Without a seed each run takes a new one.
 SEED = $(SIDING_SEED)
+SEEDS = 20000
 MINUTES = 5
 SCENARIO = standalone sentinel cluster
 
@@ -62,6 +63,10 @@ mutants: ## Make mistakes in a package (MUTANTS) and want its tests to find them
 .PHONY: model
 model: ## Explore the whole model of the protocol
 	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/verify/model # without the race detector, ten times faster
+
+.PHONY: simulate
+simulate: ## Run SEEDS (20000) fleets in fake time, from SEED (a new one)
+	SIDING_VERIFY=1 SIDING_SEED=$(SEED) SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=0 -v -run='^TestSimulation' ./internal/engine # likewise
 
 .PHONY: chaos
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)

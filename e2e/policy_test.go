@@ -86,8 +86,8 @@ func (w *worker) kill(t *testing.T) {
 	<-w.done
 }
 
-// The workers of tasks with policies are killed, one after the other: that of the holder, and then that of
-// the task for which another one was dropped or rejected. No task that has begun is ended by its policy,
+// The workers of a task with a policy are killed, one after the other, while another one waits for which a third was dropped or
+// rejected. No task that has begun is ended by its policy,
 // and all that were to run have run in the end.
 func TestWorkersOfTasksWithPoliciesAreKilled(t *testing.T) {
 	t.Parallel()
@@ -125,8 +125,8 @@ func TestWorkersOfTasksWithPoliciesAreKilled(t *testing.T) {
 				}
 
 				a.kill(t)
-				c.awaitHolder(t, "x", next)
-				c.await(t, first, asynq.TaskStateRetry) // recovered, and parked
+				c.awaitHolder(t, "x", first) // it has kept its place
+				c.await(t, next, asynq.TaskStateRetry)
 				b.kill(t)
 				c.startWorker(t)
 				for _, id := range []string{first, next} {

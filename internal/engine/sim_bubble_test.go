@@ -52,10 +52,8 @@ func simulate(t *testing.T, seed uint64, edit func(string) string) (v verdict) {
 // clocks step, and so on.
 func TestSimulation(t *testing.T) {
 	seeds := 100
-	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil { // make simulate
 		seeds = n
-	} else if verify.All() {
-		seeds = 20000
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	// The same seeds each time, so that a red build is the fault of the change; make verify draws new ones.
