@@ -20,8 +20,12 @@ var transient = []string{
 	"NOREPLICAS", // too few replicas are connected
 }
 
-// maxClients is the one refusal that has no code of its own.
-const maxClients = "ERR max number of clients reached"
+// Two refusals have no code of their own. The second is that of a script whose slot moves, if the other master has the rest of what
+// it needs; Redis 6.2 begins it with "Lua script".
+const (
+	maxClients = "ERR max number of clients reached"
+	nonLocal   = "cript attempted to access a non local key in a cluster node"
+)
 
 // Answered reports whether err is an answer of Redis, and not of the network or the client.
 func Answered(err error) bool {
@@ -37,7 +41,7 @@ func Transient(err error) bool {
 		return false
 	}
 	code, _, _ := strings.Cut(answer.Error(), " ")
-	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients)
+	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients) || strings.Contains(answer.Error(), nonLocal)
 }
 
 // Full reports whether err is an answer of Redis that it has no memory for the call, or no disk for what it should keep. That

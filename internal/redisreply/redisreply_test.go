@@ -24,6 +24,7 @@ func TestTransient(t *testing.T) {
 		"ASK 3999 127.0.0.1:6381": true,
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL":      true,
 		"CLUSTERDOWN The cluster is down":                                         true,
+		"ERR Script attempted to access a non local key in a cluster node":        true,
 		"ERR max number of clients reached":                                       true,
 		"ERR max number of clients + cluster connections reached":                 false,
 		"LOADING Redis is loading the dataset in memory":                          true,
