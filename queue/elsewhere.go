@@ -47,7 +47,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	busy, waits := errors.AsType[*lock.BusyError](err)
 	if waits {
 		ev := a.event(EventParked)
-		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, lock.ErrBusy
+		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, s.busyErr(busy.Resource)
 		s.observe(ev)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)

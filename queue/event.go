@@ -163,10 +163,7 @@ func (s *Server) settled(t *engine.Task, err error, lost bool) {
 
 // parked tells the observer of a task that found its resource busy.
 func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
-	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Times, Err: lock.ErrBusy}
-	if rule := s.ruleOf(resource); rule != nil && rule.Limit == 0 {
-		ev.Err = fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
-	}
+	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Times, Err: s.busyErr(resource)}
 	if ev.Holder = store.NextHolder; t.Holder != "" {
 		ev.Holder = lease.HolderOf(t.Holder)
 	}
@@ -174,6 +171,14 @@ func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
 		s.observe(Event{Kind: EventReplaced, TaskID: t.Replaced, Queue: t.Queue, Resource: resource, Other: t.ID})
 	}
 	s.observe(ev)
+}
+
+// busyErr is why a task is parked: somebody else has the lock, or an operator has paused the resource.
+func (s *Server) busyErr(resource string) error {
+	if rule := s.ruleOf(resource); rule != nil && rule.Limit == 0 {
+		return fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
+	}
+	return lock.ErrBusy
 }
 
 // recovered tells the observer of a task whose server has died.
