@@ -649,6 +649,7 @@ func (w *world) checkEnd() {
 		switch {
 		case strings.Contains(key, "}:processed"), strings.Contains(key, "}:failed"), strings.HasSuffix(key, "}:fence"):
 		case (strings.HasSuffix(key, "}:starts") || strings.HasSuffix(key, "}:freed")) && w.redis.db.TTL(key) > 0:
+		case strings.HasSuffix(key, "}:permits") && w.redis.db.TTL(key) > 0: // of a permit that has run out, and nobody wanted it since
 		case strings.HasSuffix(key, "}:notify"): // a late call may have told a server that is to look within a second
 		case key == "asynq:queues", key == "siding:slots", strings.HasPrefix(key, "siding:step:"):
 		case strings.HasSuffix(key, "}:archived"), strings.HasSuffix(key, "}:completed"), strings.Contains(key, "}:t:"): // checkState knows them
