@@ -19,8 +19,8 @@ func TestSecondStepIsWorthIt(t *testing.T) {
 		want                     bool
 	}{
 		{100, 0, 0, true},
-		{100, 1, 24, false},
-		{100, 1, 25, true},
+		{100, 1, 49, false},
+		{100, 1, 50, true},
 		{100, 2, 100, false},
 		{4000, 1, mostSlots - 1, false},
 		{4000, 1, mostSlots, true}, // more slots than that are never free for one step
