@@ -44,8 +44,8 @@
 // there while the task holds its line: until when, us, or 'stop'.
 //
 // [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
-// back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom. An [Upkeep] has the
-// calls for what no server that takes tasks has an occasion for. One server makes them for all that have the same queues:
+// back, and takes the tasks for the slots that are free. step.lua says in which order, and what its parts do is in files
+// of their own. An [Upkeep] has the calls for what no server that takes tasks has an occasion for. One server makes them for all that have the same queues:
 //
 //	siding:upkeep:<hash of the queues>   the session of that server; in a Cluster it is siding:{<queue>}:upkeep
 package taskredis
