@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,9 +95,9 @@ func TestTutorial(t *testing.T) {
 	for text := range checks {
 		t.Errorf("docs/tutorial.md: want a command with %s", text)
 	}
-	for _, p := range r.terminals {
-		if verify.All() && p != r.terminals["3"] { // which was killed; else that at work would drain for long
-			p.end(t, os.Interrupt)
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(r.terminals))) { // Redis is in the first
+		if verify.All() && name != "3" { // which was killed; else that at work would drain for long
+			r.terminals[name].end(t, os.Interrupt)
 		}
 	}
 }
