@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -24,12 +23,12 @@ func TestMain(m *testing.M) {
 		m.Run()
 		return
 	}
-	var s chaos.Settings
+	var s Settings
 	err := json.Unmarshal([]byte(env), &s)
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		err = chaos.Serve(ctx, s, os.Stdout, os.Stderr)
+		err = Serve(ctx, s, os.Stdout, os.Stderr)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	const shortest = 20 * time.Second
-	r := plan{seed: verify.Seed(t, "CHAOS_MINUTES", "CHAOS_SCENARIO"), scenario: chaos.Standalone, length: shortest, brief: true}
+	r := plan{seed: verify.Seed(t, "CHAOS_MINUTES", "CHAOS_SCENARIO"), scenario: Standalone, length: shortest, brief: true}
 	if text := os.Getenv("CHAOS_MINUTES"); text != "" {
 		minutes, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -53,7 +52,7 @@ func TestChaos(t *testing.T) {
 		r.length, r.brief = time.Duration(minutes*float64(time.Minute)), false
 	}
 	if text := os.Getenv("CHAOS_SCENARIO"); text != "" {
-		r.scenario = chaos.Scenario(text)
+		r.scenario = Scenario(text)
 	}
 	newRun(t, r).do(t)
 }

@@ -113,10 +113,8 @@ func (c *checker) prepare() {
 	c.byTask, c.byResource, c.effects = make(map[string][]Run), make(map[string][]Run), make(map[string]int)
 	for _, r := range c.Runs {
 		c.byTask[r.Task] = append(c.byTask[r.Task], r)
-		if r.Resource != "" {
-			for _, resource := range r.resources() {
-				c.byResource[resource] = append(c.byResource[resource], r)
-			}
+		for _, resource := range r.resources() {
+			c.byResource[resource] = append(c.byResource[resource], r)
 		}
 	}
 	c.tasksOf = make(map[string][]*Task)
@@ -138,6 +136,16 @@ func (c *checker) prepare() {
 	for _, e := range c.Ends {
 		c.ends[e.Task] = append(c.ends[e.Task], e)
 	}
+}
+
+// firstFault returns the first fault that a function wants, nil if there is none.
+func (c *checker) firstFault(wanted func(*Fault) bool) *Fault {
+	for i := range c.Faults {
+		if wanted(&c.Faults[i]) {
+			return &c.Faults[i]
+		}
+	}
+	return nil
 }
 
 // latest returns the last fault injected by then, nil before the first.
@@ -223,20 +231,13 @@ func (c *checker) forgotten(id string) bool {
 // task, or an operator's taking the task out of the archive.
 func (c *checker) forgetting(t *Task) *Fault {
 	_, archived := c.Archived[t.ID]
-	i := slices.IndexFunc(c.Faults, func(f Fault) bool {
-		if !f.Kind.trait().loses {
-			return false
-		}
+	return c.firstFault(func(f *Fault) bool {
+		during := func(at time.Duration) bool { return f.Start-lag <= at && at <= f.End }
 		if f.Kind == RestartEmpty {
 			return f.Forgot[t.ID]
 		}
-		during := func(at time.Duration) bool { return f.Start-lag <= at && at <= f.End }
-		return during(t.Accepted) || archived && during(t.RunAgain)
+		return f.Kind.trait().loses && (during(t.Accepted) || archived && during(t.RunAgain))
 	})
-	if i < 0 {
-		return nil
-	}
-	return &c.Faults[i]
 }
 
 func (c *checker) checkEffects() {
@@ -292,16 +293,13 @@ func (c *checker) checkHolds() {
 
 // overlap returns the fault that explains two holders at once, nil if there is none.
 func (c *checker) overlap(a, b Run) *Fault {
-	for i, f := range c.Faults {
-		since := b.Begin - f.Start
-		switch {
-		case f.Kind == StopWorker && (f.Process == a.Process || f.Process == b.Process) && f.Start <= c.believed(a) && a.Begin <= f.End,
-			f.Kind == DeleteLock && f.Resource == a.Resource && 0 <= since && b.Begin <= f.End+belief,
-			f.Kind.trait().loses && 0 <= since && b.Begin <= f.End+belief:
-			return &c.Faults[i]
+	return c.firstFault(func(f *Fault) bool {
+		if f.Kind == StopWorker {
+			return (f.Process == a.Process || f.Process == b.Process) && f.Start <= c.believed(a) && a.Begin <= f.End
 		}
-	}
-	return nil
+		forgets := f.Kind.trait().loses || f.Kind == DeleteLock && f.Resource == a.Resource
+		return forgets && f.Start <= b.Begin && b.Begin <= f.End+belief
+	})
 }
 
 // checkAwakening looks at a run that outlasted its lock.

@@ -1,4 +1,4 @@
-package chaos_test
+package chaos
 
 import (
 	"slices"
@@ -8,51 +8,56 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/queue"
 )
 
-const (
-	s  = time.Second
-	ms = time.Millisecond
-)
-
-// story is a history in which nothing goes wrong: a and b on one thing, by two
-// workers.
-func story() *chaos.History {
-	return &chaos.History{
-		Tasks: map[string]*chaos.Task{
-			"a": {ID: "a", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
-			"b": {ID: "b", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
-		},
-		Runs: []chaos.Run{
-			{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Done},
-			{Task: "b", Process: "w2", Resource: "thing", Fence: 20, Begin: 4 * s, Returned: 5 * s, Outcome: chaos.Done},
-		},
-		Effects: []chaos.Effect{{Task: "a", Resource: "thing", Fence: 10}, {Task: "b", Resource: "thing", Fence: 20}},
-		Processes: map[string]*chaos.Process{
-			"w1": {Name: "w1", Exited: 60 * s},
-			"w2": {Name: "w2", Exited: 60 * s},
-		},
-		Archived: map[string]string{},
+// inPool adds runs that begin so, and last for 5 ms.
+func inPool(begin ...time.Duration) change {
+	return func(h *History) {
+		for i, at := range begin {
+			h.Runs = append(h.Runs, Run{Task: "p", Process: "w1", Resource: "pool:0", Fence: int64(at/us) + int64(i), Begin: at, Returned: at + 5*ms, Outcome: Ended})
+		}
 	}
 }
 
-// us is a microsecond.
-const us = time.Microsecond
-
-// inPool returns runs that begin so, and last for 5 ms.
-func inPool(begin ...time.Duration) []chaos.Run {
-	runs := make([]chaos.Run, len(begin))
-	for i, at := range begin {
-		runs[i] = chaos.Run{Task: "p", Process: "w1", Resource: "pool:0", Fence: int64(at/us) + int64(i), Begin: at, Returned: at + 5*ms, Outcome: chaos.Ended}
+// starts adds runs on the pool, one after the other.
+func starts(count int, every time.Duration) change {
+	return func(h *History) {
+		for i := range count {
+			inPool(9*s + time.Duration(i)*every)(h)
+		}
 	}
-	return runs
 }
 
-// override returns a pause of the thing.
-func override(since, until time.Duration) chaos.Fault {
-	return chaos.Fault{Kind: chaos.OverrideLimit, Resource: "thing", Start: since, End: until, Hits: 1, Override: &chaos.Override{Since: since, Until: until}}
+// paused has an operator pause the thing.
+func paused(since, until time.Duration) change {
+	return fault(Fault{Kind: OverrideLimit, Resource: "thing", Start: since, End: until, Hits: 1, Override: &Override{Since: since, Until: until}})
+}
+
+// need has a need these resources, and adds c, which begins before a ends and needs those.
+func need(these, those string) change {
+	return func(h *History) {
+		h.Tasks["a"].Resource, h.Runs[0].Resource, h.Effects[0].Resource = these, these, ""
+		h.Tasks["c"] = &Task{ID: "c", Resource: those, Fate: FateOK, Accepted: s}
+		h.Runs = append(h.Runs, Run{Task: "c", Process: "w2", Resource: those, Fence: 30, Begin: 2500 * ms, Returned: 2600 * ms, Outcome: Done})
+		h.Effects = append(h.Effects, Effect{Task: "c"})
+	}
+}
+
+func effect(task string, fence int64) change {
+	return func(h *History) { h.Effects = append(h.Effects, Effect{Task: task, Resource: "thing", Fence: fence}) }
+}
+
+// begins has b begin then.
+func begins(at time.Duration) change { return func(h *History) { h.Runs[1].Begin = at } }
+
+// stopped has w1 stand still in a. Its handler returns then.
+func stopped(from, to, returns time.Duration) change {
+	return func(h *History) {
+		stop("w1", from, to)(h)
+		fault(Fault{Kind: StopWorker, Process: "w1", Start: from, End: to})(h)
+		h.Runs[0].Returned = returns
+	}
 }
 
 // TestThrottled wants a rate counted that kept a task away, and none that only had enough starts.
@@ -63,318 +68,138 @@ func TestThrottled(t *testing.T) {
 		starts, want int
 	}{{125 * ms, 12, 1}, {170 * ms, 40, 1}, {200 * ms, 40, 0}} {
 		h := story()
-		for i := range tt.starts {
-			h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*tt.every)[0])
-		}
-		if v := chaos.Check(h); v.Throttled != tt.want || len(v.Wrong) > 0 {
+		starts(tt.starts, tt.every)(h)
+		if v := Check(h); v.Throttled != tt.want || len(v.Wrong) > 0 {
 			t.Errorf("%d starts, one every %v: want %d, have %d, and %q", tt.starts, tt.every, tt.want, v.Throttled, v.Wrong)
 		}
 	}
 }
 
-// TestCheckFinds changes the story in one way and wants that found, and nothing else.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		change func(*chaos.History)
-		want   string // part of the one finding; empty for none
-	}{
-		{name: "nothing", change: func(*chaos.History) {}},
-		{name: "one more holder than the limit", want: "4 hold pool:0 at 9s, which has a limit of 3", change: func(h *chaos.History) {
-			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
-		}},
-		{name: "two who need one resource in common", want: "two hold part:1 from 2.5s to 2.6s: a on w1 (fence 10) and c on w2 (fence 30)", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: queue.AllOf("part:1", "part:2"), Fate: chaos.FateOK, Accepted: s}
-			h.Tasks["a"].Resource, h.Runs[0].Resource, h.Effects[0].Resource = queue.AllOf("part:0", "part:1"), queue.AllOf("part:0", "part:1"), ""
-			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w2", Resource: queue.AllOf("part:1", "part:2"), Fence: 30, Begin: 2500 * ms, Returned: 2600 * ms, Outcome: chaos.Done})
-			h.Effects = append(h.Effects, chaos.Effect{Task: "c"})
-		}},
-		{name: "two who need nothing in common", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: queue.AllOf("part:2", "part:3"), Fate: chaos.FateOK, Accepted: s}
-			h.Tasks["a"].Resource, h.Runs[0].Resource, h.Effects[0].Resource = queue.AllOf("part:0", "part:1"), queue.AllOf("part:0", "part:1"), ""
-			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w2", Resource: queue.AllOf("part:2", "part:3"), Fence: 30, Begin: 2500 * ms, Returned: 2600 * ms, Outcome: chaos.Done})
-			h.Effects = append(h.Effects, chaos.Effect{Task: "c"})
-		}},
-		{name: "a start while the resource is paused", want: "task b started on thing at 4s as holder 1, and an operator allowed 0 from 1.5s to 5s", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
-		}},
-		{name: "a start before all servers know of the pause", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(2500*ms, 5*s)}
-		}},
-		{name: "a start after the end of the pause", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(s, 3500*ms)}
-		}},
-		{name: "a start while the resource is paused, after a stop of a worker", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
-			h.Processes["w1"].Stops = []chaos.Stop{{From: s, To: 3500 * ms}}
-		}},
-		{name: "a start while the resource is paused, after a worker was stopped that knew of it", want: "task b started on thing at 4s", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
-			h.Processes["w1"].Stops = []chaos.Stop{{From: 3600 * ms, To: 3900 * ms}}
-		}},
-		{name: "a start while the resource is paused, after Redis stood still", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.HangRedis, Start: 2 * s, End: 3 * s}}
-		}},
-		{name: "a start while the resource is paused, after a failover just then", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.Failover, Start: 2 * s, End: 2500 * ms}}
-		}},
-		{name: "a start while the resource is paused, after a failover that comes later", want: "task b started on thing at 4s", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(500*ms, 5*s), {Kind: chaos.Failover, Start: 2600 * ms, End: 3 * s}}
-		}},
-		{name: "a start while the resource is paused, after Redis lost all", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(500*ms, 5*s), {Kind: chaos.RestartEmpty, Start: 2600 * ms, End: 3 * s}}
-		}},
-		{name: "one more holder than an operator allows", want: "task p started on pool:0 at 9s as holder 3, and an operator allowed 2", change: func(h *chaos.History) {
-			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)
-			h.Faults = []chaos.Fault{{Kind: chaos.OverrideLimit, Resource: "pool:0", Hits: 1, Override: &chaos.Override{Holders: 2, Since: 6 * s, Until: 10 * s}}}
-		}},
-		{name: "as many holders as an operator allows", change: func(h *chaos.History) {
-			h.Runs = append(h.Runs, inPool(9*s, 9*s)...)
-			h.Faults = []chaos.Fault{{Kind: chaos.OverrideLimit, Resource: "pool:0", Hits: 1, Override: &chaos.Override{Holders: 2, Since: 6 * s, Until: 10 * s}}}
-		}},
-		{name: "as many holders as the limit", change: func(h *chaos.History) {
-			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)
-		}},
-		{name: "one more holder, of whose permit Redis lost the data", change: func(h *chaos.History) {
-			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 8 * s, End: 9 * s}}
-		}},
-		{name: "more starts than the rate", want: "pool:0 had 5 starts in 200ms, and at most 4 are allowed in 500ms", change: func(h *chaos.History) {
-			for i := range 5 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*50*ms)[0])
-			}
-		}},
-		{name: "as many starts as the rate", change: func(h *chaos.History) {
-			for i := range 40 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*170*ms)[0])
-			}
-		}},
-		{name: "more starts than the rate, as Redis lost its data", change: func(h *chaos.History) {
-			for i := range 5 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*50*ms)[0])
-			}
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 9100 * ms, End: 9100 * ms}}
-		}},
-		{name: "a task without an effect", want: "task c (ok, on \"thing\") is lost", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
-		}},
-		{name: "a task whose enqueue was not answered", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Unknown: true}
-		}},
-		{name: "a task that an operator deleted", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Deleted: true}
-		}},
-		{name: "a task that an operator archived", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Shelved: true}
-			h.Archived["c"] = ""
-		}},
-		{name: "a task that an operator archived, and ran again, and is gone", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Shelved: true}
-		}},
-		{name: "a task archived because it waited", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
-			h.Archived["c"] = "waiting for thing"
-		}},
-		{name: "a task archived for its own failure", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FatePermanent}
-			h.Archived["c"] = chaos.ErrOwn + ": skip retry for the task"
-		}},
-		{name: "a task with retries archived for its own failure", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateFlaky}
-			h.Archived["c"] = chaos.ErrOwn
-		}},
-		{name: "a task without retries whose worker died in it", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
-			h.Archived["c"] = "asynq: task lease expired"
-			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 59 * s})
-		}},
-		{name: "a task without retries whose worker died when it was about to begin", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
-			h.Archived["c"] = "asynq: task lease expired"
+	twoAllowed := fault(Fault{Kind: OverrideLimit, Resource: "pool:0", Hits: 1, Override: &Override{Holders: 2, Since: 6 * s, Until: 10 * s}})
+	refused := func(h *History) { // by the ledger
+		archived("has seen fence 31, refused the older 30")(h)
+		h.Runs = append(h.Runs, Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: Stale})
+	}
+	expired := archived("asynq: task lease expired")
+	sameFence := func(h *History) { h.Runs[1].Fence = 10 }
+	findEach(t, story,
+		with("nothing", ""),
+
+		with("one more holder than the limit", "4 hold pool:0 at 9s, which has a limit of 3", inPool(9*s, 9*s, 9*s, 9*s)),
+		with("as many holders as the limit", "", inPool(9*s, 9*s, 9*s)),
+		with("one more holder, of whose permit Redis lost the data", "", inPool(9*s, 9*s, 9*s, 9*s), comes(Failover, 8*s, 9*s)),
+		with("two who need one resource in common", "two hold part:1 from 2.5s to 2.6s: a on w1 (fence 10) and c on w2 (fence 30)",
+			need(queue.AllOf("part:0", "part:1"), queue.AllOf("part:1", "part:2"))),
+		with("two who need nothing in common", "", need(queue.AllOf("part:0", "part:1"), queue.AllOf("part:2", "part:3"))),
+		with("more starts than the rate", "pool:0 had 5 starts in 200ms, and at most 4 are allowed in 500ms", starts(5, 50*ms)),
+		with("as many starts as the rate", "", starts(40, 170*ms)),
+		with("more starts than the rate, as Redis lost its data", "", starts(5, 50*ms), comes(RestartEmpty, 9100*ms, 9100*ms)),
+
+		with("a start while the resource is paused", "task b started on thing at 4s as holder 1, and an operator allowed 0 from 1.5s to 5s", paused(1500*ms, 5*s)),
+		with("a start before all servers know of the pause", "", paused(2500*ms, 5*s)),
+		with("a start after the end of the pause", "", paused(s, 3500*ms)),
+		with("a start while the resource is paused, after a stop of a worker", "", paused(1500*ms, 5*s), stop("w1", s, 3500*ms)),
+		with("a start while the resource is paused, after a worker was stopped that knew of it", "task b started on thing at 4s",
+			paused(1500*ms, 5*s), stop("w1", 3600*ms, 3900*ms)),
+		with("a start while the resource is paused, after Redis stood still", "", paused(1500*ms, 5*s), hang(2*s, 3*s)),
+		with("a start while the resource is paused, after a failover just then", "", paused(1500*ms, 5*s), comes(Failover, 2*s, 2500*ms)),
+		with("a start while the resource is paused, after a failover that comes later", "task b started on thing at 4s",
+			paused(500*ms, 5*s), comes(Failover, 2600*ms, 3*s)),
+		with("a start while the resource is paused, after Redis lost all", "", paused(500*ms, 5*s), comes(RestartEmpty, 2600*ms, 3*s)),
+		with("one more holder than an operator allows", "task p started on pool:0 at 9s as holder 3, and an operator allowed 2",
+			inPool(9*s, 9*s, 9*s), twoAllowed),
+		with("as many holders as an operator allows", "", inPool(9*s, 9*s), twoAllowed),
+
+		with("a task without an effect", "task c (ok, on \"thing\") is lost", taskC(Task{Accepted: s})),
+		with("a task whose enqueue was not answered", "", taskC(Task{Unknown: true})),
+		with("a task that an operator deleted", "", taskC(Task{Deleted: true})),
+		with("a task that an operator archived", "", taskC(Task{Shelved: true}), archived("")),
+		with("a task that an operator archived, and ran again, and is gone", "task c", taskC(Task{Shelved: true})),
+		with("a task archived because it waited", "task c", taskC(Task{Fate: FateOnce}), archived("waiting for thing")),
+		with("a task archived for its own failure", "", taskC(Task{Fate: FatePermanent}), archived(ErrOwn+": skip retry for the task")),
+		with("a task with retries archived for its own failure", "task c", taskC(Task{Fate: FateFlaky}), archived(ErrOwn)),
+		with("a task without retries whose worker died in it", "", taskC(Task{Fate: FateOnce}), expired, func(h *History) {
+			h.Runs = append(h.Runs, Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 59 * s})
+		}),
+		with("a task without retries whose worker died when it was about to begin", "", taskC(Task{Fate: FateOnce}), expired, func(h *History) {
 			h.Started = map[string]bool{"c": true}
-		}},
-		{name: "a task without retries archived before it began", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
-			h.Archived["c"] = "asynq: task lease expired"
-		}},
-		{name: "a task that Redis forgot when it was restarted empty", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6 * s}
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s, Forgot: map[string]bool{"c": true}}}
-		}},
-		{name: "a task that was lost before Redis was restarted empty", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6 * s}
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s, Forgot: map[string]bool{"d": true}}}
-		}},
-		{name: "a task that was accepted after Redis was restarted empty", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 9 * s}
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task accepted when the master died", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6900 * ms}
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task taken out of the archive when the master died", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s, RunAgain: 7100 * ms}
-			h.Archived["c"] = "waiting for thing"
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task taken out of the archive when the master died, and lost", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s, RunAgain: 7100 * ms}
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task accepted long before the master died", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s}
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task refused by the ledger after a failover forgot its lock", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce, Accepted: 2 * s}
-			h.Archived["c"] = "has seen fence 31, refused the older 30"
-			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: chaos.Stale})
-			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "a task refused by the ledger and archived for it", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce, Accepted: 2 * s}
-			h.Archived["c"] = "has seen fence 31, refused the older 30"
-			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: chaos.Stale})
-		}},
-		{name: "a task lost when Redis was restarted with its data", want: "task c", change: func(h *chaos.History) {
-			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6900 * ms}
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartKept, Start: 7 * s, End: 8 * s}}
-		}},
-		{name: "an effect written twice", want: "task b has 2 effects", change: func(h *chaos.History) {
-			h.Effects = append(h.Effects, chaos.Effect{Task: "b", Resource: "thing", Fence: 21})
-		}},
-		{name: "an effect of a task that is not known", want: "effect of task c, which nobody enqueued", change: func(h *chaos.History) {
-			h.Effects = append(h.Effects, chaos.Effect{Task: "c", Resource: "thing", Fence: 21})
-		}},
-		{name: "an effect of a task without a run", want: "effect of task b, of which no run is known", change: func(h *chaos.History) {
-			h.Runs = h.Runs[:1]
-		}},
-		{name: "an effect of a task that fails", want: "task b, which always fails, has an effect", change: func(h *chaos.History) {
-			h.Tasks["b"].Fate = chaos.FateHopeless
-		}},
-		{name: "a success without an effect", want: "task b was done by w2 at 5s, but has no effect", change: func(h *chaos.History) {
+		}),
+		with("a task without retries archived before it began", "task c", taskC(Task{Fate: FateOnce}), expired),
+		with("a task that Redis forgot when it was restarted empty", "", taskC(Task{Accepted: 6 * s}), forget("c", 7*s, 8*s)),
+		with("a task that was lost before Redis was restarted empty", "task c", taskC(Task{Accepted: 6 * s}), forget("d", 7*s, 8*s)),
+		with("a task that was accepted after Redis was restarted empty", "task c", taskC(Task{Accepted: 9 * s}), comes(RestartEmpty, 7*s, 8*s)),
+		with("a task accepted when the master died", "", taskC(Task{Accepted: 6900 * ms}), comes(Failover, 7*s, 8*s)),
+		with("a task taken out of the archive when the master died", "",
+			taskC(Task{Accepted: 2 * s, RunAgain: 7100 * ms}), archived("waiting for thing"), comes(Failover, 7*s, 8*s)),
+		with("a task taken out of the archive when the master died, and lost", "task c",
+			taskC(Task{Accepted: 2 * s, RunAgain: 7100 * ms}), comes(Failover, 7*s, 8*s)),
+		with("a task accepted long before the master died", "task c", taskC(Task{Accepted: 2 * s}), comes(Failover, 7*s, 8*s)),
+		with("a task refused by the ledger after a failover forgot its lock", "task c",
+			taskC(Task{Fate: FateOnce, Accepted: 2 * s}), refused, comes(StopMaster, 7*s, 8*s)),
+		with("a task refused by the ledger and archived for it", "task c", taskC(Task{Fate: FateOnce, Accepted: 2 * s}), refused),
+		with("a task lost when Redis was restarted with its data", "task c", taskC(Task{Accepted: 6900 * ms}), comes(RestartKept, 7*s, 8*s)),
+
+		with("an effect written twice", "task b has 2 effects", effect("b", 21)),
+		with("an effect of a task that is not known", "effect of task c, which nobody enqueued", effect("c", 21)),
+		with("an effect of a task without a run", "effect of task b, of which no run is known", func(h *History) { h.Runs = h.Runs[:1] }),
+		with("an effect of a task that fails", "task b, which always fails, has an effect", func(h *History) { h.Tasks["b"].Fate = FateHopeless }),
+		with("a success without an effect", "task b was done by w2 at 5s, but has no effect", func(h *History) {
 			h.Tasks["b"].Deleted = true
 			h.Effects = h.Effects[:1]
-		}},
-		{name: "an effect after that of a higher fence", want: "the effect of b on thing has fence 9, that of a before it 10", change: func(h *chaos.History) {
-			h.Effects[1].Fence = 9
-		}},
-		{name: "effects of one fence", want: "the effect of b on thing has fence 10, that of a before it 10", change: func(h *chaos.History) {
-			h.Effects[1].Fence = 10
-		}},
-		{name: "a fence given out twice", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
-			h.Runs[1].Fence = 10
-		}},
-		{name: "a fence of two masters", change: func(h *chaos.History) {
-			h.Runs[1].Fence, h.Effects[1].Fence = 10, 10
-			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 1500 * ms, End: 4500 * ms}}
-		}},
-		{name: "a fence given out twice by one Redis", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
-			h.Runs[1].Fence = 10
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 1500 * ms, End: 4500 * ms}}
-		}},
-		{name: "a fence given out twice, before there were two masters", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
-			h.Runs[1].Fence = 10
-			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 2500 * ms, End: 4500 * ms}}
-		}},
-		{name: "two holders", want: "two hold thing from 2.9s to 3s: a on w1 (fence 10) and b on w2 (fence 20)", change: func(h *chaos.History) {
-			h.Runs[1].Begin = 2900 * ms
-		}},
-		{name: "a holder that was told in time", change: func(h *chaos.History) {
-			h.Runs[0].Lost, h.Runs[1].Begin = 2800*ms, 2900*ms
-		}},
-		{name: "a holder that died", change: func(h *chaos.History) {
-			h.Runs[0].Returned, h.Processes["w1"].Exited = 0, 2800*ms
-			h.Runs[1].Begin = 2900 * ms
-		}},
-		{name: "two holders, of which one stood still", change: func(h *chaos.History) {
-			h.Runs[0].Returned, h.Runs[0].Lost = 5*s, 5*s
-			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}}
-			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 4900 * ms}}
-		}},
-		{name: "a holder that believes in its lock long after it stood still", want: "task a on w1 believed in its lock for 2.1s", change: func(h *chaos.History) {
-			h.Runs[0].Returned = 7 * s
-			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}}
-			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 4900 * ms}}
-		}},
-		{name: "a holder that was stopped again before it could notice", change: func(h *chaos.History) {
-			h.Runs[0].Returned = 7 * s
-			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}, {From: 4910 * ms, To: 6500 * ms}}
-			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 6500 * ms}}
-		}},
-		{name: "a holder that was stopped time and again, and renewed its lock in between", change: func(h *chaos.History) {
+		}),
+
+		with("an effect after that of a higher fence", "the effect of b on thing has fence 9, that of a before it 10", func(h *History) { h.Effects[1].Fence = 9 }),
+		with("effects of one fence", "the effect of b on thing has fence 10, that of a before it 10", func(h *History) { h.Effects[1].Fence = 10 }),
+		with("a fence given out twice", "fence 10 of thing was given to a on w1 and b on w2", sameFence),
+		with("a fence of two masters", "", sameFence, func(h *History) { h.Effects[1].Fence = 10 }, comes(StopMaster, 1500*ms, 4500*ms)),
+		with("a fence given out twice by one Redis", "fence 10 of thing was given to a on w1 and b on w2", sameFence, comes(RestartEmpty, 1500*ms, 4500*ms)),
+		with("a fence given out twice, before there were two masters", "fence 10 of thing was given to a on w1 and b on w2",
+			sameFence, comes(StopMaster, 2500*ms, 4500*ms)),
+
+		with("two holders", "two hold thing from 2.9s to 3s: a on w1 (fence 10) and b on w2 (fence 20)", begins(2900*ms)),
+		with("a holder that was told in time", "", begins(2900*ms), func(h *History) { h.Runs[0].Lost = 2800 * ms }),
+		with("a holder that died", "", begins(2900*ms), exit("w1", 2800*ms), func(h *History) { h.Runs[0].Returned = 0 }),
+		with("two holders, of which one stood still", "", stopped(2100*ms, 4900*ms, 5*s), func(h *History) { h.Runs[0].Lost = 5 * s }),
+		with("a holder that believes in its lock long after it stood still", "task a on w1 believed in its lock for 2.1s", stopped(2100*ms, 4900*ms, 7*s)),
+		with("a holder that was stopped again before it could notice", "", stopped(2100*ms, 4900*ms, 7*s), stop("w1", 4910*ms, 6500*ms),
+			func(h *History) { h.Faults[0].End = 6500 * ms }),
+		with("a holder that was stopped time and again, and renewed its lock in between", "", func(h *History) {
 			h.Runs[0].Returned, h.Runs[1].Begin, h.Runs[1].Returned = 7*s, 7100*ms, 8*s
 			for at := 2100 * ms; at < 4900*ms; at += 400 * ms {
-				h.Processes["w1"].Stops = append(h.Processes["w1"].Stops, chaos.Stop{From: at, To: at + 300*ms})
+				stop("w1", at, at+300*ms)(h)
 			}
-		}},
-		{name: "two holders after the lock was deleted", change: func(h *chaos.History) {
-			h.Runs[1].Begin = 2900 * ms
-			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms}}
-		}},
-		{name: "two holders after another lock was deleted", want: "two hold thing", change: func(h *chaos.History) {
-			h.Runs[1].Begin = 2900 * ms
-			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "other", Start: 2800 * ms, End: 2800 * ms}}
-		}},
-		{name: "two holders after a failover", change: func(h *chaos.History) {
-			h.Runs[1].Begin = 2900 * ms
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 2500 * ms, End: 2800 * ms}}
-		}},
-		{name: "two holders long after a failover", want: "two hold thing", change: func(h *chaos.History) {
+		}),
+		with("two holders after the lock was deleted", "", begins(2900*ms), deleteLock("thing", 2800*ms)),
+		with("two holders after another lock was deleted", "two hold thing", begins(2900*ms), deleteLock("other", 2800*ms)),
+		with("two holders after a failover", "", begins(2900*ms), comes(Failover, 2500*ms, 2800*ms)),
+		with("two holders long after a failover", "two hold thing", comes(Failover, 1*s, 2*s), func(h *History) {
 			h.Runs[0].Returned, h.Runs[1].Begin, h.Runs[1].Returned = 13*s, 12*s, 14*s
-			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 1 * s, End: 2 * s}}
-		}},
-		{name: "two holders while Redis restarts with its data", want: "two hold thing", change: func(h *chaos.History) {
-			h.Runs[1].Begin = 2900 * ms
-			h.Faults = []chaos.Fault{{Kind: chaos.RestartKept, Start: 2500 * ms, End: 2800 * ms}}
-		}},
-		{name: "a worker that panicked", want: "worker w2: panic", change: func(h *chaos.History) {
-			h.Processes["w2"].Crash = "panic"
-		}},
-		{name: "a key that is kept for ever", want: "key without expiry: lock:thing", change: func(h *chaos.History) {
-			h.Forever = []string{"lock:thing"}
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			h := story()
-			tc.change(h)
-			wantFinding(t, h, tc.want)
-		})
-	}
-}
+		}),
+		with("two holders while Redis restarts with its data", "two hold thing", begins(2900*ms), comes(RestartKept, 2500*ms, 2800*ms)),
 
-// wantFinding fails the test unless the one finding about h has the text want, or there is none if want
-// is empty.
-func wantFinding(t *testing.T, h *chaos.History, want string) {
-	t.Helper()
-	have := chaos.Check(h).Wrong
-	switch {
-	case want == "" && len(have) > 0, len(have) > 1:
-		t.Errorf("want %q, have %q", want, have)
-	case want != "" && (len(have) == 0 || !strings.Contains(have[0], want)):
-		t.Errorf("want %q, have %q", want, have)
-	}
+		with("a worker that panicked", "worker w2: panic", func(h *History) { h.Processes["w2"].Crash = "panic" }),
+		with("a key that is kept for ever", "key without expiry: lock:thing", func(h *History) { h.Forever = []string{"lock:thing"} }),
+	)
 }
 
 // A case that a fault explains is counted for the kind of the fault.
 func TestExcusedIsCounted(t *testing.T) {
 	t.Parallel()
 	h := story()
-	h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
-	h.Runs[1].Begin = 2900 * ms
-	h.Faults = []chaos.Fault{
-		{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms},
-		{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
-		{Kind: chaos.RestartEmpty, Start: 20 * s, End: 21 * s},
+	taskC(Task{Accepted: s})(h)
+	begins(2900 * ms)(h)
+	h.Faults = []Fault{
+		{Kind: DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms},
+		{Kind: RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
+		{Kind: RestartEmpty, Start: 20 * s, End: 21 * s},
 	}
 	h.Faults[0].Hits = 1
-	h.Planned = map[chaos.Kind]int{chaos.DeleteLock: 1, chaos.RestartEmpty: 2, chaos.KillWorker: 2}
-	have := chaos.Check(h)
-	want := &chaos.Verdict{Excused: map[chaos.Kind]*chaos.Account{
-		chaos.DeleteLock: {Effective: 1, Overlaps: 1}, chaos.RestartEmpty: {Effective: 1, Lost: 1},
+	h.Planned = map[Kind]int{DeleteLock: 1, RestartEmpty: 2, KillWorker: 2}
+	have := Check(h)
+	want := &Verdict{Excused: map[Kind]*Account{
+		DeleteLock: {Effective: 1, Overlaps: 1}, RestartEmpty: {Effective: 1, Lost: 1},
 	}, Revoked: map[string]int{}}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("verdict (-want +have):\n%s", diff)
@@ -396,10 +221,10 @@ func TestKilledRunAgain(t *testing.T) {
 	h := story()
 	h.Runs[0].Returned, h.Runs[0].Outcome = 0, ""
 	h.Processes["w1"].Exited = 2500 * ms
-	h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: chaos.Done})
-	h.Effects = []chaos.Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
-	h.Faults = []chaos.Fault{{Kind: chaos.KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}}
-	have := chaos.Check(h)
+	h.Runs = append(h.Runs, Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: Done})
+	h.Effects = []Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
+	h.Faults = []Fault{{Kind: KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}}
+	have := Check(h)
 	if want := []time.Duration{11500 * ms}; !slices.Equal(have.Again, want) {
 		t.Errorf("want %v, have %v", want, have.Again)
 	}

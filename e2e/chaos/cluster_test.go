@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -105,12 +104,12 @@ func viewOf(ctx context.Context, node *redis.Client) (string, error) {
 	return strings.Join(view, "\n"), nil
 }
 
-func (c *cluster) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+func (c *cluster) inject(ctx context.Context, i Injection, fault *Fault) error {
 	switch i.Kind {
-	case chaos.FlushScripts:
+	case FlushScripts:
 		var mu sync.Mutex // masters are asked side by side
 		return c.rdb.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
-			var one chaos.Fault
+			var one Fault
 			defer func() {
 				mu.Lock()
 				defer mu.Unlock()
@@ -118,7 +117,7 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fa
 			}()
 			return flushScripts(ctx, rdb, &one)
 		})
-	case chaos.Failover, chaos.StopMaster:
+	case Failover, StopMaster:
 		shard := c.shards[i.Pick%uint64(len(c.shards))]
 		old, heir := shard[0], shard[1]
 		if says(ctx, c.nodes[heir], "role:master") == nil {
@@ -153,21 +152,22 @@ func (c *cluster) replaced(ctx context.Context, heir *redis.Client) error {
 	return poll.Until(ctx, promoted)
 }
 
+// longCluster returns a Cluster that is ready, to long tests.
+func longCluster(t *testing.T) *cluster {
+	t.Helper()
+	verify.Long(t)
+	c := newCluster(t)
+	must(t, c.ready(t.Context()))
+	return c
+}
+
 // The chaos goes on when a replica does not stand for election.
 func TestReplicaDoesNotStand(t *testing.T) {
 	t.Parallel()
-	verify.Long(t)
-	c := newCluster(t)
-	if err := c.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c := longCluster(t)
 	heir := c.nodes[c.shards[0][1]]
-	if err := heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.inject(t.Context(), chaos.Injection{Kind: chaos.Failover, Pick: 0}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
+	must(t, c.inject(t.Context(), Injection{Kind: Failover, Pick: 0}, nil))
 	if err := says(t.Context(), heir, "role:master"); err != nil {
 		t.Error(err)
 	}
@@ -176,15 +176,9 @@ func TestReplicaDoesNotStand(t *testing.T) {
 // A Cluster is not ready while one of its nodes takes another view than the rest.
 func TestClusterAgrees(t *testing.T) {
 	t.Parallel()
-	verify.Long(t)
-	c := newCluster(t)
-	if err := c.ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	c := longCluster(t)
 	odd, forgotten := c.nodes[c.shards[0][0]], c.nodes[c.shards[1][1]]
-	if err := odd.ClusterForget(t.Context(), forgotten.Do(t.Context(), "cluster", "myid").Val().(string)).Err(); err != nil { //nolint:errcheck,forcetypeassert // an id
-		t.Fatal(err)
-	}
+	must(t, odd.ClusterForget(t.Context(), forgotten.ClusterMyID(t.Context()).Val()).Err())
 	brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := c.ready(brief); err == nil || !strings.Contains(err.Error(), "not that of the others") {

@@ -52,14 +52,14 @@ func (c *checker) effective(f *Fault) bool {
 		return slices.ContainsFunc(c.Runs, func(r Run) bool { return r.Process == f.Process && r.Returned == 0 && r.Begin <= f.Start })
 	case StopWorker: // a lock ran out
 		return slices.ContainsFunc(c.Runs, func(r Run) bool {
-			stop, ok := Stop{}, false
+			stop, ok := Span{}, false
 			if r.Process == f.Process && r.Resource != "" {
 				stop, ok = c.outlasted(r)
 			}
 			return ok && during(stop.From)
 		})
 	case HaltWorker: // a task was at work
-		return slices.ContainsFunc(c.Processes[f.Process].Stops, func(s Stop) bool {
+		return slices.ContainsFunc(c.Processes[f.Process].Stops, func(s Span) bool {
 			return during(s.From) && slices.ContainsFunc(c.Runs, func(r Run) bool {
 				return r.Process == f.Process && r.Begin < s.From && s.From < c.ended(r)
 			})

@@ -1,62 +1,58 @@
-package chaos_test
+package chaos
 
 import (
 	"cmp"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sidingq/siding/e2e/chaos"
 )
 
 // A fault that hit nothing does not count as effective. The story has a on w1 from 2 to 3 s, and b on
 // w2 from 4 to 5 s.
 func TestEffective(t *testing.T) {
 	t.Parallel()
-	dies := func(h *chaos.History) {
-		h.Runs[0].Returned, h.Runs[0].Outcome, h.Processes["w1"].Exited = 0, "", 2500*ms
+	dies := func(h *History) { h.Runs[0].Returned, h.Runs[0].Outcome, h.Processes["w1"].Exited = 0, "", 2500*ms }
+	lost := func(at time.Duration) change { return func(h *History) { h.Runs[0].Lost = at } }
+	of := func(k Kind, start, end time.Duration) Fault {
+		return Fault{Kind: k, Process: "w1", Start: start, End: end}
 	}
-	stop := func(from, to time.Duration) func(*chaos.History) {
-		return func(h *chaos.History) {
-			h.Processes["w1"].Stops = []chaos.Stop{{From: from, To: to}}
-		}
-	}
-	revoked := revoking(10, 2500*ms)
-	missed := revoking(11, 2500*ms)
+	all := func(k Kind, start, end time.Duration) Fault { return Fault{Kind: k, Start: start, End: end} }
+	hits := func(k Kind, n int) Fault { return Fault{Kind: k, Start: 10 * s, Hits: n} }
+	revoked, missed := revoking(10, 2500*ms), revoking(11, 2500*ms)
 	for _, tc := range []struct {
 		name   string
-		fault  chaos.Fault
-		change func(*chaos.History)
 		want   int
+		fault  Fault
+		change change
 	}{
-		{name: "a worker is killed at work", fault: chaos.Fault{Kind: chaos.KillWorker, Process: "w1", Start: 2500 * ms}, change: dies, want: 1},
-		{name: "an idle worker is killed", fault: chaos.Fault{Kind: chaos.KillWorker, Process: "w1", Start: 1 * s}, change: dies},
-		{name: "a worker is stopped until its lock is gone", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 2500 * ms, End: 5 * s}, change: stop(2500*ms, 5000*ms), want: 1},
-		{name: "a worker is stopped for too short a time", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}, change: stop(2500*ms, 3000*ms)},
-		{name: "another stop outlasted the lock", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 10 * s, End: 14 * s}, change: stop(2500*ms, 5000*ms)},
-		{name: "an idle worker is stopped", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 3500 * ms, End: 6 * s}, change: stop(3500*ms, 6000*ms)},
-		{name: "a worker is stopped at work", fault: chaos.Fault{Kind: chaos.HaltWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}, change: stop(2500*ms, 2800*ms), want: 1},
-		{name: "a worker is stopped after its work", fault: chaos.Fault{Kind: chaos.HaltWorker, Process: "w1", Start: 3100 * ms, End: 4 * s}, change: stop(3100*ms, 3400*ms)},
-		{name: "the fleet is restarted", fault: chaos.Fault{Kind: chaos.RollingStart, Start: 59 * s, End: 61 * s}, want: 1},
-		{name: "the fleet goes on", fault: chaos.Fault{Kind: chaos.RollingStart, Start: 10 * s, End: 20 * s}},
+		{"a worker is killed at work", 1, of(KillWorker, 2500*ms, 0), dies},
+		{"an idle worker is killed", 0, of(KillWorker, 1*s, 0), dies},
+		{"a worker is stopped until its lock is gone", 1, of(StopWorker, 2500*ms, 5*s), stop("w1", 2500*ms, 5*s)},
+		{"a worker is stopped for too short a time", 0, of(StopWorker, 2500*ms, 3*s), stop("w1", 2500*ms, 3*s)},
+		{"another stop outlasted the lock", 0, of(StopWorker, 10*s, 14*s), stop("w1", 2500*ms, 5*s)},
+		{"an idle worker is stopped", 0, of(StopWorker, 3500*ms, 6*s), stop("w1", 3500*ms, 6*s)},
+		{"a worker is stopped at work", 1, of(HaltWorker, 2500*ms, 3*s), stop("w1", 2500*ms, 2800*ms)},
+		{"a worker is stopped after its work", 0, of(HaltWorker, 3100*ms, 4*s), stop("w1", 3100*ms, 3400*ms)},
+		{"the fleet is restarted", 1, all(RollingStart, 59*s, 61*s), nil},
+		{"the fleet goes on", 0, all(RollingStart, 10*s, 20*s), nil},
 
-		{name: "Redis forgets a task", fault: chaos.Fault{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"x": true}}, want: 1},
-		{name: "Redis forgets nothing", fault: chaos.Fault{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s}},
-		{name: "no task begins while Redis hangs", fault: chaos.Fault{Kind: chaos.HangRedis, Start: 2100 * ms, End: 3900 * ms}, want: 1},
-		{name: "a task begins while Redis hangs", fault: chaos.Fault{Kind: chaos.HangRedis, Start: 2500 * ms, End: 6 * s}},
-		{name: "no task has begun before", fault: chaos.Fault{Kind: chaos.LosePackets, Start: 6 * s, End: 9 * s}},
-		{name: "too short to say", fault: chaos.Fault{Kind: chaos.SwallowReplies, Start: 2100 * ms, End: 2500 * ms}},
-		{name: "a master is replaced", fault: chaos.Fault{Kind: chaos.Failover, Start: 10 * s, End: 20 * s}, want: 1},
+		{"Redis forgets a task", 1, Fault{Kind: RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"x": true}}, nil},
+		{"Redis forgets nothing", 0, all(RestartEmpty, 10*s, 11*s), nil},
+		{"no task begins while Redis hangs", 1, all(HangRedis, 2100*ms, 3900*ms), nil},
+		{"a task begins while Redis hangs", 0, all(HangRedis, 2500*ms, 6*s), nil},
+		{"no task has begun before", 0, all(LosePackets, 6*s, 9*s), nil},
+		{"too short to say", 0, all(SwallowReplies, 2100*ms, 2500*ms), nil},
+		{"a master is replaced", 1, all(Failover, 10*s, 20*s), nil},
 
-		{name: "tasks are deleted", fault: chaos.Fault{Kind: chaos.DeleteTasks, Start: 10 * s, Hits: 2}, want: 1},
-		{name: "no tasks are deleted", fault: chaos.Fault{Kind: chaos.DeleteTasks, Start: 10 * s}},
-		{name: "connections are cut", fault: chaos.Fault{Kind: chaos.CutConnections, Start: 10 * s, Hits: 2}, want: 1},
-		{name: "no connections are cut", fault: chaos.Fault{Kind: chaos.CutConnections, Start: 10 * s}},
+		{"tasks are deleted", 1, hits(DeleteTasks, 2), nil},
+		{"no tasks are deleted", 0, hits(DeleteTasks, 0), nil},
+		{"connections are cut", 1, hits(CutConnections, 2), nil},
+		{"no connections are cut", 0, hits(CutConnections, 0), nil},
 
-		{name: "a lease is revoked", fault: revoked, change: func(h *chaos.History) { h.Runs[0].Lost = 2900 * ms }, want: 1},
-		{name: "a lease is revoked whose holder was done", fault: revoked},
-		{name: "a lease is revoked that was lost before", fault: revoked, change: func(h *chaos.History) { h.Runs[0].Lost = 2400 * ms }},
-		{name: "a lease is revoked before its handler began", fault: missed, change: func(h *chaos.History) { h.Runs[0].Lost = 2900 * ms }},
+		{"a lease is revoked", 1, revoked, lost(2900 * ms)},
+		{"a lease is revoked whose holder was done", 0, revoked, nil},
+		{"a lease is revoked that was lost before", 0, revoked, lost(2400 * ms)},
+		{"a lease is revoked before its handler began", 0, missed, lost(2900 * ms)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,9 +60,9 @@ func TestEffective(t *testing.T) {
 			if tc.change != nil {
 				tc.change(h)
 			}
-			h.Faults = []chaos.Fault{tc.fault}
+			h.Faults = []Fault{tc.fault}
 			have := 0
-			if account := chaos.Check(h).Excused[tc.fault.Kind]; account != nil {
+			if account := Check(h).Excused[tc.fault.Kind]; account != nil {
 				have = account.Effective
 			}
 			if have != tc.want {
@@ -82,11 +78,11 @@ func TestNeverEffective(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
 		planned, came, hit int
-		kind               chaos.Kind // DeleteLock if empty
+		kind               Kind // DeleteLock if empty
 		want               string
 	}{
-		{name: "most have none, without an effect", kind: chaos.RevokeLease, planned: 30, came: 30, want: "lease of a running task revoked: came 30 times, and never had an effect"},
-		{name: "most have none, too few to say", kind: chaos.RevokeLease, planned: 29, came: 29},
+		{name: "most have none, without an effect", kind: RevokeLease, planned: 30, came: 30, want: "lease of a running task revoked: came 30 times, and never had an effect"},
+		{name: "most have none, too few to say", kind: RevokeLease, planned: 29, came: 29},
 		{name: "often, once with an effect", planned: 6, came: 5, hit: 1},
 		{name: "often, without an effect", planned: 6, came: 5, want: "key of a held lock deleted: came 5 times, and never had an effect"},
 		{name: "too few to say", planned: 6, came: 4},
@@ -96,16 +92,16 @@ func TestNeverEffective(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			h := story()
-			kind := cmp.Or(tc.kind, chaos.DeleteLock)
-			h.Planned = map[chaos.Kind]int{kind: tc.planned}
+			kind := cmp.Or(tc.kind, DeleteLock)
+			h.Planned = map[Kind]int{kind: tc.planned}
 			for n := range tc.came {
-				f := chaos.Fault{Kind: kind, Resource: "other", Start: 20 * s, End: 20 * s}
+				f := Fault{Kind: kind, Resource: "other", Start: 20 * s, End: 20 * s}
 				if n < tc.hit {
 					f.Hits = 1
 				}
 				h.Faults = append(h.Faults, f)
 			}
-			have := strings.Join(chaos.Check(h).Wrong, "\n")
+			have := strings.Join(Check(h).Wrong, "\n")
 			if have != tc.want {
 				t.Errorf("want %q, have %q", tc.want, have)
 			}

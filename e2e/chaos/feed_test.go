@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 )
@@ -23,7 +22,7 @@ type feed struct {
 	inspector *asynq.Inspector
 
 	mu    sync.Mutex
-	tasks map[string]*chaos.Task
+	tasks map[string]*Task
 }
 
 // newFeed returns a feed of all tasks of the seed. A brief one leaves out the tasks that Siding does
@@ -31,7 +30,7 @@ type feed struct {
 func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 	return &feed{
 		seed: seed, brief: brief, rdb: rdb, inspector: asynq.NewInspectorFromRedisClient(rdb),
-		tasks: make(map[string]*chaos.Task),
+		tasks: make(map[string]*Task),
 	}
 }
 
@@ -47,7 +46,7 @@ func (f *feed) run(ctx context.Context) {
 	if f.brief {
 		crowd, few = 100, 12 // so that they are soon done
 	}
-	lots := append(chaos.Resources(), chaos.Sets()...)
+	lots := append(Resources(), Sets()...)
 	if !f.brief {
 		lots = append(lots, "") // left to asynq if their worker dies
 	}
@@ -70,14 +69,14 @@ func (f *feed) run(ctx context.Context) {
 					wanted = 0
 				}
 			}
-			if chaos.IsMerged(resource) {
+			if IsMerged(resource) {
 				wanted = min(wanted, 5) // else thousands would end without a run
 			}
 			for range wanted {
-				task, job := chaos.NewTask(f.seed, resource, next[resource])
+				task, job := NewTask(f.seed, resource, next[resource])
 				next[resource]++
 				// A crowd does not wait for one that rests after its own failure.
-				if (f.brief || n < crowded) && task.Fate == chaos.FateFlaky {
+				if (f.brief || n < crowded) && task.Fate == FateFlaky {
 					continue
 				}
 				if !f.enqueue(ctx, client, task, job) {
@@ -89,10 +88,10 @@ func (f *feed) run(ctx context.Context) {
 }
 
 // enqueue reports whether the task was accepted and more are to come.
-func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Task, job queue.Job) bool {
+func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *Task, job queue.Job) bool {
 	const patience = 2 * time.Second
 	// Before the answer comes, an operator may have found and deleted it.
-	task.Unknown, task.Sent = true, chaos.Now()
+	task.Unknown, task.Sent = true, Now()
 	f.mu.Lock()
 	f.tasks[task.ID] = task
 	f.mu.Unlock()
@@ -100,7 +99,7 @@ func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Ta
 	_, err := client.Enqueue(call, job.Task, job.Options)
 	cancel()
 	f.mu.Lock()
-	task.Unknown, task.Accepted = err != nil, chaos.Now()
+	task.Unknown, task.Accepted = err != nil, Now()
 	f.mu.Unlock()
 	return err == nil && ctx.Err() == nil
 }
@@ -108,7 +107,7 @@ func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Ta
 // waiting returns how many tasks wait for each resource. Tasks that a worker has do not count, as a
 // dead worker may have some for long.
 func (f *feed) waiting() (map[string]int, error) {
-	tasks, err := tasksIn(f.inspector, f.inspector.ListPendingTasks, f.inspector.ListRetryTasks)
+	tasks, err := f.in(f.inspector.ListPendingTasks, f.inspector.ListRetryTasks)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +123,7 @@ func (f *feed) waiting() (map[string]int, error) {
 }
 
 // mark changes what is known of a task.
-func (f *feed) mark(id string, change func(*chaos.Task)) {
+func (f *feed) mark(id string, change func(*Task)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if t := f.tasks[id]; t != nil {
@@ -132,19 +131,14 @@ func (f *feed) mark(id string, change func(*chaos.Task)) {
 	}
 }
 
-// unfinished returns how many tasks have yet to run, and how many a worker has.
-func (f *feed) unfinished() (waiting, active int, err error) {
-	known, err := f.inspector.Queues()
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, queue := range known {
-		info, err := f.inspector.GetQueueInfo(queue)
-		if err != nil {
-			return 0, 0, err
-		}
-		waiting += info.Pending + info.Scheduled + info.Retry
-		active += info.Active
-	}
-	return waiting, active, nil
+// A list is one of asynq's, such as that of the tasks of a queue that are pending.
+type list = func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+
+// unfinished are the lists of tasks that have yet to run, or that a worker has.
+func (f *feed) unfinished() []list {
+	i := f.inspector
+	return []list{i.ListPendingTasks, i.ListActiveTasks, i.ListRetryTasks, i.ListScheduledTasks}
 }
+
+// in returns the tasks that are in those lists.
+func (f *feed) in(lists ...list) (map[string]bool, error) { return tasksIn(f.inspector, lists...) }

@@ -1,7 +1,5 @@
 package chaos
 
-import "slices"
-
 // checkFences checks the fences of all runs, and then the effects of each resource in the order of
 // their writing. A fence is the clock of a Redis server in us, so two masters may give the same one.
 func (c *checker) checkFences() {
@@ -43,11 +41,7 @@ func (c *checker) checkFences() {
 // twoMasters returns the fault during which two servers may have granted a lock to a and b, nil if
 // there is none.
 func (c *checker) twoMasters(a, b Run) *Fault {
-	i := slices.IndexFunc(c.Faults, func(f Fault) bool {
+	return c.firstFault(func(f *Fault) bool {
 		return f.Kind.trait().twoMasters && f.Start <= min(a.Begin, b.Begin) && max(a.Begin, b.Begin) <= f.End+belief
 	})
-	if i < 0 {
-		return nil
-	}
-	return &c.Faults[i]
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"bytes"
@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
@@ -27,15 +26,14 @@ import (
 // the fleet.
 type fleet struct {
 	dir      string
-	settings chaos.Settings
+	settings Settings
 	workers  []*worker // those that should run
-	started  int
 	all      []*worker
 }
 
 // A worker is a process.
 type worker struct {
-	chaos.Process
+	Process
 
 	cmd        *exec.Cmd
 	journal    string
@@ -48,7 +46,7 @@ type worker struct {
 }
 
 // newFleet starts the workers and waits until they take tasks.
-func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
+func newFleet(t *testing.T, settings Settings, size int) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.ArtifactDir(), settings: settings}
 	t.Cleanup(func() {
@@ -58,28 +56,23 @@ func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
 		}
 		if t.Failed() {
 			for _, w := range f.workers {
-				t.Logf("the log of %s:\n%s", w.Name, tail(w.log, 2<<10))
+				log, err := os.ReadFile(w.log)
+				t.Logf("the log of %s:\n%s%v", w.Name, log[max(0, len(log)-2<<10):], err)
 			}
 		}
 	})
 	for range size {
-		w, err := f.start()
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := value(f.start())(t)
 		f.workers = append(f.workers, w)
 	}
-	err := poll.Until(t.Context(), func() error {
+	must(t, poll.Until(t.Context(), func() error {
 		for _, w := range f.workers {
 			if !w.serving.Load() {
 				return fmt.Errorf("%s takes no tasks", w.Name)
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return f
 }
 
@@ -87,13 +80,13 @@ func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
 const workerEnv = "CHAOS_WORKER"
 
 func (f *fleet) start() (*worker, error) {
-	f.started++
+	number := len(f.all) + 1
 	w := &worker{alive: make(chan struct{}), exited: make(chan struct{})}
-	w.Name = "worker" + strconv.Itoa(f.started)
+	w.Name = "worker" + strconv.Itoa(number)
 	w.journal, w.log = filepath.Join(f.dir, w.Name+".journal"), filepath.Join(f.dir, w.Name+".log")
 	settings := f.settings
 	settings.Journal = w.journal
-	if f.started%2 == 0 {
+	if number%2 == 0 {
 		settings.Batch = 4
 	}
 	env, err := json.Marshal(settings)
@@ -112,60 +105,61 @@ func (f *fleet) start() (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Started = chaos.Now()
+	w.Started = Now()
 	if err := w.cmd.Start(); err != nil {
 		return nil, err
 	}
 	f.all = append(f.all, w)
 	go func() {
 		defer close(w.exited)
-		var p chaos.Pulse
+		var p Pulse
 		pulses := json.NewDecoder(stdout)
 		for first := true; pulses.Decode(&p) == nil; first = false {
 			w.goroutines.Store(int64(p.Goroutines))
 			if !w.serving.Swap(p.Serving) && p.Serving {
-				w.Serving = chaos.Now()
+				w.Serving = Now()
 			}
 			if first {
 				close(w.alive)
 			}
 		}
 		w.err = w.cmd.Wait()
-		w.Exited = chaos.Now()
+		w.Exited = Now()
 	}()
 	return w, nil
 }
 
 // inject injects one of the workers' faults.
-func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+func (f *fleet) inject(ctx context.Context, i Injection, fault *Fault) (err error) {
 	n := int(i.Pick % uint64(len(f.workers)))
 	w := f.workers[n]
 	switch i.Kind {
-	case chaos.KillWorker:
+	case KillWorker:
 		fault.Process = w.Name
 		if err := w.end(syscall.SIGKILL); err != nil {
 			return err
 		}
 		_ = sleep.For(ctx, i.For)
-		return f.replace(n)
-	case chaos.StopWorker:
+		f.workers[n], err = f.start()
+		return err
+	case StopWorker:
 		fault.Process = w.Name
 		return w.stop(ctx, i.For)
-	case chaos.HaltWorker:
+	case HaltWorker:
 		fault.Process = w.Name
-		for end := chaos.Now() + i.For; ctx.Err() == nil && chaos.Now() < end; {
+		for end := Now() + i.For; ctx.Err() == nil && Now() < end; {
 			if err := w.stop(ctx, 300*time.Millisecond); err != nil {
 				return err
 			}
 			_ = sleep.For(ctx, 100*time.Millisecond)
 		}
 		return nil
-	case chaos.RollingStart:
+	case RollingStart:
 		for n, w := range f.workers {
-			if err := w.end(syscall.SIGTERM); err != nil {
-				return err
+			if err = w.end(syscall.SIGTERM); err == nil {
+				f.workers[n], err = f.start()
 			}
-			if err := f.replace(n); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -180,9 +174,9 @@ func (w *worker) stop(ctx context.Context, length time.Duration) error {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	s := chaos.Stop{From: chaos.Now()}
+	s := Span{From: Now()}
 	_ = sleep.For(ctx, length)
-	s.To = chaos.Now()
+	s.To = Now()
 	w.Stops = append(w.Stops, s)
 	return w.cmd.Process.Signal(syscall.SIGCONT)
 }
@@ -213,11 +207,6 @@ func (w *worker) end(how syscall.Signal) error {
 	return nil
 }
 
-func (f *fleet) replace(n int) (err error) {
-	f.workers[n], err = f.start()
-	return err
-}
-
 // goroutines returns the most that any of the workers has.
 func (f *fleet) goroutines() int {
 	most := 0
@@ -246,7 +235,7 @@ func (f *fleet) memory() (int, error) {
 }
 
 // shutdown ends all workers and collects what they wrote down.
-func (f *fleet) shutdown(h *chaos.History) error {
+func (f *fleet) shutdown(h *History) error {
 	for _, w := range f.workers {
 		select {
 		case <-w.exited:
@@ -309,12 +298,4 @@ func (f *fleet) said(finding string) string {
 		}
 	}
 	return said.String()
-}
-
-func tail(file string, n int) []byte {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return text[max(0, len(text)-n):]
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"cmp"
@@ -13,48 +13,34 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/sidingq/siding/e2e/chaos"
 )
 
 // history ends the fleet and collects what is known.
-func (r *run) history(t *testing.T) *chaos.History {
+func (r *run) history(t *testing.T) *History {
 	t.Helper()
-	h := &chaos.History{
+	h := &History{
 		Tasks: r.feed.tasks, Faults: append(r.faults, r.testbed.uninjected(r.faults)...),
-		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Planned: r.planned, Archived: make(map[string]string), Started: make(map[string]bool),
+		Processes: make(map[string]*Process), Concurrency: concurrency, Planned: r.planned, Archived: make(map[string]string), Started: make(map[string]bool),
 	}
-	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })
-	if err := r.fleet.shutdown(h); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if h.Effects, err = r.ledger.Effects(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, queue := range chaos.Queues {
+	slices.SortFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.Start, b.Start) })
+	must(t, r.fleet.shutdown(h))
+	h.Effects = value(r.ledger.Effects(t.Context()))(t)
+	for _, queue := range Queues {
 		const all = 20000
-		tasks, err := r.feed.inspector.ListArchivedTasks(queue, asynq.PageSize(all))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tasks := value(r.feed.inspector.ListArchivedTasks(queue, asynq.PageSize(all)))(t)
 		for _, task := range tasks {
 			h.Archived[task.ID] = task.LastErr
-			if h.Started[task.ID], err = r.testbed.client().HExists(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_began").Result(); err != nil {
-				t.Fatal(err)
-			}
+			h.Started[task.ID] = value(r.testbed.client().HExists(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_began").Result())(t)
 		}
 	}
-	if h.Forever, err = r.forever(t.Context(), h); err != nil {
-		t.Fatal(err)
-	}
+	h.Forever = value(r.forever(t.Context(), h))(t)
 	return h
 }
 
 // forever returns the keys without expiry, except those that asynq keeps by design.
-func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
+func (r *run) forever(ctx context.Context, h *History) ([]string, error) {
 	known := map[string]bool{"asynq:queues": true, "asynq:servers": true, "asynq:workers": true}
-	for _, queue := range chaos.Queues {
+	for _, queue := range Queues {
 		for _, key := range []string{"archived", "processed", "failed"} {
 			known["asynq:{"+queue+"}:"+key] = true
 		}
@@ -89,7 +75,7 @@ func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
 }
 
 // tasksIn returns the tasks that are in those lists of asynq's.
-func tasksIn(inspector *asynq.Inspector, lists ...func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) (map[string]bool, error) {
+func tasksIn(inspector *asynq.Inspector, lists ...list) (map[string]bool, error) {
 	const all = 20000
 	known, err := inspector.Queues()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -156,13 +157,20 @@ type Process struct {
 	Started, Exited time.Duration
 	// Serving is when it was seen to take tasks, 0 if it never was.
 	Serving time.Duration
-	Stops   []Stop
+	Stops   []Span // in which it stood still
 	// Crash says how it ended, if it should not have.
 	Crash string
 }
 
-// A Stop is a time in which a process stood still.
-type Stop struct{ From, To time.Duration }
+// A Span is a time. A span is empty unless it ends after its beginning.
+type Span struct {
+	From, To time.Duration
+
+	most int // of the result of when: the most spans of the first list at a time
+}
+
+// Now is the clock of all times.
+func Now() time.Duration { return proc.Now() }
 
 // believed returns when the run stopped believing that it has the lock.
 func (h *History) believed(r Run) time.Duration {
@@ -186,13 +194,13 @@ func (h *History) ended(r Run) time.Duration {
 // outlasted returns the stop of its process in which the lock of a run ran out, if any. Such a stop
 // lasts for the TTL or longer: between shorter stops a process renews its locks. Further stops
 // that follow before the process can notice anything are a part of it.
-func (h *History) outlasted(r Run) (Stop, bool) {
+func (h *History) outlasted(r Run) (Span, bool) {
 	stops := h.Processes[r.Process].Stops
-	i := slices.IndexFunc(stops, func(s Stop) bool {
+	i := slices.IndexFunc(stops, func(s Span) bool {
 		return s.To-s.From >= TTL && r.Begin <= s.From && s.From < h.believed(r)
 	})
 	if i < 0 {
-		return Stop{}, false
+		return Span{}, false
 	}
 	stop := stops[i]
 	for _, next := range stops[i+1:] {

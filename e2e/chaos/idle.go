@@ -37,18 +37,12 @@ const (
 // An idleTime is one in which nobody held a resource, although tasks waited for it and a worker had
 // room for one.
 type idleTime struct {
-	span
+	Span
 	Resource string
 	// After is the last fault that could explain it, nil if there was none. The time counts
 	// from Since on and may last until Due.
 	After      *Fault
 	Since, Due time.Duration
-}
-
-// A span is a time. A span is empty unless it ends after its beginning.
-type span struct {
-	from, to time.Duration
-	most     int // of the result of when: the most spans of the first list at a time
 }
 
 // allowed returns for how long a resource may stand idle after the fault, and since when that
@@ -71,7 +65,7 @@ func (f *Fault) allowed() (since, goal time.Duration) {
 
 // checkIdle looks for free resources that stood idle for too long.
 func (c *checker) checkIdle() {
-	waiting, orphaned := make(map[string][]span), make(map[string][]span) // by resource
+	waiting, orphaned := make(map[string][]Span), make(map[string][]Span) // by resource
 	for _, t := range c.Tasks {
 		if t.Resource != "" {
 			w, s := c.waits(t)
@@ -83,14 +77,14 @@ func (c *checker) checkIdle() {
 	for _, resource := range slices.Sorted(maps.Keys(waiting)) {
 		blocked := slices.Concat(busy, c.held(resource), c.resting(resource))
 		for _, open := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, busy) {
-			c.Watched += open.to - open.from
+			c.Watched += open.To - open.From
 		}
 		for _, free := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, blocked) {
 			i := c.explain(free, resource, resumption)
 			c.checkDue(i, "")
 			if i.After != nil {
 				a := c.account(i.After.Kind)
-				a.Idle = max(a.Idle, i.to-i.Since)
+				a.Idle = max(a.Idle, i.To-i.Since)
 			}
 		}
 		for _, free := range when(func(n counts) bool { return n[0] > 0 && n[1] == 0 }, orphaned[resource], slices.Concat(blocked, waiting[resource])) {
@@ -101,17 +95,17 @@ func (c *checker) checkIdle() {
 
 // checkDue reports an idle time that lasted for too long.
 func (c *checker) checkDue(i idleTime, who string) {
-	if i.to <= i.Due {
+	if i.To <= i.Due {
 		return
 	}
 	c.wrong("%s was free from %v to %v while %d of its tasks waited%s, %v longer than it may be; before it: %s; the last to explain it: %s; some that waited: %s; the runs around it: %s",
-		i.Resource, i.from, i.to, i.most, who, i.to-i.Due, c.latest(i.from), i.After, c.waitedAt(i), c.around(i))
+		i.Resource, i.From, i.To, i.most, who, i.To-i.Due, c.latest(i.From), i.After, c.waitedAt(i), c.around(i))
 }
 
 // around names the last runs of the resource that began before an idle time, and the first ones after it.
 func (c *checker) around(i idleTime) string {
 	runs := c.byResource[i.Resource]
-	n, _ := slices.BinarySearchFunc(runs, i.to, func(r Run, to time.Duration) int { return cmp.Compare(r.Begin, to) })
+	n, _ := slices.BinarySearchFunc(runs, i.To, func(r Run, to time.Duration) int { return cmp.Compare(r.Begin, to) })
 	var found []string
 	for _, r := range runs[max(0, n-3):min(len(runs), n+2)] {
 		found = append(found, fmt.Sprintf("%s (%s) on %s from %v to %v (%s)", r.Task, c.Tasks[r.Task].Fate, r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed")))
@@ -126,13 +120,13 @@ func (c *checker) waitedAt(i idleTime) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
 		t := c.Tasks[id]
 		waiting, orphaned := c.waits(t)
-		if idleAs(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
+		if idleAs(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s Span) bool { return s.From < i.To && i.To <= s.To }) {
 			continue
 		}
 		var text strings.Builder
 		text.WriteString(id)
 		for _, r := range c.byTask[id] {
-			if r.Begin < i.to {
+			if r.Begin < i.To {
 				fmt.Fprintf(&text, ", a run of %s from %v to %v (%s)", r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed"))
 			}
 		}
@@ -145,12 +139,12 @@ func (c *checker) waitedAt(i idleTime) string {
 
 // explain returns until when the resource may stand idle: for the goal after the beginning, or as
 // the last fault before allows.
-func (c *checker) explain(free span, resource string, goal time.Duration) idleTime {
-	i := idleTime{span: free, Resource: resource, Since: free.from, Due: free.from + goal + noise}
+func (c *checker) explain(free Span, resource string, goal time.Duration) idleTime {
+	i := idleTime{Span: free, Resource: resource, Since: free.From, Due: free.From + goal + noise}
 	last := time.Duration(0)
 	for n := range c.Faults {
 		f := &c.Faults[n]
-		if f.Start >= min(i.Due, i.to) {
+		if f.Start >= min(i.Due, i.To) {
 			break
 		}
 		since, within := f.allowed()
@@ -159,7 +153,7 @@ func (c *checker) explain(free span, resource string, goal time.Duration) idleTi
 			continue
 		}
 		last = due
-		i.After, i.Since, i.Due = f, max(i.from, since), max(i.Due, due)
+		i.After, i.Since, i.Due = f, max(i.From, since), max(i.Due, due)
 	}
 	return i
 }
@@ -168,7 +162,7 @@ func (c *checker) explain(free span, resource string, goal time.Duration) idleTi
 type counts [3]int
 
 // when returns the times in which the lists have the wanted counts.
-func when(wanted func(counts) bool, lists ...[]span) (found []span) {
+func when(wanted func(counts) bool, lists ...[]Span) (found []Span) {
 	type change struct {
 		at       time.Duration
 		list, by int
@@ -176,8 +170,8 @@ func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 	var changes []change
 	for list, spans := range lists {
 		for _, s := range spans {
-			if s.from < s.to {
-				changes = append(changes, change{s.from, list, 1}, change{s.to, list, -1})
+			if s.From < s.To {
+				changes = append(changes, change{s.From, list, 1}, change{s.To, list, -1})
 			}
 		}
 	}
@@ -191,11 +185,11 @@ func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 		}
 		is := wanted(now)
 		if is && !was {
-			found = append(found, span{from: c.at})
+			found = append(found, Span{From: c.at})
 		}
 		if is || was {
 			last := &found[len(found)-1]
-			last.to, last.most = c.at, max(last.most, now[0])
+			last.To, last.most = c.at, max(last.most, now[0])
 		}
 		was = is
 	}
@@ -207,7 +201,7 @@ func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 // beginning of a wait until its requeue. A wait that did not end in a run counts only if it is
 // known when Redis forgot the task, or when the task ended by its policy. From then on the task
 // is not counted, even if its worker died and it runs again.
-func (c *checker) waits(t *Task) (waiting, orphaned []span) {
+func (c *checker) waits(t *Task) (waiting, orphaned []Span) {
 	if t.Unknown || t.Deleted || t.Shelved {
 		return nil, nil
 	}
@@ -221,11 +215,11 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 		case resting:
 		case n > 0 && requeues[n-1] > from:
 			requeued := min(requeues[n-1], to)
-			orphaned, waiting = append(orphaned, span{from: from, to: requeued}), append(waiting, span{from: requeued, to: to})
+			orphaned, waiting = append(orphaned, Span{From: from, To: requeued}), append(waiting, Span{From: requeued, To: to})
 		case !crashed:
-			waiting = append(waiting, span{from: from, to: to})
+			waiting = append(waiting, Span{From: from, To: to})
 		case n < tolerated: // else it uses a retry
-			orphaned = append(orphaned, span{from: from, to: to})
+			orphaned = append(orphaned, Span{From: from, To: to})
 		}
 	}
 	attempts := slices.Clone(c.byTask[t.ID])
@@ -279,46 +273,42 @@ func (c *checker) acknowledged(returned time.Duration) time.Duration {
 
 // held returns when the resource was held. That ends when a run stops believing so, or when the
 // lock of a stopped process has expired.
-func (c *checker) held(resource string) []span {
-	var held []span
+func (c *checker) held(resource string) []Span {
+	var held []Span
 	for _, r := range c.byResource[resource] {
 		end := c.believed(r)
 		if s, ok := c.outlasted(r); ok {
 			end = s.From
 		}
-		held = append(held, span{from: r.Begin, to: end})
+		held = append(held, Span{From: r.Begin, To: end})
 	}
 	return held
 }
 
 // taken returns when a stopped worker may have had a task of each resource that it had not begun.
 // Nothing records such a task. The worker gives it back soon after going on.
-func (c *checker) taken() []span {
-	var taken []span
+func (c *checker) taken() []Span {
+	var taken []Span
 	for _, p := range c.Processes {
 		for _, s := range p.Stops {
-			taken = append(taken, span{from: s.From, to: s.To + resumption})
+			taken = append(taken, Span{From: s.From, To: s.To + resumption})
 		}
 	}
 	return taken
 }
 
 // busy returns when no worker had room for one more task.
-func (c *checker) busy() []span {
-	running, room := make(map[string][]span), []span(nil)
+func (c *checker) busy() []Span {
+	running, room := make(map[string][]Span), []Span(nil)
 	for _, r := range c.Runs {
-		running[r.Process] = append(running[r.Process], span{from: r.Begin, to: c.ended(r)})
+		running[r.Process] = append(running[r.Process], Span{From: r.Begin, To: c.ended(r)})
 	}
 	for name, p := range c.Processes {
 		if p.Serving == 0 {
 			continue
 		}
-		var stops []span
-		for _, s := range p.Stops {
-			stops = append(stops, span{from: s.From, to: s.To})
-		}
 		room = append(room, when(func(n counts) bool { return n[0] > 0 && n[1] < c.Concurrency && n[2] == 0 },
-			[]span{{from: p.Serving, to: p.Exited}}, running[name], stops)...)
+			[]Span{{From: p.Serving, To: p.Exited}}, running[name], p.Stops)...)
 	}
-	return when(func(n counts) bool { return n[0] > 0 && n[1] == 0 }, []span{{to: math.MaxInt64}}, room)
+	return when(func(n counts) bool { return n[0] > 0 && n[1] == 0 }, []Span{{To: math.MaxInt64}}, room)
 }

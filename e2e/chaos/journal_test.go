@@ -1,4 +1,4 @@
-package chaos_test
+package chaos
 
 import (
 	"os"
@@ -10,49 +10,43 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/queue"
 )
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
-	j, err := chaos.OpenJournal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := chaos.Now()
+	j := value(OpenJournal(path))(t)
+	start := Now()
 	one := j.Begin("a", "thing", 10, 3)
 	two := j.Begin("b", "", 0, 0)
 	j.Begin("c", "thing", 20, 0) // and then the process is killed
 	j.Requeued("d")
 	j.Ended(queue.EventCoalesced, "e", "f")
 	j.Lost(one)
-	j.Returned(two, chaos.Done)
-	j.Returned(one, chaos.Ended)
+	j.Returned(two, Done)
+	j.Returned(one, Ended)
 
-	var h chaos.History
-	if err := h.ReadJournal(path, "w1"); err != nil {
-		t.Fatal(err)
-	}
+	var h History
+	must(t, h.ReadJournal(path, "w1"))
 	have := h.Runs
-	want := []chaos.Run{
-		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Retried: 3, Outcome: chaos.Ended},
-		{Task: "b", Process: "w1", Outcome: chaos.Done},
+	want := []Run{
+		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Retried: 3, Outcome: Ended},
+		{Task: "b", Process: "w1", Outcome: Done},
 		{Task: "c", Process: "w1", Resource: "thing", Fence: 20},
 	}
-	if diff := cmp.Diff(want, have, cmpopts.IgnoreFields(chaos.Run{}, "Begin", "Lost", "Returned")); diff != "" {
+	if diff := cmp.Diff(want, have, cmpopts.IgnoreFields(Run{}, "Begin", "Lost", "Returned")); diff != "" {
 		t.Errorf("runs (-want +have):\n%s", diff)
 	}
 	a, b, c := have[0], have[1], have[2]
 	if len(h.Requeued) != 1 || h.Requeued[0].Task != "d" {
 		t.Fatalf("want d requeued, have %+v", h.Requeued)
 	}
-	ends := []chaos.End{{By: queue.EventCoalesced, Task: "e", Other: "f", Process: "w1"}}
-	if diff := cmp.Diff(ends, h.Ends, cmpopts.IgnoreFields(chaos.End{}, "At")); diff != "" {
+	ends := []End{{By: queue.EventCoalesced, Task: "e", Other: "f", Process: "w1"}}
+	if diff := cmp.Diff(ends, h.Ends, cmpopts.IgnoreFields(End{}, "At")); diff != "" {
 		t.Fatalf("ends (-want +have):\n%s", diff)
 	}
-	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.Requeued[0].At, h.Ends[0].At, a.Lost, b.Returned, a.Returned, chaos.Now()}
+	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.Requeued[0].At, h.Ends[0].At, a.Lost, b.Returned, a.Returned, Now()}
 	if !slices.IsSorted(order) {
 		t.Errorf("want times that grow, have %v", order)
 	}
@@ -64,10 +58,8 @@ func TestJournal(t *testing.T) {
 func TestJournalThatIsNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
-	if err := os.WriteFile(path, []byte(`{"what":"begin","run":1}`+"\n{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var h chaos.History
+	must(t, os.WriteFile(path, []byte(`{"what":"begin","run":1}`+"\n{"), 0o600))
+	var h History
 	if err := h.ReadJournal(path, "w1"); err == nil {
 		t.Errorf("want an error, have %+v", h)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -35,7 +34,7 @@ type operator struct {
 func (o *operator) watch(ctx context.Context) {
 	for sleep.For(ctx, 500*time.Millisecond) == nil {
 		if o.pausing.TryLock() {
-			for _, name := range chaos.Queues {
+			for _, name := range Queues {
 				_ = o.inspector.UnpauseQueue(name) // "is not paused", most often
 			}
 			o.pausing.Unlock()
@@ -49,11 +48,11 @@ func (o *operator) watch(ctx context.Context) {
 
 // inject injects one of the operators' faults. Redis may be away meanwhile. A command without an
 // answer may take effect, also later: the task then counts as deleted, or shelved.
-func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+func (o *operator) inject(ctx context.Context, i Injection, fault *Fault) error {
 	r := rand.New(rand.NewPCG(i.Pick, 0))
-	name := chaos.Queues[r.IntN(len(chaos.Queues))]
+	name := Queues[r.IntN(len(Queues))]
 	switch i.Kind {
-	case chaos.PauseQueue:
+	case PauseQueue:
 		o.pausing.Lock()
 		defer o.pausing.Unlock()
 		if o.inspector.PauseQueue(name) == nil {
@@ -61,37 +60,37 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 		}
 		_ = sleep.For(ctx, i.For)
 		return o.unpause(ctx)
-	case chaos.DeleteTasks:
+	case DeleteTasks:
 		for _, t := range o.waiting(name, r) {
-			o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = true })
+			o.feed.mark(t.ID, func(t *Task) { t.Deleted = true })
 			err := o.inspector.DeleteTask(name, t.ID)
 			switch {
 			case err == nil:
 				fault.Hits++
 			case strings.Contains(err.Error(), "in active state"):
-				o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = false })
+				o.feed.mark(t.ID, func(t *Task) { t.Deleted = false })
 			}
 		}
-	case chaos.ArchiveTasks:
+	case ArchiveTasks:
 		tasks := o.waiting(name, r)
 		archived := make(map[string]bool)
 		for _, t := range tasks {
-			o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = true })
+			o.feed.mark(t.ID, func(t *Task) { t.Shelved = true })
 			archived[t.ID] = o.inspector.ArchiveTask(name, t.ID) == nil
 		}
 		_ = sleep.For(ctx, i.For)
 		for n, t := range tasks { // except the first, which stays there
 			if n > 0 && o.inspector.RunTask(name, t.ID) == nil && archived[t.ID] {
 				fault.Hits++
-				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })
+				o.feed.mark(t.ID, func(t *Task) { t.Shelved, t.RunAgain = false, Now() })
 			}
 		}
-	case chaos.DeleteLock:
+	case DeleteLock:
 		fault.Resource = o.held(ctx, r)
 		fault.Hits = int(o.rdb.Del(ctx, "lock:"+fault.Resource).Val())
-	case chaos.RevokeLease:
+	case RevokeLease:
 		o.revoke(ctx, r, fault)
-	case chaos.OverrideLimit:
+	case OverrideLimit:
 		return o.override(ctx, r, i.For, fault)
 	default:
 		return fmt.Errorf("%s: not a fault of operators", i.Kind)
@@ -101,7 +100,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 
 // unpause unpauses all queues: a pause without an answer may have taken effect.
 func (o *operator) unpause(ctx context.Context) error {
-	for _, name := range chaos.Queues {
+	for _, name := range Queues {
 		err := poll.Until(ctx, func() error {
 			// The client that has filled a queue since Redis came back empty may be older, and lists it only after a minute.
 			if err := o.rdb.SAdd(ctx, "asynq:queues", name).Err(); err != nil {
@@ -122,23 +121,23 @@ func (o *operator) unpause(ctx context.Context) error {
 }
 
 // override pauses a resource for a time, or lowers its limit.
-func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Duration, fault *chaos.Fault) error {
+func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Duration, fault *Fault) error {
 	o.limiting.Lock()
 	defer o.limiting.Unlock()
-	all := chaos.Resources()
+	all := Resources()
 	limit := queue.LimitOverride{Pattern: all[r.IntN(len(all))], By: "carol", Reason: "chaos"}
-	if chaos.IsPool(limit.Pattern) {
-		limit.Holders = r.IntN(chaos.PoolHolders)
+	if IsPool(limit.Pattern) {
+		limit.Holders = r.IntN(PoolHolders)
 	}
 	fault.Resource = limit.Pattern
 	err := queue.SetLimit(ctx, o.rdb, limit)
-	override := &chaos.Override{Holders: limit.Holders, Since: chaos.Now()}
+	override := &Override{Holders: limit.Holders, Since: Now()}
 	_ = sleep.For(ctx, length)
 	var held inspect.Lock
 	if i, err := inspect.New(o.rdb, inspect.Config{}); err == nil {
 		held, _, _ = i.Show(ctx, limit.Pattern, 1, 0)
 	}
-	override.Until = chaos.Now()
+	override.Until = Now()
 	if err == nil {
 		fault.Hits, fault.Override = held.Waiting, override
 	}
@@ -157,7 +156,7 @@ func (o *operator) removeOverrides(ctx context.Context) error {
 
 // held returns a resource that somebody holds, or any if nobody holds one.
 func (o *operator) held(ctx context.Context, r *rand.Rand) string {
-	names := chaos.Things()
+	names := Things()
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
 		if strings.HasPrefix(o.rdb.Get(ctx, "lock:"+name).Val(), "siding:") {

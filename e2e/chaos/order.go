@@ -28,7 +28,7 @@ const (
 )
 
 // resting returns when tasks held their line, after a run of theirs.
-func (c *checker) resting(resource string) (held []span) {
+func (c *checker) resting(resource string) (held []Span) {
 	if !IsLine(resource) {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (c *checker) resting(resource string) (held []span) {
 			case i+1 < len(runs): // its delay may be that of asynq
 				end = runs[i+1].Begin
 			}
-			held = append(held, span{from: c.ended(r), to: end})
+			held = append(held, Span{From: c.ended(r), To: end})
 		}
 	}
 	return held

@@ -42,12 +42,10 @@ func (c *checker) checkOverrides() {
 // before. Every server counts, as the rule of a hand-off is that of the server which releases the lock.
 func (c *checker) known(o *Override) (from, to time.Duration) {
 	const within = reach + noise
-	var away []span
+	var away []Span
 	to = o.Until
 	for _, p := range c.Processes {
-		for _, s := range p.Stops {
-			away = append(away, span{from: s.From, to: s.To})
-		}
+		away = append(away, p.Stops...)
 	}
 	for _, f := range c.Faults {
 		switch {
@@ -55,14 +53,14 @@ func (c *checker) known(o *Override) (from, to time.Duration) {
 		case f.Kind == RestartEmpty, f.Kind.trait().loses && f.Start < o.Since+lag:
 			to = min(to, f.Start-lag)
 		default:
-			away = append(away, span{from: f.Start, to: f.End})
+			away = append(away, Span{From: f.Start, To: f.End})
 		}
 	}
-	slices.SortFunc(away, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(away, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	from = o.Since + within
 	for _, s := range away {
-		if s.from < from && o.Since < s.to+noise {
-			from = max(from, s.to+within)
+		if s.From < from && o.Since < s.To+noise {
+			from = max(from, s.To+within)
 		}
 	}
 	return from, to

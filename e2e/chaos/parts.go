@@ -39,8 +39,12 @@ func idleAs(resource string) string {
 
 // resources returns what a run has in use, and allParts if that is a set of them.
 func (r Run) resources() []string {
-	if IsSet(r.Resource) {
+	switch {
+	case r.Resource == "":
+		return nil
+	case IsSet(r.Resource):
 		return append(store.Names(r.Resource), allParts)
+	default:
+		return []string{r.Resource}
 	}
-	return []string{r.Resource}
 }

@@ -1,12 +1,10 @@
-package chaos_test
+package chaos
 
 import (
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sidingq/siding/e2e/chaos"
 )
 
 func TestPeace(t *testing.T) {
@@ -14,7 +12,7 @@ func TestPeace(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{
 		0: 0, 20 * s: 0, 44 * s: 0, 45 * s: 15 * s, 59 * s: s, 60 * s: 0, 104 * s: 0, 110 * s: 10 * s,
 	} {
-		if have := chaos.Peace(at); have != want {
+		if have := Peace(at); have != want {
 			t.Errorf("at %v: want peace for %v, have %v", at, want, have)
 		}
 	}
@@ -23,15 +21,15 @@ func TestPeace(t *testing.T) {
 func TestPlanIsReplayable(t *testing.T) {
 	t.Parallel()
 	const length = 4 * time.Minute
-	for _, scenario := range []chaos.Scenario{chaos.Standalone, chaos.Sentinel, chaos.Cluster} {
-		first := chaos.Plan(1, scenario, length)
-		if diff := cmp.Diff(first, chaos.Plan(1, scenario, length)); diff != "" {
+	for _, scenario := range []Scenario{Standalone, Sentinel, Cluster} {
+		first := Plan(1, scenario, length)
+		if diff := cmp.Diff(first, Plan(1, scenario, length)); diff != "" {
 			t.Errorf("%s: two plans of one seed differ:\n%s", scenario, diff)
 		}
-		if cmp.Equal(first, chaos.Plan(2, scenario, length)) {
+		if cmp.Equal(first, Plan(2, scenario, length)) {
 			t.Errorf("%s: want another plan for another seed", scenario)
 		}
-		counts := make(map[chaos.Kind]int)
+		counts := make(map[Kind]int)
 		for _, lane := range first {
 			end := time.Duration(0)
 			for _, i := range lane {
@@ -43,7 +41,7 @@ func TestPlanIsReplayable(t *testing.T) {
 			}
 		}
 		want := 13
-		if scenario == chaos.Standalone {
+		if scenario == Standalone {
 			want = 18
 		}
 		if len(counts) != want {

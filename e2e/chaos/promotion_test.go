@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -46,7 +45,7 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 				case replica:
 					replica = false
 					p.mu.Lock()
-					p.at = append(p.at, chaos.Now())
+					p.at = append(p.at, Now())
 					p.mu.Unlock()
 				}
 			}
@@ -57,7 +56,7 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 
 // uninjected returns the failovers that are not among the faults. Each injected one has made one
 // replica a master. Sometimes the sentinels choose another one right after.
-func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
+func (p *promotions) uninjected(faults []Fault) []Fault {
 	const (
 		seen    = time.Second      // at the latest so long after a fault its promotion is seen
 		noticed = 3 * time.Second  // at the latest so long after the old master was given up
@@ -66,13 +65,13 @@ func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	explained := make(map[int]bool) // faults whose promotion was found
-	var found []chaos.Fault
+	var found []Fault
 	for _, at := range slices.Sorted(slices.Values(p.at)) {
-		i := slices.IndexFunc(faults, func(f chaos.Fault) bool {
-			return (f.Kind == chaos.Failover || f.Kind == chaos.StopMaster) && f.Start <= at && at <= f.End+seen
+		i := slices.IndexFunc(faults, func(f Fault) bool {
+			return (f.Kind == Failover || f.Kind == StopMaster) && f.Start <= at && at <= f.End+seen
 		})
 		if i < 0 || explained[i] {
-			found = append(found, chaos.Fault{Kind: chaos.Uninjected, Start: at - noticed, End: at + demoted})
+			found = append(found, Fault{Kind: Uninjected, Start: at - noticed, End: at + demoted})
 			continue
 		}
 		explained[i] = true
@@ -84,10 +83,10 @@ func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
 func TestUninjected(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
-	faults := []chaos.Fault{
-		{Kind: chaos.PauseQueue, Start: 50 * s, End: 60 * s},
-		{Kind: chaos.Failover, Start: 100 * s, End: 105 * s},
-		{Kind: chaos.StopMaster, Start: 120 * s, End: 125 * s},
+	faults := []Fault{
+		{Kind: PauseQueue, Start: 50 * s, End: 60 * s},
+		{Kind: Failover, Start: 100 * s, End: 105 * s},
+		{Kind: StopMaster, Start: 120 * s, End: 125 * s},
 	}
 	for name, tt := range map[string]struct {
 		at, want []time.Duration // when promoted; when uninjected ones were
@@ -103,7 +102,7 @@ func TestUninjected(t *testing.T) {
 			t.Parallel()
 			var have []time.Duration
 			for _, f := range (&promotions{at: tt.at}).uninjected(faults) {
-				if f.Kind != chaos.Uninjected {
+				if f.Kind != Uninjected {
 					t.Errorf("want it uninjected, have %v", f.Kind)
 				}
 				have = append(have, f.Start+3*s)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -10,13 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // halt takes a master away.
-func halt(master *redistest.Server, how chaos.Kind) {
-	if how == chaos.StopMaster {
+func halt(master *redistest.Server, how Kind) {
+	if how == StopMaster {
 		master.Pause()
 	} else {
 		master.Kill()
@@ -24,8 +23,8 @@ func halt(master *redistest.Server, how chaos.Kind) {
 }
 
 // resume brings it back once it has been replaced.
-func resume(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
-	if how == chaos.StopMaster {
+func resume(ctx context.Context, old *redistest.Server, how Kind) error {
+	if how == StopMaster {
 		old.Resume()
 		return nil
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -25,8 +24,8 @@ import (
 
 // revoke revokes the lease of a task, most often of one that has run for longer than most do. Now
 // and then nobody holds the lock, or two operators revoke the lease in a row.
-func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault) {
-	names := chaos.Things()
+func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *Fault) {
+	names := Things()
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	free, short, both := r.IntN(8) == 0, r.IntN(4) == 0, r.IntN(4) == 0
 	precise := r.IntN(2) == 0 // as lockctl does, which names the lease that it has shown
@@ -41,7 +40,7 @@ func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault)
 	}
 	for _, by := range operators {
 		fault.Revocations = append(fault.Revocations, o.call(ctx, queue.Revocation{
-			Resource: resource, Fence: fence, By: by, Reason: fmt.Sprintf("wants it at %v", chaos.Now()),
+			Resource: resource, Fence: fence, By: by, Reason: fmt.Sprintf("wants it at %v", Now()),
 		}))
 	}
 }
@@ -74,22 +73,22 @@ func (o *operator) choose(ctx context.Context, names []string, free, short bool)
 }
 
 // call revokes a lease, and finds out which one that was.
-func (o *operator) call(ctx context.Context, r queue.Revocation) chaos.Revocation {
-	call := chaos.Revocation{Start: chaos.Now()}
+func (o *operator) call(ctx context.Context, r queue.Revocation) Revocation {
+	call := Revocation{Start: Now()}
 	_, err := queue.Revoke(ctx, o.rdb, r)
-	call.End = chaos.Now()
+	call.End = Now()
 	before := errors.Is(err, queue.ErrRevoked) // another call has done it, and the record is of that one
 	switch {
 	case err == nil, before:
-		call.Outcome, call.Fence = chaos.WasRevoked, r.Fence
+		call.Outcome, call.Fence = WasRevoked, r.Fence
 	case errors.Is(err, queue.ErrNotHeld):
-		call.Outcome = chaos.WasFree
+		call.Outcome = WasFree
 	case errors.Is(err, queue.ErrOtherHolder):
-		call.Outcome = chaos.WasOthers
+		call.Outcome = WasOthers
 	default:
-		call.Outcome = chaos.WasNoAnswer
+		call.Outcome = WasNoAnswer
 	}
-	if call.Outcome == chaos.WasRevoked && call.Fence == 0 {
+	if call.Outcome == WasRevoked && call.Fence == 0 {
 		var record struct {
 			Reason string `redis:"reason"`
 			Fence  int64  `redis:"fence"`
@@ -107,10 +106,7 @@ func TestOperatorRevokes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	o := &operator{rdb: server.Client(t)}
-	locker, err := lock.New(lock.Redis(o.rdb), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locker := value(lock.New(lock.Redis(o.rdb), lock.Config{}))(t)
 	t.Cleanup(locker.Close)
 	names := []string{"thing:0", "thing:1", "thing:2"}
 	held := acquire(t, locker, names[1])
@@ -123,33 +119,25 @@ func TestOperatorRevokes(t *testing.T) {
 	if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
 		t.Errorf("no long lease: want %s, have %s", names[1], name)
 	}
-	err = poll.Until(t.Context(), func() error {
+	poll.Eventually(t, "a long lease chosen, once there is one", func() bool {
 		younger := acquire(t, locker, names[2])
 		name, _ := o.choose(t.Context(), []string{names[1], names[2]}, false, false)
-		if err := younger.Release(t.Context()); err != nil {
-			return err
-		}
-		if name != names[1] {
-			return fmt.Errorf("a long lease: want %s, have %s", names[1], name)
-		}
-		return nil
+		must(t, younger.Release(t.Context()))
+		return name == names[1]
 	})
-	if err != nil {
-		t.Error(err)
-	}
 	for _, tc := range []struct {
 		name string
 		r    queue.Revocation
-		want chaos.Revocation
+		want Revocation
 	}{
-		{"a free lock", queue.Revocation{Resource: names[0]}, chaos.Revocation{Outcome: chaos.WasFree}},
-		{"another lease", queue.Revocation{Resource: names[1], Fence: 7}, chaos.Revocation{Outcome: chaos.WasOthers}},
-		{"whoever holds it", queue.Revocation{Resource: names[1]}, chaos.Revocation{Outcome: chaos.WasRevoked, Fence: held.Fence()}},
-		{"this lease", queue.Revocation{Resource: names[1], Fence: held.Fence()}, chaos.Revocation{Outcome: chaos.WasRevoked, Fence: held.Fence()}},
+		{"a free lock", queue.Revocation{Resource: names[0]}, Revocation{Outcome: WasFree}},
+		{"another lease", queue.Revocation{Resource: names[1], Fence: 7}, Revocation{Outcome: WasOthers}},
+		{"whoever holds it", queue.Revocation{Resource: names[1]}, Revocation{Outcome: WasRevoked, Fence: held.Fence()}},
+		{"this lease", queue.Revocation{Resource: names[1], Fence: held.Fence()}, Revocation{Outcome: WasRevoked, Fence: held.Fence()}},
 	} {
 		tc.r.By, tc.r.Reason = "alice", tc.name
 		have := o.call(t.Context(), tc.r)
-		if diff := cmp.Diff(tc.want, have, cmpopts.IgnoreFields(chaos.Revocation{}, "Start", "End")); diff != "" || have.Start > have.End {
+		if diff := cmp.Diff(tc.want, have, cmpopts.IgnoreFields(Revocation{}, "Start", "End")); diff != "" || have.Start > have.End {
 			t.Errorf("%s (-want +have):\n%s", tc.name, diff)
 		}
 	}
@@ -157,17 +145,14 @@ func TestOperatorRevokes(t *testing.T) {
 		t.Errorf("nothing as wanted: want any, have %s", name)
 	}
 	server.Kill()
-	if have := o.call(t.Context(), queue.Revocation{Resource: names[1], By: "alice", Reason: "it is stuck"}); have.Outcome != chaos.WasNoAnswer {
+	if have := o.call(t.Context(), queue.Revocation{Resource: names[1], By: "alice", Reason: "it is stuck"}); have.Outcome != WasNoAnswer {
 		t.Errorf("without Redis: have %+v", have)
 	}
 }
 
 func acquire(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	t.Helper()
-	l, err := locker.Acquire(t.Context(), resource, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := value(locker.Acquire(t.Context(), resource, nil))(t)
 	t.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }

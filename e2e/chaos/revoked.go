@@ -125,7 +125,7 @@ func (c *checker) checkNext(r Run) {
 
 // stoodStill reports whether a process was stopped between two times.
 func (c *checker) stoodStill(process string, from, to time.Duration) bool {
-	return slices.ContainsFunc(c.Processes[process].Stops, func(s Stop) bool { return s.From < to && from < s.To })
+	return slices.ContainsFunc(c.Processes[process].Stops, func(s Span) bool { return s.From < to && from < s.To })
 }
 
 // checkAgain checks that a task runs again after its lease was revoked, and that this used no retry.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -37,7 +36,7 @@ const (
 // A plan says what a run is to do.
 type plan struct {
 	seed     uint64
-	scenario chaos.Scenario
+	scenario Scenario
 	length   time.Duration // of the faults
 	// brief leaves out the tasks without a resource, which come back late from a worker that died.
 	brief bool
@@ -48,31 +47,26 @@ type run struct {
 	plan
 
 	testbed  testbed
-	ledger   *chaos.Ledger
+	ledger   *Ledger
 	fleet    *fleet
 	feed     *feed
 	operator *operator
 	baseline int // goroutines of a worker that is idle
-	planned  map[chaos.Kind]int
+	planned  map[Kind]int
 
 	mu     sync.Mutex
-	faults []chaos.Fault
+	faults []Fault
 }
 
 func newRun(t *testing.T, p plan) *run {
 	t.Helper()
-	r := &run{plan: p, testbed: newTestbed(t, p.scenario), planned: make(map[chaos.Kind]int)}
+	r := &run{plan: p, testbed: newTestbed(t, p.scenario), planned: make(map[Kind]int)}
 	dsn := pgtest.DSN(t)
-	var err error
-	if r.ledger, err = chaos.OpenLedger(dsn); err != nil {
-		t.Fatal(err)
-	}
+	r.ledger = value(OpenLedger(dsn))(t)
 	t.Cleanup(func() { _ = r.ledger.Close() })
-	if err := r.ledger.Create(t.Context(), chaos.Resources()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.ledger.Create(t.Context(), Resources()))
 	addrs, master := r.testbed.reach()
-	r.fleet = newFleet(t, chaos.Settings{
+	r.fleet = newFleet(t, Settings{
 		Addrs: addrs, MasterName: master, Ledger: dsn, Concurrency: concurrency, RecoverAll: p.brief,
 	}, fleetSize)
 	r.feed = newFeed(p.seed, p.brief, r.testbed.client())
@@ -84,25 +78,25 @@ func newRun(t *testing.T, p plan) *run {
 // do injects the faults, waits until all is done, and checks it.
 func (r *run) do(t *testing.T) {
 	t.Helper()
-	start := chaos.Now()
+	start := Now()
 	t.Logf("the clock of the findings is at %v", start)
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
 	var fed, lanes sync.WaitGroup
 	fed.Go(func() { r.feed.run(feeding) })
 	fed.Go(func() { r.operator.watch(feeding) })
-	for _, faults := range chaos.Plan(r.seed, r.scenario, r.length) {
+	for _, faults := range Plan(r.seed, r.scenario, r.length) {
 		for _, i := range faults {
 			r.planned[i.Kind]++
 		}
 		lanes.Go(func() { r.inject(t, start, faults) })
 	}
 	lanes.Wait()
+	after := settle
 	if r.brief {
-		_ = sleep.For(t.Context(), briefly)
-	} else {
-		_ = sleep.For(t.Context(), settle)
+		after = briefly
 	}
+	_ = sleep.For(t.Context(), after)
 	stop()
 	fed.Wait()
 	if err := errors.Join(r.operator.unpause(t.Context()), poll.Until(t.Context(), func() error { return r.operator.removeOverrides(t.Context()) })); err != nil {
@@ -111,7 +105,7 @@ func (r *run) do(t *testing.T) {
 	r.drain(t)
 	r.measure(t)
 	h := r.history(t)
-	verdict := chaos.Check(h)
+	verdict := Check(h)
 	for n, wrong := range verdict.Wrong {
 		t.Error(wrong)
 		if n < 5 {
@@ -126,11 +120,11 @@ func (r *run) do(t *testing.T) {
 		r.wantPolicies(t, h, verdict)
 	}
 	t.Logf("seed %d, %s: %d tasks, %d runs, %d effects in %.0f s\n%s", r.seed, r.scenario,
-		len(h.Tasks), len(h.Runs), len(h.Effects), (chaos.Now() - start).Seconds(), verdict.Summary(h))
+		len(h.Tasks), len(h.Runs), len(h.Effects), (Now() - start).Seconds(), verdict.Summary(h))
 }
 
 // wantPolicies fails if the run had nothing to check of limits, rates, overrides, policies or priorities.
-func (r *run) wantPolicies(t *testing.T, h *chaos.History, verdict *chaos.Verdict) {
+func (r *run) wantPolicies(t *testing.T, h *History, verdict *Verdict) {
 	t.Helper()
 	if verdict.Together < 3 || verdict.Throttled < 2 {
 		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
@@ -141,7 +135,7 @@ func (r *run) wantPolicies(t *testing.T, h *chaos.History, verdict *chaos.Verdic
 	if verdict.Held == 0 {
 		t.Error("want tasks that failed and held their line")
 	}
-	if r.scenario == chaos.Standalone && verdict.Overridden == 0 { // failovers leave few
+	if r.scenario == Standalone && verdict.Overridden == 0 { // failovers leave few
 		t.Error("want overrides of limits that all servers heard of")
 	}
 	kinds := make(map[queue.EventKind]bool)
@@ -155,20 +149,20 @@ func (r *run) wantPolicies(t *testing.T, h *chaos.History, verdict *chaos.Verdic
 
 // inject injects the faults of a lane, one after another. A fault that is late, or that peace
 // delays, leaves less time for the rest.
-func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection) {
+func (r *run) inject(t *testing.T, start time.Duration, faults []Injection) {
 	t.Helper()
 	putOff := time.Duration(0)
 	for _, i := range faults {
-		_ = sleep.For(t.Context(), start+i.At+putOff-chaos.Now())
-		if peace := chaos.Peace(chaos.Now() - start); peace > 0 {
+		_ = sleep.For(t.Context(), start+i.At+putOff-Now())
+		if peace := Peace(Now() - start); peace > 0 {
 			putOff += peace
 			_ = sleep.For(t.Context(), peace)
 		}
-		if t.Context().Err() != nil || t.Failed() || chaos.Now() > start+r.length {
+		if t.Context().Err() != nil || t.Failed() || Now() > start+r.length {
 			return
 		}
 		if err := r.injectOne(t.Context(), i, func(text string) {
-			t.Logf("%6.1f s: %s%s", (chaos.Now() - start).Seconds(), i.Kind, text)
+			t.Logf("%6.1f s: %s%s", (Now() - start).Seconds(), i.Kind, text)
 		}); err != nil {
 			t.Errorf("%s: %v", i.Kind, err)
 			return
@@ -176,22 +170,22 @@ func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection
 	}
 }
 
-func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text string)) (err error) {
-	inject := func(f *chaos.Fault) error { return r.testbed.inject(ctx, i, f) }
-	switch i.Kind {
-	case chaos.KillWorker, chaos.StopWorker, chaos.HaltWorker, chaos.RollingStart:
-		inject = func(f *chaos.Fault) error { return r.fleet.inject(ctx, i, f) }
-	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock, chaos.RevokeLease, chaos.OverrideLimit:
-		inject = func(f *chaos.Fault) error { return r.operator.inject(ctx, i, f) }
-	default:
+func (r *run) injectOne(ctx context.Context, i Injection, log func(text string)) (err error) {
+	inject := r.operator.inject
+	switch i.Kind.trait().lane {
+	case laneWorkers:
+		inject = r.fleet.inject
+	case laneRedis:
+		inject = r.testbed.inject
 		if err := r.testbed.ready(ctx); err != nil {
 			return err
 		}
+	default:
 	}
-	f := chaos.Fault{Kind: i.Kind, Start: chaos.Now()}
+	f := Fault{Kind: i.Kind, Start: Now()}
 	log("")
-	err = inject(&f)
-	f.End = chaos.Now()
+	err = inject(ctx, i, &f)
+	f.End = Now()
 	log(fmt.Sprintf(": over after %.1f s", (f.End - f.Start).Seconds()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,13 +197,13 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 func (r *run) drain(t *testing.T) {
 	t.Helper()
 	const glance = 200 * time.Millisecond
-	for deadline := chaos.Now() + patience; ; _ = sleep.For(t.Context(), glance) {
-		waiting, active, err := r.feed.unfinished()
-		if err == nil && waiting+active == 0 {
+	for deadline := Now() + patience; ; _ = sleep.For(t.Context(), glance) {
+		left, err := r.feed.in(r.feed.unfinished()...)
+		if err == nil && len(left) == 0 {
 			return
 		}
-		if chaos.Now() > deadline {
-			t.Errorf("%d tasks are not done %v after the last fault (%v):\n%s", waiting+active, patience, err, r.dump(t))
+		if Now() > deadline {
+			t.Errorf("%d tasks are not done %v after the last fault (%v):\n%s", len(left), patience, err, r.dump(t))
 			return
 		}
 	}
@@ -220,12 +214,10 @@ func (r *run) dump(t *testing.T) string {
 	t.Helper()
 	const most = 20 // of each
 	b := &strings.Builder{}
-	for _, queue := range chaos.Queues {
+	for _, queue := range Queues {
 		info, err := r.feed.inspector.GetQueueInfo(queue)
 		fmt.Fprintf(b, "%s: %+v %v\n", queue, info, err)
-		for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
-			r.feed.inspector.ListPendingTasks, r.feed.inspector.ListActiveTasks, r.feed.inspector.ListRetryTasks, r.feed.inspector.ListScheduledTasks,
-		} {
+		for _, list := range r.feed.unfinished() {
 			tasks, err := list(queue, asynq.PageSize(most))
 			if err != nil {
 				fmt.Fprintln(b, err)
@@ -236,7 +228,7 @@ func (r *run) dump(t *testing.T) string {
 		}
 	}
 	rdb := r.testbed.client()
-	for _, name := range chaos.Resources() {
+	for _, name := range Resources() {
 		fmt.Fprintf(b, "%s: %q, wait queue %v\n", name, rdb.Get(t.Context(), "lock:"+name).Val(),
 			rdb.ZRangeWithScores(t.Context(), "{lock:"+name+"}:queue", 0, most).Val())
 	}
@@ -255,10 +247,7 @@ func (r *run) measure(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	memory, err := r.fleet.memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	memory := value(r.fleet.memory())(t)
 	t.Logf("the largest worker has %d MB in memory", memory>>20)
 	if memory > mostMemory {
 		t.Errorf("want at most %d MB", mostMemory>>20)

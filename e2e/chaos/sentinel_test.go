@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -44,7 +43,7 @@ func (s *sentinel) ready(ctx context.Context) error {
 	// After many failovers in a row a replica may follow a former master. The sentinels are slow
 	// to notice.
 	const patience = 3 * time.Second
-	told := chaos.Now()
+	told := Now()
 	return poll.Until(ctx, func() error {
 		// Telling a server what to follow while the sentinels make it the master would have two
 		// servers follow each other.
@@ -56,8 +55,8 @@ func (s *sentinel) ready(ctx context.Context) error {
 			return err
 		}
 		err = s.follow(ctx, master)
-		if err != nil && chaos.Now()-told > patience {
-			told = chaos.Now()
+		if err != nil && Now()-told > patience {
+			told = Now()
 			err = errors.Join(err, s.tell(ctx, master))
 		}
 		return err
@@ -89,15 +88,15 @@ func (s *sentinel) tell(ctx context.Context, master *redistest.Server) error {
 	return errors.Join(errs...)
 }
 
-func (s *sentinel) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+func (s *sentinel) inject(ctx context.Context, i Injection, fault *Fault) error {
 	old, err := s.FindMaster(ctx)
 	if err != nil {
 		return err
 	}
 	switch i.Kind {
-	case chaos.FlushScripts:
+	case FlushScripts:
 		return flushScripts(ctx, s.nodes[old], fault)
-	case chaos.Failover, chaos.StopMaster:
+	case Failover, StopMaster:
 		return s.replace(ctx, old, i.Kind)
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
@@ -105,7 +104,7 @@ func (s *sentinel) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 }
 
 // replace has the sentinels replace the master, which comes back as a replica.
-func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
+func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how Kind) error {
 	halt(old, how)
 	err := poll.Until(ctx, func() error {
 		now, err := s.FindMaster(ctx)

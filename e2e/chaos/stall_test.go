@@ -1,14 +1,12 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/sidingq/siding/e2e/chaos"
 )
 
 // leastStall is how long the disk keeps Redis waiting before Redis remembers it.
@@ -18,14 +16,14 @@ const leastStall = 500 * time.Millisecond
 // again has forgotten them.
 func (s *standalone) noteStalls(ctx context.Context) error {
 	told, err := s.rdb.Do(ctx, "LATENCY", "HISTORY", "aof-fsync-always").Slice()
-	s.stalls = append(s.stalls, stalls(told, time.Now(), chaos.Now())...)
+	s.stalls = append(s.stalls, stalls(told, time.Now(), Now())...)
 	return err
 }
 
 // stalls reads the reply of LATENCY HISTORY: pairs of the second in which a call ended, and of how many
 // milliseconds it took.
-func stalls(told []any, now time.Time, clock time.Duration) []chaos.Fault {
-	var found []chaos.Fault
+func stalls(told []any, now time.Time, clock time.Duration) []Fault {
+	var found []Fault
 	for _, each := range told {
 		pair, ok := each.([]any)
 		if !ok || len(pair) != 2 {
@@ -34,7 +32,7 @@ func stalls(told []any, now time.Time, clock time.Duration) []chaos.Fault {
 		second, _ := pair[0].(int64)
 		took, _ := pair[1].(int64)
 		end := clock - now.Sub(time.Unix(second, 0))
-		found = append(found, chaos.Fault{Kind: chaos.SlowDisk, Start: end - time.Duration(took)*time.Millisecond, End: end + time.Second})
+		found = append(found, Fault{Kind: SlowDisk, Start: end - time.Duration(took)*time.Millisecond, End: end + time.Second})
 	}
 	return found
 }
@@ -45,9 +43,9 @@ func TestStalls(t *testing.T) {
 	now := time.Unix(1000, 500_000_000)
 	have := stalls([]any{[]any{int64(990), int64(3500)}, []any{int64(1000), int64(600)}}, now, time.Minute)
 	const second = time.Second
-	want := []chaos.Fault{
-		{Kind: chaos.SlowDisk, Start: 46 * second, End: 50*second + 500*time.Millisecond},
-		{Kind: chaos.SlowDisk, Start: 58*second + 900*time.Millisecond, End: 60*second + 500*time.Millisecond},
+	want := []Fault{
+		{Kind: SlowDisk, Start: 46 * second, End: 50*second + 500*time.Millisecond},
+		{Kind: SlowDisk, Start: 58*second + 900*time.Millisecond, End: 60*second + 500*time.Millisecond},
 	}
 	if fmt.Sprint(have) != fmt.Sprint(want) {
 		t.Errorf("want %v, have %v", want, have)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package chaos_test
+package chaos
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
@@ -31,19 +30,19 @@ type testbed interface {
 	// loses more in a failover than need be.
 	ready(ctx context.Context) error
 	// uninjected returns the faults that came by themselves.
-	uninjected(faults []chaos.Fault) []chaos.Fault
+	uninjected(faults []Fault) []Fault
 	// inject returns when the fault is over. An error ends the run.
-	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
+	inject(ctx context.Context, i Injection, fault *Fault) error
 }
 
-func newTestbed(t *testing.T, s chaos.Scenario) testbed {
+func newTestbed(t *testing.T, s Scenario) testbed {
 	t.Helper()
 	switch s {
-	case chaos.Standalone:
+	case Standalone:
 		return newStandalone(t)
-	case chaos.Sentinel:
+	case Sentinel:
 		return newSentinel(t)
-	case chaos.Cluster:
+	case Cluster:
 		return newCluster(t)
 	default:
 		t.Fatalf("scenario: want standalone, sentinel or cluster, have %q", s)
@@ -60,10 +59,10 @@ type standalone struct {
 	proxy  *locktest.Proxy
 	rdb    *redis.Client
 	probe  *redis.Client // goes through the proxy, as workers do
-	stalls []chaos.Fault // of the disk
+	stalls []Fault       // of the disk
 }
 
-func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault {
+func (s *standalone) uninjected([]Fault) []Fault {
 	_ = s.noteStalls(context.Background()) // what it does not tell excuses nothing
 	return s.stalls
 }
@@ -88,40 +87,35 @@ func (s *standalone) client() redis.UniversalClient              { return s.rdb 
 
 func (s *standalone) ready(context.Context) error { return nil }
 
-func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+func (s *standalone) inject(ctx context.Context, i Injection, fault *Fault) error {
 	switch i.Kind {
-	case chaos.RestartKept:
-		if err := s.noteStalls(ctx); err != nil {
+	case RestartKept, RestartEmpty:
+		err := s.noteStalls(ctx)
+		if err != nil {
 			return err
 		}
 		s.server.Kill()
-		_ = sleep.For(ctx, i.For)
-		return s.server.Revive(ctx)
-	case chaos.RestartEmpty:
-		if err := s.noteStalls(ctx); err != nil {
-			return err
-		}
-		s.server.Kill()
-		var err error
-		if fault.Forgot, err = s.throwAway(ctx); err != nil {
-			return err
+		if i.Kind == RestartEmpty {
+			if fault.Forgot, err = s.throwAway(ctx); err != nil {
+				return err
+			}
 		}
 		_ = sleep.For(ctx, i.For)
 		return s.server.Revive(ctx)
-	case chaos.HangRedis:
+	case HangRedis:
 		s.server.Pause()
 		_ = sleep.For(ctx, i.For)
 		s.server.Resume()
-	case chaos.DelayReplies:
-		end, delay := chaos.Now()+i.For, time.Duration(5+i.Pick%500)*time.Millisecond
+	case DelayReplies:
+		end, delay := Now()+i.For, time.Duration(5+i.Pick%500)*time.Millisecond
 		s.proxy.Delay(delay)
-		asked := chaos.Now()
-		if s.probe.Ping(ctx).Err() == nil && chaos.Now()-asked >= delay {
+		asked := Now()
+		if s.probe.Ping(ctx).Err() == nil && Now()-asked >= delay {
 			fault.Hits++
 		}
-		_ = sleep.For(ctx, end-chaos.Now())
+		_ = sleep.For(ctx, end-Now())
 		s.proxy.Delay(0)
-	case chaos.CutConnections:
+	case CutConnections:
 		const cuts = 5
 		before := s.probe.ClientID(ctx).Val()
 		for range cuts {
@@ -131,15 +125,15 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		if after := s.probe.ClientID(ctx).Val(); before != 0 && after > before { // by another connection
 			fault.Hits++
 		}
-	case chaos.SwallowReplies:
+	case SwallowReplies:
 		s.proxy.SwallowReplies(true)
 		_ = sleep.For(ctx, i.For)
 		s.proxy.SwallowReplies(false)
-	case chaos.LosePackets:
+	case LosePackets:
 		s.proxy.BlackHole(true)
 		_ = sleep.For(ctx, i.For)
 		s.proxy.BlackHole(false)
-	case chaos.FlushScripts:
+	case FlushScripts:
 		return flushScripts(ctx, s.rdb, fault)
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
@@ -155,11 +149,12 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	defer s.reader.Kill()
-	return tasksIn(s.look, s.look.ListPendingTasks, s.look.ListActiveTasks, s.look.ListRetryTasks, s.look.ListScheduledTasks, s.look.ListArchivedTasks)
+	f := feed{inspector: s.look}
+	return f.in(append(f.unfinished(), s.look.ListArchivedTasks)...)
 }
 
 // flushScripts makes a server forget its scripts.
-func flushScripts(ctx context.Context, rdb *redis.Client, fault *chaos.Fault) error {
+func flushScripts(ctx context.Context, rdb *redis.Client, fault *Fault) error {
 	_, rest, _ := strings.Cut(rdb.Info(ctx, "memory").Val(), "number_of_cached_scripts:")
 	_, _ = fmt.Sscan(rest, &fault.Hits)
 	return rdb.ScriptFlush(ctx).Err()
@@ -169,36 +164,32 @@ func flushScripts(ctx context.Context, rdb *redis.Client, fault *chaos.Fault) er
 func TestHits(t *testing.T) {
 	t.Parallel()
 	b := newStandalone(t)
-	if err := b.probe.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.probe.Ping(t.Context()).Err())
 	for _, tc := range []struct {
 		name  string
-		i     chaos.Injection
+		i     Injection
 		do    func() error
 		wants int
 	}{
-		{name: "replies are delayed", i: chaos.Injection{Kind: chaos.DelayReplies, For: 20 * time.Millisecond, Pick: 10}, wants: 1},
-		{name: "connections are cut", i: chaos.Injection{Kind: chaos.CutConnections, For: 20 * time.Millisecond}, wants: 1},
-		{name: "there is no script", i: chaos.Injection{Kind: chaos.FlushScripts}},
-		{name: "a script is forgotten", i: chaos.Injection{Kind: chaos.FlushScripts}, wants: 1, do: func() error {
+		{name: "replies are delayed", i: Injection{Kind: DelayReplies, For: 20 * time.Millisecond, Pick: 10}, wants: 1},
+		{name: "connections are cut", i: Injection{Kind: CutConnections, For: 20 * time.Millisecond}, wants: 1},
+		{name: "there is no script", i: Injection{Kind: FlushScripts}},
+		{name: "a script is forgotten", i: Injection{Kind: FlushScripts}, wants: 1, do: func() error {
 			return b.rdb.ScriptLoad(t.Context(), "return 1").Err()
 		}},
 	} {
 		if tc.do != nil {
-			if err := tc.do(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tc.do())
 		}
-		var have chaos.Fault
+		var have Fault
 		if err := b.inject(t.Context(), tc.i, &have); err != nil || have.Hits != tc.wants {
 			t.Errorf("%s: want %d, have %d, %v", tc.name, tc.wants, have.Hits, err)
 		}
 	}
 	// Without the proxy neither is there.
 	b.probe = b.rdb
-	for _, i := range []chaos.Injection{{Kind: chaos.DelayReplies, Pick: 300}, {Kind: chaos.CutConnections}} {
-		var have chaos.Fault
+	for _, i := range []Injection{{Kind: DelayReplies, Pick: 300}, {Kind: CutConnections}} {
+		var have Fault
 		if err := b.inject(t.Context(), i, &have); err != nil || have.Hits != 0 {
 			t.Errorf("%s that hit nothing: have %d, %v", i.Kind, have.Hits, err)
 		}

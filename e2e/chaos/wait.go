@@ -40,18 +40,18 @@ func (c *checker) checkOverdue() {
 		}
 		waits, _ := c.waits(t)
 		for _, w := range waits {
-			open := when(func(n counts) bool { return n[0] > 0 && n[1]+n[2] == 0 }, []span{w}, busy, taken)
+			open := when(func(n counts) bool { return n[0] > 0 && n[1]+n[2] == 0 }, []Span{w}, busy, taken)
 			if len(open) == 0 {
 				continue
 			}
-			i := c.explain(span{from: open[0].from, to: w.to}, t.Resource, t.Policy.MaxWait+overdue)
+			i := c.explain(Span{From: open[0].From, To: w.To}, t.Resource, t.Policy.MaxWait+overdue)
 			var missed time.Duration
 			for _, o := range open {
-				missed += max(0, o.to-max(o.from, i.Due))
+				missed += max(0, o.To-max(o.From, i.Due))
 			}
 			if missed > noise {
 				c.wrong("task %s, which waits for %v at most, waited from %v to %v, %v longer than it may while a worker had room; the last to explain it: %s",
-					id, t.Policy.MaxWait, i.from, i.to, missed, i.After)
+					id, t.Policy.MaxWait, i.From, i.To, missed, i.After)
 			}
 		}
 	}

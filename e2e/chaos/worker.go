@@ -55,7 +55,7 @@ var ErrOwn = errOwn.Error()
 // errBrief is that of those that come again soon.
 var errBrief = fmt.Errorf("%w, for a moment", errOwn)
 
-type worker struct {
+type handlers struct {
 	ledger  *Ledger
 	journal *Journal
 	serving atomic.Bool
@@ -72,7 +72,7 @@ func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = ledger.Close() }()
-	w := &worker{ledger: ledger, journal: journal}
+	w := &handlers{ledger: ledger, journal: journal}
 	var pulse sync.WaitGroup
 	defer pulse.Wait()
 	pulse.Go(func() { w.beat(ctx, stdout) })
@@ -94,7 +94,7 @@ func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
 }
 
 // start starts a server, as soon as Redis is there. start returns nil if ctx ends first.
-func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*queue.Server, error) {
+func (w *handlers) start(ctx context.Context, s Settings, logger *slog.Logger) (*queue.Server, error) {
 	weights := make(map[string]int)
 	for _, name := range Queues {
 		weights[name] = 1
@@ -137,7 +137,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 }
 
 // observe writes down the requeues of tasks, and which ended by their policy.
-func (w *worker) observe(e queue.Event) {
+func (w *handlers) observe(e queue.Event) {
 	switch e.Kind {
 	case queue.EventRecovered:
 		w.journal.Requeued(e.TaskID)
@@ -148,14 +148,14 @@ func (w *worker) observe(e queue.Event) {
 }
 
 // beat writes pulses until ctx ends, or nobody reads them.
-func (w *worker) beat(ctx context.Context, stdout io.Writer) {
+func (w *handlers) beat(ctx context.Context, stdout io.Writer) {
 	out := json.NewEncoder(stdout)
 	for out.Encode(Pulse{Goroutines: runtime.NumGoroutine(), Serving: w.serving.Load()}) == nil && sleep.For(ctx, pulseEvery) == nil {
 	}
 }
 
 // workOnAll works on the tasks of a batch, one after the other. Once one has failed, which holds the line, it puts the others back.
-func (w *worker) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined]) error {
+func (w *handlers) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined]) error {
 	var failed error
 	for _, t := range batch {
 		if failed != nil {
@@ -169,7 +169,7 @@ func (w *worker) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined])
 }
 
 // work is the handler of all tasks.
-func (w *worker) work(ctx context.Context, info queue.Info, work Work) error {
+func (w *handlers) work(ctx context.Context, info queue.Info, work Work) error {
 	first := store.Names(info.Resource)[0]
 	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, first), info.Retried)
 	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })
@@ -179,7 +179,7 @@ func (w *worker) work(ctx context.Context, info queue.Info, work Work) error {
 	return err
 }
 
-func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
+func (w *handlers) do(ctx context.Context, work Work, info queue.Info) error {
 	if work.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}

@@ -61,7 +61,7 @@ func (t *trial) employ(ctx context.Context, slot int) error {
 
 // strike notes a fault that has just struck the workers of these slots.
 func (t *trial) strike(f judge.Fault, of ...*worker) {
-	f.At = journal.Now()
+	f.At = proc.Now()
 	for _, w := range of {
 		f.Processes = append(f.Processes, w.PID())
 	}
@@ -109,7 +109,7 @@ func (t *trial) pause(ctx context.Context, slot int) error {
 func (t *trial) resume(_ context.Context, slot int) error {
 	w := t.now[slot]
 	i := slices.IndexFunc(t.faults, func(f judge.Fault) bool { return slices.Contains(f.Processes, w.PID()) })
-	t.faults[i].Still = journal.Now() - t.faults[i].At
+	t.faults[i].Still = proc.Now() - t.faults[i].At
 	w.Resume()
 	return nil
 }

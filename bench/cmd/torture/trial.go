@@ -127,7 +127,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 		return judge.Verdict{}, err
 	}
 	for _, e := range t.scenario.events {
-		if err := sleep.For(ctx, began+e.at-journal.Now()); err != nil {
+		if err := sleep.For(ctx, began+e.at-proc.Now()); err != nil {
 			return judge.Verdict{}, err
 		}
 		if err := e.do(ctx, t); err != nil {
@@ -197,7 +197,7 @@ func (t *trial) judge(queued int) (judge.Verdict, error) {
 			return judge.Verdict{}, fmt.Errorf("worker %d: %w; its log:\n%s", slot, err, w.Log())
 		}
 	}
-	c := judge.Case{Faults: t.faults, Closed: journal.Now(), Idle: idle, Queued: queued}
+	c := judge.Case{Faults: t.faults, Closed: proc.Now(), Idle: idle, Queued: queued}
 	for _, task := range t.tasks {
 		c.Tasks = append(c.Tasks, task.Key)
 	}

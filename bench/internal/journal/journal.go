@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 // A Journal is the file of this process. It is safe for concurrent use.
@@ -55,7 +56,7 @@ func (j *Journal) Work(ctx context.Context, job Job) error {
 }
 
 func (j *Journal) write(r judge.Record, kind judge.Kind) error {
-	r.Kind, r.At = kind, Now()
+	r.Kind, r.At = kind, proc.Now()
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err

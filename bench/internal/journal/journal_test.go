@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 // A run that ends and one that is stopped are read again as they were, without the line that a
@@ -18,7 +19,7 @@ import (
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
-	before := journal.Now()
+	before := proc.Now()
 	j, err := journal.Open(path)
 	if err != nil {
 		t.Fatal(err)

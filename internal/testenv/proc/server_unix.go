@@ -9,7 +9,20 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// Now is the time since the machine was started. All its processes read the same clock, which nobody can set, so that what
+// they write down can be compared. Node has it as process.hrtime.
+func Now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("proc: no monotonic clock: " + err.Error())
+	}
+	return time.Duration(ts.Nano())
+}
 
 func (s *Server) pause() error  { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 func (s *Server) resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
