@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,7 +76,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 				return measure(ctx, course{c, what, opened, before})
 			})
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", c.name, what, err)
+				return fmt.Errorf("%s, %s: %w", c.Name, what, err)
 			}
 		}
 		return nil
@@ -134,7 +132,7 @@ func (b *bench) uncontended(ctx context.Context, c course, goroutines int) error
 		return err
 	}
 	acquisitions := goroutines * ops
-	b.results.Add(c.name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/took.Seconds())
+	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/took.Seconds())
 	return b.addCommands(ctx, c, acquisitions)
 }
 
@@ -144,7 +142,7 @@ func (b *bench) handOffs(ctx context.Context, c course, waiters int) error {
 	if err != nil {
 		return err
 	}
-	b.results.AddPercentiles(c.name, c.what, "hand-off", took)
+	b.results.AddPercentiles(c.Name, c.what, "hand-off", took)
 	return b.addCommands(ctx, c, acquisitions)
 }
 
@@ -158,22 +156,17 @@ func (b *bench) addCommands(ctx context.Context, c course, acquisitions int) err
 	for _, name := range c.direct {
 		sent += used.Calls[name]
 	}
-	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands sent", Unit: "per acquisition"}, float64(sent)/float64(acquisitions))
-	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands run", Unit: "per acquisition"}, float64(used.Run())/float64(acquisitions))
+	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "commands sent", Unit: "per acquisition"}, float64(sent)/float64(acquisitions))
+	b.results.Add(c.Name, report.Figure{Case: c.what, Name: "commands run", Unit: "per acquisition"}, float64(used.Run())/float64(acquisitions))
 	return nil
 }
 
-// writeSetting says what was measured, and on what.
+// writeSetting says what was measured, and on what. The Redis may be one that runs already.
 func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	info, err := b.client.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "Redis %s, %s, %d CPUs, %d rounds, %v added to each round trip\n", info["Server"]["redis_version"], runtime.Version(), runtime.NumCPU(), b.rounds, b.rtt)
-	for _, c := range b.contenders {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s: %s; %s\n", c.name, strings.TrimSpace(c.module+" "+contest.Version(c.module)), c.config)
-		}
-	}
-	return err
+	about := fmt.Sprintf("%d rounds, %v added to each round trip", b.rounds, b.rtt)
+	return contest.WriteSetting(ctx, w, []string{"Redis " + info["Server"]["redis_version"]}, []string{about}, b.contenders, []contest.Scenario(nil))
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/lock"
 )
 
 // A contender is one library in one configuration.
 type contender struct {
-	name string
-	// module is where its code comes from, and config how it is set up: for readers.
-	module, config string
+	contest.Contender
+
 	// open makes a client with connections of its own, as a process has one.
 	open func(addr string) (client, error)
 	// direct are the commands that it sends by themselves. All others that it
@@ -27,33 +27,19 @@ type contender struct {
 	direct []string
 }
 
-func (c contender) called() string { return c.name }
-
 // contenders returns all there are, set up as their documentation recommends
 // for one Redis.
 func contenders() []contender {
+	of := func(name, module, config string, open func(addr string) (client, error), direct ...string) contender {
+		return contender{contest.Contender{Name: name, Modules: []string{module}, Config: config}, open, direct}
+	}
 	return []contender{
-		{
-			name: "siding", module: "github.com/sidingq/siding", config: "wait queue, defaults: TTL 15 s",
-			open: openSiding(lock.Options{Wait: lock.Forever}), direct: []string{"subscribe", "unsubscribe"},
-		},
-		{
-			name: "siding-poll", module: "github.com/sidingq/siding", config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
-			open: openSiding(lock.Options{Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}),
-		},
-		{
-			name: "redsync", module: "github.com/go-redsync/redsync/v4", config: "defaults: expiry 8 s, tries every 50 to 250 ms, at random",
-			open: openRedsync, direct: []string{"set"},
-		},
-		{
-			name: "redislock", module: "github.com/bsm/redislock", config: "TTL 10 s, LinearBackoff(100ms) as in its example",
-			open: openRedislock,
-		},
-		{
-			name: "rueidislock", module: "github.com/redis/rueidis",
-			config: "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching",
-			open:   openRueidislock,
-		},
+		of("siding", "github.com/sidingq/siding", "wait queue, defaults: TTL 15 s", openSiding(lock.Options{Wait: lock.Forever}), "subscribe", "unsubscribe"),
+		of("siding-poll", "github.com/sidingq/siding", "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
+			openSiding(lock.Options{Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)})),
+		of("redsync", "github.com/go-redsync/redsync/v4", "defaults: expiry 8 s, tries every 50 to 250 ms, at random", openRedsync, "set"),
+		of("redislock", "github.com/bsm/redislock", "TTL 10 s, LinearBackoff(100ms) as in its example", openRedislock),
+		of("rueidislock", "github.com/redis/rueidis", "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching", openRueidislock),
 	}
 }
 

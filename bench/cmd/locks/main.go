@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +27,8 @@ func main() {
 
 // options say what is measured, and how often.
 type options struct {
+	*program.Flags
+
 	addr       string // of a Redis that runs already; "" to start one
 	rounds     int
 	rtt        time.Duration // added to each round trip
@@ -35,11 +36,10 @@ type options struct {
 	handOffs   int           // at least so many per case and round
 	waiters    []int         // per lock, one case each
 	contenders []contender
-	json       bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+	o, setting, err := parse(args, stdout, stderr)
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer b.close()
-	setting := stdout
-	if o.json {
-		setting = stderr
-	}
 	if err := b.writeSetting(ctx, setting); err != nil {
 		return err
 	}
@@ -70,39 +66,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if o.json {
-		return b.results.WriteJSON(stdout, names(o.contenders))
+	if o.JSON {
+		return b.results.WriteJSON(stdout, contest.Names(o.contenders))
 	}
-	return b.results.WriteRows(stdout, names(o.contenders))
+	return b.results.WriteRows(stdout, contest.Names(o.contenders))
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{waiters: []int{1, 10, 100}}
-	flags := flag.NewFlagSet("locks", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&o.addr, "redis", "", "`address` of a Redis to use, which nobody else should use meanwhile; empty starts redis-server")
-	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
-	flags.IntVar(&o.ops, "ops", 200, "uncontended acquisitions per goroutine and turn, of which a round has 5")
-	flags.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
-	flags.DurationVar(&o.rtt, "rtt", 0, "adds about this much to each round trip, as a network does; the yardstick says how much it is (default 0, at most 100ms)")
-	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
-	flags.Func("waiters", "waiters per lock, one case each (default 1,10,100)", func(list string) (err error) {
-		o.waiters, err = contest.Numbers(list)
-		return err
-	})
-	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
-	if err := flags.Parse(args); err != nil {
-		return options{}, err
+func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {
+	o.Flags, o.waiters = program.NewFlags("locks", stderr), []int{1, 10, 100}
+	o.StringVar(&o.addr, "redis", "", "`address` of a Redis to use, which nobody else should use meanwhile; empty starts redis-server")
+	o.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
+	o.IntVar(&o.ops, "ops", 200, "uncontended acquisitions per goroutine and turn, of which a round has 5")
+	o.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
+	o.DurationVar(&o.rtt, "rtt", 0, "adds about this much to each round trip, as a network does; the yardstick says how much it is (default 0, at most 100ms)")
+	contest.Numbers(o.FlagSet, "waiters", "waiters per lock, one case each (default 1,10,100)", &o.waiters)
+	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
+	if setting, err = o.Read(args, stdout, stderr); err != nil {
+		return o, nil, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
 	case o.rtt < 0 || o.rtt > 100*time.Millisecond:
-		return options{}, fmt.Errorf("-rtt: want 0 to 100ms, have %v", o.rtt)
+		err = fmt.Errorf("-rtt: want 0 to 100ms, have %v", o.rtt)
 	case min(o.rounds, o.ops, o.handOffs) < 1:
-		return options{}, errors.New("want at least 1 for -rounds, -ops and -handoffs")
+		err = errors.New("want at least 1 for -rounds, -ops and -handoffs")
 	}
-	return o, nil
+	return o, setting, err
 }
-
-func names(of []contender) []string { return contest.Names(of, contender.called) }

@@ -38,8 +38,8 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for _, c := range contenders() {
-		if have := strings.Count(out.String(), "\n  "+c.name+" "); have != 5 {
-			t.Errorf("want %s in every block but that of nobody, have\n%s", c.name, out.String())
+		if have := strings.Count(out.String(), "\n  "+c.Name+" "); have != 5 {
+			t.Errorf("want %s in every block but that of nobody, have\n%s", c.Name, out.String())
 		}
 	}
 }

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/bench/node"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
@@ -53,7 +54,16 @@ func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 	if err := b.makePlans(); err != nil {
 		return nil, err
 	}
-	b.meetNeeds(ctx)
+	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
+		switch n {
+		case contest.Postgres:
+			b.postgres, err = pgtest.Run(ctx)
+		case contest.Node:
+			b.node, err = node.Install(ctx)
+		case contest.Nothing:
+		}
+		return err
+	}, log)
 	if len(b.contenders) == 0 || len(b.scenarios) == 0 {
 		b.close()
 		return nil, errors.New("nothing is left to be measured")
@@ -92,44 +102,25 @@ func (b *bench) lay(ctx context.Context) error {
 	return nil
 }
 
-// meetNeeds starts what contenders need, and drops those that cannot have it.
-func (b *bench) meetNeeds(ctx context.Context) {
-	missing := make(map[need]error)
-	for _, c := range b.contenders {
-		if _, known := missing[c.needs]; known || c.needs == needsNothing {
-			continue
-		}
-		var err error
-		switch c.needs {
-		case needsPostgres:
-			b.postgres, err = pgtest.Run(ctx)
-		case needsNode:
-			b.node, err = node.Install(ctx)
-		case needsNothing:
-		}
-		missing[c.needs] = err
-	}
-	for need, err := range missing {
-		if err == nil {
-			continue
-		}
-		var skipped, left []contender
-		for _, c := range b.contenders {
-			if c.needs == need {
-				skipped = append(skipped, c)
-			} else {
-				left = append(left, c)
-			}
-		}
-		b.contenders = left
-		b.say("skipped: %s: %v", strings.Join(contest.Names(skipped, contender.called), ","), err)
-	}
-}
-
 func (b *bench) close() {
 	if b.postgres != nil {
 		b.postgres.Stop()
 	}
+}
+
+// writeSetting says what is measured, and on what.
+func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
+	server, err := redisstat.Version(ctx)
+	programs := []string{server}
+	if b.postgres != nil && err == nil {
+		version, asked := b.postgres.Version(ctx)
+		programs, err = append(programs, "PostgreSQL "+version), asked
+	}
+	if err != nil {
+		return err
+	}
+	about := []string{fmt.Sprintf("%d rounds, scale %v, at most %v for each run", b.rounds, b.scale, b.limit), "network: " + b.network.String()}
+	return contest.WriteSetting(ctx, w, programs, about, b.contenders, b.scenarios)
 }
 
 func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
@@ -139,17 +130,17 @@ func (b *bench) run(ctx context.Context) error {
 	for round := range b.rounds {
 		for _, s := range b.scenarios {
 			for _, c := range contest.Turns(b.contenders, round) {
-				which := [2]string{c.name, s.name}
-				if b.unfinished[which] || !c.can(b.plans[s.name]) {
+				which := [2]string{c.Name, s.Name}
+				if b.unfinished[which] || !c.can(b.plans[s.Name]) {
 					continue
 				}
-				m, err := b.measure(ctx, c, b.plans[s.name])
+				m, err := b.measure(ctx, c, b.plans[s.Name])
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", c.name, s.name, err)
+					return fmt.Errorf("%s, %s: %w", c.Name, s.Name, err)
 				}
 				b.unfinished[which] = !m.complete()
 				b.add(c, s, m)
-				b.say("round %d of %d: %s, %s: %d of %d tasks in %.1f s", round+1, b.rounds, s.name, c.name, m.Done(), len(m.plan.Tasks), m.took.Seconds())
+				b.say("round %d of %d: %s, %s: %d of %d tasks in %.1f s", round+1, b.rounds, s.Name, c.Name, m.Done(), len(m.plan.Tasks), m.took.Seconds())
 			}
 		}
 	}
@@ -160,9 +151,9 @@ func (b *bench) makePlans() error {
 	for _, s := range b.scenarios {
 		plan, err := s.plan(b.options)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		b.plans[s.name] = plan
+		b.plans[s.Name] = plan
 	}
 	return nil
 }
@@ -185,7 +176,7 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	defer closeLink()
 	m := &measurement{
 		course: course{plan: plan, limit: b.limit, redis: far.Address(), node: b.node},
-		unsafe: c.unsafe, inRedis: c.needs != needsPostgres, alone: plan.Alone(),
+		unsafe: c.unsafe, inRedis: c.Needs != contest.Postgres, alone: plan.Alone(),
 	}
 	if m.roundTrip, err = b.network.roundTrip(ctx, far); err != nil {
 		return nil, err
@@ -214,10 +205,13 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 // database makes a database for a contender that needs one. The results are the URL for the
 // contender, and a function to call afterwards.
 func (b *bench) database(ctx context.Context, c contender) (url string, closeLink func(), err error) {
-	if c.needs != needsPostgres {
+	if c.Needs != contest.Postgres {
 		return "", func() {}, nil
 	}
 	if url, err = b.postgres.CreateDatabase(ctx); err != nil {
+		return "", nil, err
+	}
+	if err := system.RiverTables(ctx, url); err != nil {
 		return "", nil, err
 	}
 	far, closeLink, err := b.network.link(ctx, backend.Postgres(url))
@@ -231,13 +225,13 @@ func (b *bench) database(ctx context.Context, c contender) (url string, closeLin
 func (b *bench) add(c contender, s scenario, m *measurement) {
 	b.results.Add(report.Nobody, report.Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, report.MS(m.roundTrip))
 	for _, f := range s.figures {
-		of := report.Figure{Case: s.name, Name: f.name, Unit: f.unit}
+		of := report.Figure{Case: s.Name, Name: f.name, Unit: f.unit}
 		if f.whole && !m.complete() {
-			b.results.Note(c.name, of, fmt.Sprintf("unfinished: %d of %d", m.Done(), len(m.plan.Tasks)))
+			b.results.Note(c.Name, of, fmt.Sprintf("unfinished: %d of %d", m.Done(), len(m.plan.Tasks)))
 			continue
 		}
 		if value, ok := f.of(m); ok {
-			b.results.Add(c.name, of, value)
+			b.results.Add(c.Name, of, value)
 		}
 	}
 }

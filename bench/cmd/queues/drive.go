@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
+	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/trace"
-	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/sleep"
 )
 
@@ -19,38 +20,27 @@ const (
 	stopTimeout = time.Second
 )
 
-// A system is a queue with its workers in this process.
-type system interface {
-	// enqueue enqueues tasks in this order.
-	enqueue(ctx context.Context, tasks []workload.Task) error
-	start(ctx context.Context) error
-	// stop ends the workers and waits for them. Call it after start.
-	stop(ctx context.Context) error
-	// left returns how many tasks are still to be done, without those given up.
-	left(ctx context.Context) (int, error)
-	close() error
-}
-
-// An opener makes a system whose handlers are rec's. sent counts the commands that go to Redis.
-type opener func(ctx context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error)
-
 // inProcess returns what runs a system in this process. So many tasks are enqueued
 // with one call, at most.
-func inProcess(open opener, batch int) func(context.Context, course) (outcome, error) {
+func inProcess(open func(context.Context, system.Config) (system.System, error), batch int) func(context.Context, course) (outcome, error) {
 	return func(ctx context.Context, c course) (_ outcome, err error) {
 		rec := trace.NewRecorder(c.plan.Tasks)
 		var sent redisstat.Sent
-		s, err := open(ctx, c, rec, &sent)
+		s, err := open(ctx, system.Config{
+			Server: cmp.Or(c.database, c.redis), Dial: sent.Dial, Workers: c.plan.Workers, Holders: c.plan.Holders, PerSecond: c.plan.PerSecond,
+			Drain: stopTimeout, Refused: rec.Refuse,
+			Handle: func(ctx context.Context, task, _ int, _ int64) error { return rec.Handle(ctx, task) },
+		})
 		if err != nil {
 			return outcome{}, err
 		}
-		defer func() { err = errors.Join(err, s.close()) }()
-		d := &drive{course: c, system: s, rec: rec, batch: batch, sent: &sent}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		d := &drive{course: c, System: s, rec: rec, batch: batch, sent: &sent}
 		if err := d.run(ctx); err != nil {
 			return outcome{}, err
 		}
 		d.outcome.Trace = rec.Trace()
-		d.outcome.Left, err = s.left(ctx)
+		d.outcome.Left, err = s.Left(ctx)
 		return d.outcome, err
 	}
 }
@@ -58,7 +48,7 @@ func inProcess(open opener, batch int) func(context.Context, course) (outcome, e
 // A drive takes a system through a course.
 type drive struct {
 	course
-	system
+	system.System
 
 	rec     *trace.Recorder
 	batch   int
@@ -67,7 +57,7 @@ type drive struct {
 }
 
 func (d *drive) run(ctx context.Context) (err error) {
-	first, second := d.start, d.enqueueAll
+	first, second := d.Start, d.enqueueAll
 	if d.plan.Stored {
 		first, second = second, first
 	}
@@ -77,7 +67,7 @@ func (d *drive) run(ctx context.Context) (err error) {
 			// Tasks that were cut off must still be able to end their runs.
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
-			err = errors.Join(err, d.stop(stopping))
+			err = errors.Join(err, d.Stop(stopping))
 		}
 	}()
 	started = !d.plan.Stored
@@ -120,7 +110,7 @@ func (d *drive) enqueueAll(ctx context.Context) error {
 			n++
 		}
 		due := rest[:n]
-		if err := d.rec.Call(due, func() error { return d.enqueue(ctx, due) }); err != nil {
+		if err := d.rec.Call(due, func() error { return d.Enqueue(ctx, due) }); err != nil {
 			return fmt.Errorf("enqueue task %d: %w", due[0].ID, err)
 		}
 		rest = rest[n:]

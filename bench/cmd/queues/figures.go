@@ -26,6 +26,17 @@ type measurement struct {
 // complete reports whether all tasks have run.
 func (m *measurement) complete() bool { return m.Done() == len(m.plan.Tasks) }
 
+// locked returns how long each hand-off took, none of those who do not exclude others.
+func (m *measurement) locked() []time.Duration {
+	if m.unsafe {
+		return nil
+	}
+	return m.handOffs
+}
+
+// starts returns when the tasks of the first key, which may have a rate, have started.
+func (m *measurement) starts() []time.Duration { return m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key) }
+
 // A figure is one column of a table.
 type figure struct {
 	name, unit string
@@ -35,80 +46,68 @@ type figure struct {
 	of func(*measurement) (float64, bool)
 }
 
-func makespan() figure {
-	return figure{"makespan", "s", true, func(m *measurement) (float64, bool) {
-		return m.Makespan().Seconds(), true
+// times is a percentile of some times in ms.
+func times(name, percentile string, of func(*measurement) []time.Duration) figure {
+	p := map[string]float64{"p50": 50, "p99": 99, "max": 100}[percentile]
+	return figure{name + " " + percentile, "ms", false, func(m *measurement) (float64, bool) {
+		all := of(m)
+		if len(all) == 0 {
+			return 0, false
+		}
+		return report.MS(report.Percentile(all, p)), true
 	}}
 }
 
-func toIdeal() figure {
-	return figure{"makespan", "times the ideal", true, func(m *measurement) (float64, bool) {
+// perTask and perSecond divide what a run cost. What it cost in Redis means nothing for those that keep their tasks elsewhere.
+func perTask(name, unit string, ofRedis bool, of func(*measurement) float64) figure {
+	return figure{name, unit, false, func(m *measurement) (float64, bool) {
+		return of(m) / float64(m.Done()), m.Done() > 0 && (m.inRedis || !ofRedis)
+	}}
+}
+
+func perSecond(name, unit string, ofRedis bool, of func(*measurement) float64) figure {
+	return figure{name, unit, false, func(m *measurement) (float64, bool) {
+		return of(m) / m.took.Seconds(), m.inRedis || !ofRedis
+	}}
+}
+
+func (m *measurement) commandsSent() float64 { return float64(m.sent) }
+func (m *measurement) commandsRun() float64  { return float64(m.used.Run()) }
+
+var (
+	makespan = figure{"makespan", "s", true, func(m *measurement) (float64, bool) { return m.Makespan().Seconds(), true }}
+	toIdeal  = figure{"makespan", "times the ideal", true, func(m *measurement) (float64, bool) {
 		ideal := m.plan.Ideal().Seconds() // of those who run one at a time
 		return m.Makespan().Seconds() / ideal, ideal > 0 && !m.unsafe
 	}}
-}
-
-// toInOrder compares with the best that can be had if no task passes another one on its keys.
-func toInOrder() figure {
-	return figure{"makespan", "times the ideal in order", true, func(m *measurement) (float64, bool) {
+	// toInOrder compares with the best that can be had if no task passes another one on its keys.
+	toInOrder = figure{"makespan", "times the ideal in order", true, func(m *measurement) (float64, bool) {
 		return m.Makespan().Seconds() / m.plan.InOrder().Seconds(), !m.unsafe
 	}}
-}
-
-// toWorked leaves out the part of handlers that wait for too long, as timers are late.
-func toWorked() figure {
-	return figure{"makespan", "times what the busiest key's handlers took", true, func(m *measurement) (float64, bool) {
+	// toWorked leaves out the part of handlers that wait for too long, as timers are late.
+	toWorked = figure{"makespan", "times what the busiest key's handlers took", true, func(m *measurement) (float64, bool) {
 		took := m.Longest(m.plan.Tasks).Seconds()
 		return m.Makespan().Seconds() / took, took > 0 && !m.unsafe
 	}}
-}
-
-func enqueueing() figure {
-	return figure{"enqueued", "tasks/s", true, func(m *measurement) (float64, bool) {
+	enqueueing = figure{"enqueued", "tasks/s", true, func(m *measurement) (float64, bool) {
 		return float64(len(m.plan.Tasks)) / m.Enqueueing().Seconds(), true
 	}}
-}
-
-func throughput() figure {
-	return figure{"done", "tasks/s", false, func(m *measurement) (float64, bool) {
+	throughput = figure{"done", "tasks/s", false, func(m *measurement) (float64, bool) {
 		return float64(m.Done()) / m.took.Seconds(), m.Done() > 0
 	}}
-}
 
-func handOff(p float64, name string) figure {
-	return figure{"hand-off " + name, "ms", false, func(m *measurement) (float64, bool) {
-		if m.unsafe || len(m.handOffs) == 0 {
-			return 0, false
-		}
-		return report.MS(report.Percentile(m.handOffs, p)), true
-	}}
-}
+	handOffP50, handOffP99 = times("hand-off", "p50", (*measurement).locked), times("hand-off", "p99", (*measurement).locked)
 
-// meanHandOff shows what the middle hides: a few that take long.
-func meanHandOff() figure {
-	return figure{"hand-off mean", "ms", false, func(m *measurement) (float64, bool) {
-		if m.unsafe || len(m.handOffs) == 0 {
-			return 0, false
-		}
+	// meanHandOff shows what the middle hides: a few that take long.
+	meanHandOff = figure{"hand-off mean", "ms", false, func(m *measurement) (float64, bool) {
 		var sum time.Duration
-		for _, d := range m.handOffs {
+		for _, d := range m.locked() {
 			sum += d
 		}
-		return report.MS(sum) / float64(len(m.handOffs)), true
+		return report.MS(sum) / float64(len(m.handOffs)), len(m.locked()) > 0
 	}}
-}
-
-func handOffTrips(p float64, name string) figure {
-	ms := handOff(p, name)
-	return figure{"hand-off " + name, "round trips", false, func(m *measurement) (float64, bool) {
-		took, ok := ms.of(m)
-		return took / report.MS(m.roundTrip), ok && m.roundTrip > 0
-	}}
-}
-
-// refusals are per task that has company on its key.
-func refusals() figure {
-	return figure{"refused", "per contended task", false, func(m *measurement) (float64, bool) {
+	// refusals are per task that has company on its key.
+	refusals = figure{"refused", "per contended task", false, func(m *measurement) (float64, bool) {
 		contended := 0
 		for _, alone := range m.alone {
 			if !alone {
@@ -117,76 +116,18 @@ func refusals() figure {
 		}
 		return float64(m.Refused) / float64(contended), !m.unsafe && contended > 0
 	}}
-}
-
-func inversions() figure {
-	return figure{"out of order", "% of hand-offs", false, func(m *measurement) (float64, bool) {
+	inversions = figure{"out of order", "% of hand-offs", false, func(m *measurement) (float64, bool) {
 		n, of := m.Inversions(m.plan.Tasks)
 		return 100 * float64(n) / float64(of), !m.unsafe && of > 0
 	}}
-}
-
-func sent() figure {
-	return perTask("commands sent", "per task", func(m *measurement) float64 { return float64(m.sent) }, true)
-}
-
-func ran() figure {
-	return perTask("commands run", "per task", func(m *measurement) float64 { return float64(m.used.Run()) }, true)
-}
-
-func redisCPU() figure {
-	return perTask("Redis CPU", "µs per task", func(m *measurement) float64 { return float64(m.used.CPU.Microseconds()) }, true)
-}
-
-func clientCPU() figure {
-	return perTask("client CPU", "µs per task", func(m *measurement) float64 { return float64(m.cpu.Microseconds()) }, false)
-}
-
-func perTask(name, unit string, of func(*measurement) float64, ofRedis bool) figure {
-	return figure{name, unit, false, func(m *measurement) (float64, bool) {
-		return of(m) / float64(m.Done()), m.Done() > 0 && (m.inRedis || !ofRedis)
+	waitingMemory = figure{"Redis memory", "bytes per waiting task", false, func(m *measurement) (float64, bool) {
+		n := m.Waiting(m.Began+m.waitingAt, m.alone)
+		return float64(m.waiting) / float64(n), m.inRedis && m.waiting > 0 && n > 0
 	}}
-}
-
-func sentRate() figure {
-	return rate("commands sent", "1/s", func(m *measurement) float64 { return float64(m.sent) }, true)
-}
-
-func ranRate() figure {
-	return rate("commands run", "1/s", func(m *measurement) float64 { return float64(m.used.Run()) }, true)
-}
-
-func redisShare() figure {
-	return rate("Redis CPU", "%", func(m *measurement) float64 { return 100 * m.used.CPU.Seconds() }, true)
-}
-
-func clientShare() figure {
-	return rate("client CPU", "%", func(m *measurement) float64 { return 100 * m.cpu.Seconds() }, false)
-}
-
-func rate(name, unit string, of func(*measurement) float64, ofRedis bool) figure {
-	return figure{name, unit, false, func(m *measurement) (float64, bool) {
-		return of(m) / m.took.Seconds(), m.inRedis || !ofRedis
-	}}
-}
-
-// latency is that of tasks with a key of their own. It lasts from the call that enqueues one to the
-// start of its handler.
-func latency(p float64, name string) figure {
-	return figure{"bystanders' latency " + name, "ms", false, func(m *measurement) (float64, bool) {
-		all := m.Latencies(m.alone)
-		if len(all) == 0 {
-			return 0, false
-		}
-		return report.MS(report.Percentile(all, p)), true
-	}}
-}
-
-// busiest is how many tasks of the key with a rate have started within a second, at most. A handler
-// starts a moment after its task was let go, so one or two more than the rate may be seen.
-func busiest() figure {
-	return figure{"starts within a second", "at most", false, func(m *measurement) (float64, bool) {
-		starts, most, first := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key), 0, 0
+	// busiest is how many tasks of the key with a rate have started within a second, at most. A handler
+	// starts a moment after its task was let go, so one or two more than the rate may be seen.
+	busiest = figure{"starts within a second", "at most", false, func(m *measurement) (float64, bool) {
+		starts, most, first := m.starts(), 0, 0
 		for i, at := range starts {
 			for starts[first] <= at-time.Second {
 				first++
@@ -195,41 +136,57 @@ func busiest() figure {
 		}
 		return float64(most), most > 0
 	}}
-}
 
-// gap is the time between a start and the next.
-func gap(p float64, name string) figure {
-	return figure{"gap between starts " + name, "ms", false, func(m *measurement) (float64, bool) {
-		var all []time.Duration
-		starts := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key)
+	handOffs = []figure{
+		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), inTrips(handOffP50), inTrips(handOffP99), refusals, inversions,
+	}
+	costs = []figure{
+		perTask("commands sent", "per task", true, (*measurement).commandsSent),
+		perTask("commands run", "per task", true, (*measurement).commandsRun),
+		perTask("Redis CPU", "µs per task", true, func(m *measurement) float64 { return float64(m.used.CPU.Microseconds()) }),
+		perTask("client CPU", "µs per task", false, func(m *measurement) float64 { return float64(m.cpu.Microseconds()) }),
+	}
+	load = []figure{
+		perSecond("commands sent", "1/s", true, (*measurement).commandsSent),
+		perSecond("commands run", "1/s", true, (*measurement).commandsRun),
+		perSecond("Redis CPU", "%", true, func(m *measurement) float64 { return 100 * m.used.CPU.Seconds() }),
+		perSecond("client CPU", "%", false, func(m *measurement) float64 { return 100 * m.cpu.Seconds() }),
+	}
+	// latencies are those of tasks with a key of their own. Each lasts from the call that enqueues one to the start of its handler.
+	latencies = percentiles("bystanders' latency", func(m *measurement) []time.Duration { return m.Latencies(m.alone) })
+	// gaps are the times between a start and the next.
+	gaps = percentiles("gap between starts", func(m *measurement) (all []time.Duration) {
+		starts := m.starts()
 		for i := range len(starts) - 1 {
 			all = append(all, starts[i+1]-starts[i])
 		}
-		if len(all) == 0 {
-			return 0, false
-		}
-		return report.MS(report.Percentile(all, p)), true
-	}}
-}
-
-// late is how long after the earliest time that its rate allows a task starts, while others of its key wait.
-func late(p float64, name string) figure {
-	return figure{"start after its time " + name, "ms", true, func(m *measurement) (float64, bool) {
-		var all []time.Duration
-		starts := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key)
+		return all
+	})
+	// late is how long after the earliest time that its rate allows a task starts, while others of its key wait.
+	late = whole(percentiles("start after its time", func(m *measurement) (all []time.Duration) {
+		starts := m.starts()
 		for i := m.plan.PerSecond; i < len(starts) && m.plan.PerSecond > 0; i++ {
 			all = append(all, max(0, starts[i]-starts[i-m.plan.PerSecond]-time.Second))
 		}
-		if len(all) == 0 {
-			return 0, false
-		}
-		return report.MS(report.Percentile(all, p)), true
-	}}
+		return all
+	}))
+)
+
+func percentiles(name string, of func(*measurement) []time.Duration) []figure {
+	return []figure{times(name, "p50", of), times(name, "p99", of)}
 }
 
-func waitingMemory() figure {
-	return figure{"Redis memory", "bytes per waiting task", false, func(m *measurement) (float64, bool) {
-		n := m.Waiting(m.Began+m.waitingAt, m.alone)
-		return float64(m.waiting) / float64(n), m.inRedis && m.waiting > 0 && n > 0
+func whole(figures []figure) []figure {
+	for i := range figures {
+		figures[i].whole = true
+	}
+	return figures
+}
+
+// inTrips has a figure in round trips.
+func inTrips(ms figure) figure {
+	return figure{ms.name, "round trips", false, func(m *measurement) (float64, bool) {
+		took, ok := ms.of(m)
+		return took / report.MS(m.roundTrip), ok && m.roundTrip > 0
 	}}
 }

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +27,8 @@ func main() {
 
 // options say what is measured, and how often.
 type options struct {
+	*program.Flags
+
 	rounds     int
 	scale      float64 // of the numbers of tasks
 	limit      time.Duration
@@ -36,11 +37,10 @@ type options struct {
 	lines      int           // that are read of it
 	contenders []contender
 	scenarios  []scenario
-	json       bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+	o, setting, err := parse(args, stdout, stderr)
 	if err != nil {
 		return err
 	}
@@ -49,46 +49,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer b.close()
-	setting := stdout
-	if o.json {
-		setting = stderr
-	}
 	if err := b.writeSetting(ctx, setting); err != nil {
 		return err
 	}
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	names := slices.Concat(b.network.servers(), contest.Names(b.contenders, contender.called))
-	if o.json {
+	names := slices.Concat(b.network.servers(), contest.Names(b.contenders))
+	if o.JSON {
 		return b.results.WriteJSON(stdout, names)
 	}
 	return b.results.WriteRows(stdout, names)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	flags := flag.NewFlagSet("queues", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
-	flags.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
-	flags.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
-	flags.DurationVar(&o.rtt, "rtt", 0, "adds this much to each round trip between contenders and servers, as a network does (default 0, at most "+longestRTT.String()+")")
-	flags.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
-	flags.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
-	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
-	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
-	contest.Flag(flags, "scenarios", "which `names` are run", scenarios(), scenario.called, &o.scenarios)
-	if err := flags.Parse(args); err != nil {
-		return options{}, err
+func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {
+	o.Flags = program.NewFlags("queues", stderr)
+	o.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
+	o.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
+	o.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
+	o.DurationVar(&o.rtt, "rtt", 0, "adds this much to each round trip between contenders and servers, as a network does (default 0, at most "+longestRTT.String()+")")
+	o.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
+	o.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
+	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
+	contest.Flag(o.FlagSet, "scenarios", "which `names` are run", scenarios(), &o.scenarios)
+	if setting, err = o.Read(args, stdout, stderr); err != nil {
+		return o, nil, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
 	case o.rounds < 1 || o.lines < 1 || o.scale <= 0 || o.limit <= 0:
-		return options{}, errors.New("want at least 1 for -rounds and -lines, and more than 0 for -scale and -limit")
+		err = errors.New("want at least 1 for -rounds and -lines, and more than 0 for -scale and -limit")
 	case o.rtt < 0 || o.rtt > longestRTT:
-		return options{}, fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
+		err = fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
 	}
-	return o, nil
+	return o, setting, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/program"
 	"github.com/sidingq/siding/bench/internal/trace"
@@ -37,21 +38,16 @@ func TestRun(t *testing.T) {
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	args := []string{"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin"}
-	if err := run(t.Context(), args, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), args, &out, io.Discard))
 	for _, s := range scenarios() {
 		for _, c := range []string{"siding", "asynq", "asynq+redislock-spin"} {
-			_, block, _ := strings.Cut(out.String(), "\n\n"+s.name+" ")
+			_, block, _ := strings.Cut(out.String(), "\n\n"+s.Name+" ")
 			block, _, _ = strings.Cut(block, "\n\n")
-			plan, err := s.plan(options{scale: 0.01, lines: 100})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := value(s.plan(options{scale: 0.01, lines: 100}))(t)
 			all := contenders()
-			can := all[slices.IndexFunc(all, func(other contender) bool { return other.name == c })].can(plan)
+			can := all[slices.IndexFunc(all, func(other contender) bool { return other.Name == c })].can(plan)
 			if strings.Contains(block, "\n  "+c+" ") != can {
-				t.Errorf("want a row for %s in %s: %v, have\n%s", c, s.name, can, out.String())
+				t.Errorf("want a row for %s in %s: %v, have\n%s", c, s.Name, can, out.String())
 			}
 		}
 	}
@@ -71,9 +67,7 @@ func TestOthers(t *testing.T) {
 				"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended",
 				"-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq", "-rtt", rtt,
 			}
-			if err := run(t.Context(), args, &out, &log); err != nil {
-				t.Fatal(err)
-			}
+			must(t, run(t.Context(), args, &out, &log))
 			rates := make(map[string]float64)
 			for _, f := range readJSON(t, out.String()) {
 				if f.Case == "uncontended" && f.Figure == "done" {
@@ -111,7 +105,7 @@ func readJSON(t *testing.T, text string) (all []line) {
 
 // slow is a contender that runs the first of its tasks only, and may lose the rest.
 func slow(loses bool) contender {
-	return contender{name: "slow", run: func(ctx context.Context, c course) (outcome, error) {
+	return contender{Contender: contest.Contender{Name: "slow"}, run: func(ctx context.Context, c course) (outcome, error) {
 		o := outcome{Trace: trace.Trace{
 			Called: make([]time.Duration, len(c.plan.Tasks)), Stored: make([]time.Duration, len(c.plan.Tasks)),
 			Runs: []trace.Run{{Task: 0, Start: 1, End: 2}},
@@ -132,18 +126,14 @@ func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, 
 	var out, says strings.Builder
 	b, err := newBench(t.Context(), options{
 		rounds: 2, scale: 1, limit: time.Second, rtt: rtt, contenders: []contender{c},
-		scenarios: []scenario{{"small", "four tasks", fourTasks, []figure{makespan(), throughput()}}},
+		scenarios: []scenario{{contest.Scenario{Name: "small", About: "four tasks"}, fourTasks, []figure{makespan, throughput}}},
 	}, &says)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer b.close()
 	if err := b.run(t.Context()); err != nil {
 		return "", says.String(), err
 	}
-	if err := b.results.WriteRows(&out, []string{c.name}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.results.WriteRows(&out, []string{c.Name}))
 	return out.String(), says.String(), nil
 }
 
@@ -151,9 +141,7 @@ func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, 
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	table, log, err := measured(t, slow(false), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(table, "unfinished: 1 of 4") {
 		t.Errorf("want it to be said, have %s", table)
 	}
@@ -179,9 +167,7 @@ func TestTwoAtOnce(t *testing.T) {
 	b, err := newBench(t.Context(), options{
 		rounds: 1, scale: 0.02, limit: 10 * time.Second, contenders: []contender{c}, scenarios: scenarios()[:1],
 	}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer b.close()
 	// Whether two tasks meet is up to the machine.
 	for range 10 {
@@ -214,5 +200,22 @@ func TestArguments(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("want help, have %v", err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
+func value[T any](result T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return result
 	}
 }

@@ -35,6 +35,9 @@ type trial struct {
 	without, with time.Duration
 }
 
+// Called returns the name of the server.
+func (t trial) Called() string { return t.server }
+
 func (t trial) added() time.Duration { return t.with - t.without }
 
 func (t trial) String() string {
@@ -138,7 +141,7 @@ func (n *network) String() string {
 
 // servers returns the names of those that it was tried on.
 func (n *network) servers() []string {
-	return contest.Names(n.tried, func(t trial) string { return t.server })
+	return contest.Names(n.tried)
 }
 
 // shortest returns what no round trip can be shorter than.

@@ -23,9 +23,7 @@ func TestNetwork(t *testing.T) {
 		"-rtt", far.String(), "-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H",
 		"-contenders", "siding,asynq",
 	}
-	if err := run(t.Context(), args, &out, &log); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(t.Context(), args, &out, &log))
 	if !strings.Contains(log.String(), "network: 10ms more for each round trip; Redis answers in ") {
 		t.Errorf("want the setting in the head, have\n%s", log.String())
 	}
@@ -111,10 +109,7 @@ func TestPostgresBehindProxy(t *testing.T) {
 	if network, addr, err := direct.Listens(); network != "unix" || addr != "/tmp/pg/.s.PGSQL.5432" || err != nil {
 		t.Errorf("want its socket, have %s %s, %v", network, addr, err)
 	}
-	behind, err := direct.At("127.0.0.1:12345")
-	if err != nil {
-		t.Fatal(err)
-	}
+	behind := value(direct.At("127.0.0.1:12345"))(t)
 	if have, want := behind.Address(), "postgres:///db1?host=127.0.0.1&port=12345&sslmode=disable&user=postgres"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
@@ -127,14 +122,9 @@ func TestPostgresBehindProxy(t *testing.T) {
 func TestNoNetwork(t *testing.T) {
 	t.Parallel()
 	proc.Find(t, "redis-server", "redis-server")
-	o, err := parse([]string{"-contenders", "siding", "-scenarios", "hot"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := newBench(t.Context(), o, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o, _, err := parse([]string{"-contenders", "siding", "-scenarios", "hot"}, io.Discard, io.Discard)
+	must(t, err)
+	b := value(newBench(t.Context(), o, io.Discard))(t)
 	defer b.close()
 	near := backend.Redis("127.0.0.1:1")
 	have, closeLink, err := b.network.link(t.Context(), near)

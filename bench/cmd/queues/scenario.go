@@ -5,83 +5,88 @@ import (
 	"os"
 	"slices"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // A scenario is one kind of work with what is measured of it.
 type scenario struct {
-	name  string
-	about string
+	contest.Scenario
+
 	// plan makes the work, smaller by the options' scale.
 	plan    func(options) (workload.Plan, error)
 	figures []figure
 }
 
-func (s scenario) called() string { return s.name }
-
 func scenarios() []scenario {
 	scaled := func(plan func(float64) workload.Plan) func(options) (workload.Plan, error) {
 		return func(o options) (workload.Plan, error) { return plan(o.scale), nil }
 	}
-	handOffs := []figure{
-		handOff(50, "p50"), meanHandOff(), handOff(99, "p99"), handOff(100, "max"), handOffTrips(50, "p50"), handOffTrips(99, "p99"),
-		refusals(), inversions(),
-	}
-	costs := []figure{sent(), ran(), redisCPU(), clientCPU()}
-	load := []figure{sentRate(), ranRate(), redisShare(), clientShare()}
-	latencies := []figure{latency(50, "p50"), latency(99, "p99")}
 	return []scenario{
 		{
-			"H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", scaled(workload.Mixed),
-			slices.Concat([]figure{makespan(), toIdeal(), toWorked(), enqueueing()}, handOffs, costs),
+			contest.Scenario{Name: "H", About: "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own"},
+			scaled(workload.Mixed),
+			slices.Concat([]figure{makespan, toIdeal, toWorked, enqueueing}, handOffs, costs),
 		},
 		{
-			"hot", "2,000 tasks that do nothing on one key", scaled(workload.Hot),
-			slices.Concat([]figure{throughput()}, handOffs, costs),
+			contest.Scenario{Name: "hot", About: "2,000 tasks that do nothing on one key"},
+			scaled(workload.Hot),
+			slices.Concat([]figure{throughput}, handOffs, costs),
 		},
 		{
-			"uncontended", "20,000 tasks that do nothing on keys of their own, enqueued beforehand", scaled(workload.Uncontended),
-			slices.Concat([]figure{throughput(), enqueueing()}, costs),
+			contest.Scenario{Name: "uncontended", About: "20,000 tasks that do nothing on keys of their own, enqueued beforehand"},
+			scaled(workload.Uncontended),
+			slices.Concat([]figure{throughput, enqueueing}, costs),
 		},
 		{
-			"orders", "an order file: a task per line for the item and one per order, that do nothing", planOrders,
-			slices.Concat([]figure{makespan(), throughput()}, handOffs, costs),
+			contest.Scenario{Name: "orders", About: "an order file: a task per line for the item and one per order, that do nothing"},
+			planOrders,
+			slices.Concat([]figure{makespan, throughput}, handOffs, costs),
 		},
 		{
-			"transfers", "2,000 tasks of 10 ms, each on two of 50 keys", scaled(workload.Transfers),
-			slices.Concat([]figure{makespan(), toIdeal(), toInOrder()}, []figure{refusals(), inversions()}, costs),
+			contest.Scenario{Name: "transfers", About: "2,000 tasks of 10 ms, each on two of 50 keys"},
+			scaled(workload.Transfers),
+			slices.Concat([]figure{makespan, toIdeal, toInOrder, refusals, inversions}, costs),
 		},
 		{
-			"limit", "500 tasks of 20 ms on one key, of which 5 may run at once", scaled(workload.Limit),
-			slices.Concat([]figure{makespan(), toIdeal()}, []figure{refusals()}, costs),
+			contest.Scenario{Name: "limit", About: "500 tasks of 20 ms on one key, of which 5 may run at once"},
+			scaled(workload.Limit),
+			slices.Concat([]figure{makespan, toIdeal, refusals}, costs),
 		},
 		{
-			"rate", "400 tasks that do nothing on one key, of which 100 may start in any second", scaled(workload.Rate),
-			slices.Concat([]figure{makespan(), busiest(), gap(50, "p50"), gap(99, "p99"), late(50, "p50"), late(99, "p99"), refusals()}, costs),
+			contest.Scenario{Name: "rate", About: "400 tasks that do nothing on one key, of which 100 may start in any second"},
+			scaled(workload.Rate),
+			slices.Concat([]figure{makespan, busiest}, gaps, late, []figure{refusals}, costs),
 		},
 		{
-			"long", "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go", scaled(workload.Long),
-			slices.Concat([]figure{makespan()}, latencies, load, []figure{waitingMemory()}),
+			contest.Scenario{Name: "long", About: "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go"},
+			scaled(workload.Long),
+			slices.Concat([]figure{makespan}, latencies, load, []figure{waitingMemory}),
 		},
 		{
-			"backlog", "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth", scaled(workload.Backlog),
-			slices.Concat([]figure{makespan()}, handOffs),
+			contest.Scenario{Name: "backlog", About: "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth"},
+			scaled(workload.Backlog),
+			slices.Concat([]figure{makespan}, handOffs),
 		},
 		{
-			"behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", scaled(workload.BehindAlone),
-			slices.Concat([]figure{makespan()}, latencies),
+			contest.Scenario{Name: "behind-alone", About: "1,000 tasks of 5 ms pending, on keys of their own, when the workers start"},
+			scaled(workload.BehindAlone),
+			slices.Concat([]figure{makespan}, latencies),
 		},
 		{
-			"behind", "the same behind 100,000 tasks that do nothing, on one key", scaled(workload.Behind),
-			slices.Concat([]figure{makespan()}, latencies),
+			contest.Scenario{Name: "behind", About: "the same behind 100,000 tasks that do nothing, on one key"},
+			scaled(workload.Behind),
+			slices.Concat([]figure{makespan}, latencies),
 		},
 		{
-			"bystander-alone", "400 tasks of 2 ms per second on keys of their own", scaled(workload.BystandersAlone),
+			contest.Scenario{Name: "bystander-alone", About: "400 tasks of 2 ms per second on keys of their own"},
+			scaled(workload.BystandersAlone),
 			slices.Concat(latencies, load),
 		},
 		{
-			"bystander", "the same beside a key with 50 tasks of 15 ms per second and 100 more at once", scaled(workload.Bystanders),
+			contest.Scenario{Name: "bystander", About: "the same beside a key with 50 tasks of 15 ms per second and 100 more at once"},
+			scaled(workload.Bystanders),
 			slices.Concat(latencies, handOffs, load),
 		},
 	}

@@ -27,15 +27,15 @@ const (
 
 // A question is what an operator asks.
 type question struct {
+	name string
 	ask  func(context.Context) error
 	took []time.Duration
-	into *float64
 }
 
 // look times hand-offs while somebody asks questions about the waiting tasks, and while nobody does.
 // One more resource is handed from task to task for that. The rounds take turns, so that what slows
 // the machine down concerns both.
-func (s *testbed) look(ctx context.Context, r *result) error {
+func (s *testbed) look(ctx context.Context) error {
 	inspector, err := inspect.New(s.rdb, inspect.Config{})
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (s *testbed) look(ctx context.Context, r *result) error {
 	if err != nil || len(ids) == 0 {
 		return errors.Join(err, fmt.Errorf("want waiting tasks, have %d", len(ids)))
 	}
-	questions := s.questions(inspector, pages, ids[0], r)
+	questions := s.questions(inspector, pages, ids[0])
 	var took [2][]time.Duration // while nobody looks, and while somebody does
 	for round := range 2 * lookRounds {
 		looks := (round + 1) / 2 % 2 // 0 1 1 0 0 1 1 ...
@@ -60,32 +60,39 @@ func (s *testbed) look(ctx context.Context, r *result) error {
 		took[looks] = append(took[looks], all...)
 	}
 	for _, q := range questions {
-		*q.into = report.MS(report.Percentile(q.took, 50))
+		s.add("questions", q.name, "ms", report.MS(report.Percentile(q.took, 50)))
 	}
-	r.AloneP50, r.AloneP99, r.AloneMean = spread(took[0])
-	r.LookedP50, r.LookedP99, r.LookedMean = spread(took[1])
+	for _, looks := range []int{0, 1} {
+		what := []string{"hand-offs while nobody asks", "hand-offs while somebody asks all that once a second"}[looks]
+		s.results.AddPercentiles(s.name, what, "hand-off", took[looks])
+		s.add(what, "hand-off mean", "ms", mean(took[looks]))
+		if looks == 1 {
+			s.addRatios(what, took[1], took[0])
+			s.add(what, "mean", "times the others", mean(took[1])/mean(took[0]))
+		}
+	}
 	return nil
 }
 
-func (s *testbed) questions(i *inspect.Inspector, pages http.Handler, task string, r *result) []*question {
+func (s *testbed) questions(i *inspect.Inspector, pages http.Handler, task string) []*question {
 	return []*question{
-		{into: &r.List, ask: func(ctx context.Context) error {
+		{name: "list", ask: func(ctx context.Context) error {
 			_, err := i.Held(ctx)
 			return err
 		}},
-		{into: &r.Show, ask: func(ctx context.Context) error {
+		{name: "show a resource", ask: func(ctx context.Context) error {
 			_, _, err := i.Show(ctx, s.resource(0), 1, page)
 			return err
 		}},
-		{into: &r.Why, ask: func(ctx context.Context) error {
+		{name: "why does a task wait", ask: func(ctx context.Context) error {
 			_, err := i.Why(ctx, "", task)
 			return err
 		}},
-		{into: &r.Top, ask: func(ctx context.Context) error {
+		{name: "top", ask: func(ctx context.Context) error {
 			_, err := i.Top(ctx, page)
 			return err
 		}},
-		{into: &r.LocksPage, ask: func(ctx context.Context) error {
+		{name: "page of locks", ask: func(ctx context.Context) error {
 			answer := httptest.NewRecorder()
 			pages.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, lockpage.RootPath, http.NoBody))
 			if answer.Code != http.StatusOK {
@@ -144,11 +151,11 @@ func ask(ctx context.Context, questions []*question, over <-chan struct{}) error
 	}
 }
 
-// spread returns the median, the 99th percentile and the mean in ms.
-func spread(all []time.Duration) (p50, p99, mean float64) {
+// mean is in ms.
+func mean(all []time.Duration) float64 {
 	var sum time.Duration
 	for _, d := range all {
 		sum += d
 	}
-	return report.MS(report.Percentile(all, 50)), report.MS(report.Percentile(all, 99)), report.MS(sum) / float64(max(1, len(all)))
+	return report.MS(sum) / float64(max(1, len(all)))
 }

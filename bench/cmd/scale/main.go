@@ -6,107 +6,83 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/program"
+	"github.com/sidingq/siding/bench/internal/report"
 )
 
 func main() { os.Exit(program.Run("scale", run)) }
 
 // options say what is measured.
 type options struct {
-	tasks     int
-	resources []int // one case each
-	ttl       time.Duration
-	watch     time.Duration
-	handOffs  int
-	json      bool
-	progress  io.Writer
+	*program.Flags
+
+	tasks    int
+	cases    []int // how many resources each has
+	ttl      time.Duration
+	watch    time.Duration
+	handOffs int
+	progress io.Writer
+	results  *report.Results
+	name     string // of the case, in the results
+}
+
+func (o options) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(o.progress, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+	o, setting, err := parse(args, stdout, stderr)
 	if err != nil {
 		return err
 	}
-	costs, err := measureCosts(ctx, o)
-	if err != nil {
+	if err := measureCosts(ctx, o); err != nil {
 		return fmt.Errorf("cost of a task: %w", err)
 	}
 	own, err := asynqBytes(ctx, o.tasks)
 	if err != nil {
 		return fmt.Errorf("plain asynq: %w", err)
 	}
-	setting := stdout
-	if o.json {
-		setting = stderr
-	}
-	_, _ = fmt.Fprintf(setting, "%s, %d CPUs; %d tasks; %.0f bytes for each in asynq's retry set\n", runtime.Version(), runtime.NumCPU(), o.tasks, own)
-	if o.json {
-		for _, c := range costs {
-			if err := c.writeJSON(stdout); err != nil {
-				return err
-			}
+	_, _ = fmt.Fprintf(setting, "%s, %d CPUs; %d tasks, TTL of the locks %v; %.0f bytes for each in asynq's retry set\n",
+		runtime.Version(), runtime.NumCPU(), o.tasks, o.ttl, own)
+	names := []string{"without a resource", "on a free resource", "that had to wait"}
+	for _, resources := range o.cases {
+		o.name = fmt.Sprintf("%d tasks on %d resources", o.tasks, resources)
+		names = append(names, o.name)
+		if err = measure(ctx, o, resources, own); err != nil {
+			err = fmt.Errorf("%d resources: %w", resources, err)
+			break // the cases before have taken minutes
 		}
 	}
-	results, err := measureAll(ctx, o, own, stdout)
-	if o.json {
-		return err
+	if o.JSON {
+		return errors.Join(err, o.results.WriteJSON(stdout, names))
 	}
-	return errors.Join(err, writeTable(stdout, results), writeCosts(stdout, costs))
+	return errors.Join(err, o.results.WriteRows(stdout, names))
 }
 
-// measureAll measures one case after the other. With an error it returns the results of the
-// cases before, which have taken minutes.
-func measureAll(ctx context.Context, o options, own float64, stdout io.Writer) (all []result, err error) {
-	for _, resources := range o.resources {
-		r, err := measure(ctx, o, resources)
-		if err != nil {
-			return all, fmt.Errorf("%d resources: %w", resources, err)
-		}
-		r.Bytes -= own
-		all = append(all, r)
-		if o.json {
-			if err := r.writeJSON(stdout); err != nil {
-				return all, err
-			}
-		}
+func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {
+	o = options{Flags: program.NewFlags("scale", stderr), cases: []int{1, 1000, 100_000}, progress: stderr, results: &report.Results{}}
+	o.IntVar(&o.tasks, "tasks", 1_000_000, "how many tasks wait")
+	contest.Numbers(o.FlagSet, "resources", "on how many resources they wait, one case each (default 1,1000,100000)", &o.cases)
+	o.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it")
+	o.DurationVar(&o.watch, "watch", 70*time.Second, "for how long Redis is watched while all wait")
+	o.IntVar(&o.handOffs, "handoffs", 500, "how many hand-offs are timed")
+	if setting, err = o.Read(args, stdout, stderr); err != nil {
+		return o, nil, err
 	}
-	return all, nil
-}
-
-func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{resources: []int{1, 1000, 100_000}, progress: stderr}
-	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.IntVar(&o.tasks, "tasks", 1_000_000, "how many tasks wait")
-	flags.Func("resources", "on how many resources they wait, one case each (default 1,1000,100000)", func(list string) (err error) {
-		o.resources, err = contest.Numbers(list)
-		return err
-	})
-	flags.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it")
-	flags.DurationVar(&o.watch, "watch", 70*time.Second, "for how long Redis is watched while all wait")
-	flags.IntVar(&o.handOffs, "handoffs", 500, "how many hand-offs are timed")
-	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
-	if err := flags.Parse(args); err != nil {
-		return options{}, err
-	}
+	most := slices.Max(o.cases)
 	switch {
-	case flags.NArg() > 0:
-		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
 	case min(o.tasks, o.handOffs) < 1 || o.watch < 0:
-		return options{}, errors.New("want at least 1 for -tasks and -handoffs, and 0 for -watch")
+		err = errors.New("want at least 1 for -tasks and -handoffs, and 0 for -watch")
+	case most > o.tasks:
+		err = fmt.Errorf("want a task or more for each resource, have %d tasks for %d", o.tasks, most)
 	}
-	for _, n := range o.resources {
-		if n > o.tasks {
-			return options{}, fmt.Errorf("want a task or more for each resource, have %d tasks for %d", o.tasks, n)
-		}
-	}
-	return o, nil
+	return o, setting, err
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/sleep"
@@ -23,28 +21,30 @@ const (
 	few = 100
 	// page is how many tasks the dashboard shows at once.
 	page = 20
+	// handOffs is the case of their times in the results.
+	handOffs = "hand-offs"
 )
 
 // measure parks the tasks on so many resources, in a Redis of their own, and
 // measures everything.
-func measure(ctx context.Context, o options, resources int) (r result, err error) {
+func measure(ctx context.Context, o options, resources int, own float64) (err error) {
 	server, err := redistest.Run(ctx)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer server.Stop()
 	s, err := newTestbed(server.Addr, o)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	r = result{Tasks: o.tasks, Resources: resources, TTL: o.ttl.String()}
+	s.resources, s.own = resources, own
 	for _, step := range []struct {
 		what string
-		do   func(context.Context, *result) error
+		do   func(context.Context) error
 	}{
 		{"few tasks", s.few},
-		{"locks", func(ctx context.Context, r *result) error { return s.hold(ctx, r.Resources) }},
+		{"locks", func(ctx context.Context) error { return s.hold(ctx, s.resources) }},
 		{"tasks", s.park},
 		{"restart", s.restart},
 		{"dashboard", s.dashboard},
@@ -52,19 +52,18 @@ func measure(ctx context.Context, o options, resources int) (r result, err error
 		{"questions", s.look},
 		{"hand-offs", s.many},
 	} {
-		_, _ = fmt.Fprintf(o.progress, "%s %d tasks on %d resources: %s\n", time.Now().Format(time.TimeOnly), r.Tasks, r.Resources, step.what)
-		if err := step.do(ctx, &r); err != nil {
-			return r, fmt.Errorf("%s: %w", step.what, err)
+		s.say("%s: %s", s.name, step.what)
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // few times hand-offs while few tasks wait.
-func (s *testbed) few(ctx context.Context, r *result) error {
-	resources := max(1, few/(r.Tasks/r.Resources))
-	var all []time.Duration
-	for round := 0; len(all) < s.handOffs; round++ {
+func (s *testbed) few(ctx context.Context) error {
+	resources := max(1, few/(s.tasks/s.resources))
+	for round := 0; len(s.tookFew) < s.handOffs; round++ {
 		s.prefix = fmt.Sprintf("few:%d:", round)
 		if err := s.hold(ctx, resources); err != nil {
 			return err
@@ -82,46 +81,47 @@ func (s *testbed) few(ctx context.Context, r *result) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, took...)
+		s.tookFew = append(s.tookFew, took...)
 		if err := errors.Join(s.stop(ctx), s.clear(ctx)); err != nil {
 			return err
 		}
 	}
 	s.prefix = "many:"
-	r.FewP50, r.FewP99 = report.MS(report.Percentile(all, 50)), report.MS(report.Percentile(all, 99))
 	return nil
 }
 
 // park enqueues the tasks, has a server park them, and weighs them.
-func (s *testbed) park(ctx context.Context, r *result) error {
-	before, err := s.usedMemory(ctx)
+func (s *testbed) park(ctx context.Context) error {
+	before, err := redisstat.Memory(ctx, s.rdb)
 	if err != nil {
 		return err
 	}
-	cpu, start := s.cpu(ctx), time.Now()
-	if err := s.enqueue(ctx, r.Tasks, r.Resources); err != nil {
+	cpu, start := s.used(ctx), time.Now()
+	if err := s.enqueue(ctx, s.tasks, s.resources); err != nil {
 		return err
 	}
-	r.EnqueueRate, r.EnqueueCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
+	s.add("enqueue", "enqueued", "per second", rate(s.tasks, start))
+	s.addCPU(ctx, "enqueue", cpu, s.tasks)
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	cpu, start = s.cpu(ctx), time.Now()
-	if err := s.allParked(ctx, r.Tasks); err != nil {
+	cpu, start = s.used(ctx), time.Now()
+	if err := s.allParked(ctx, s.tasks); err != nil {
 		return err
 	}
-	r.ParkRate, r.ParkCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
+	s.add("park", "parked", "per second", rate(s.tasks, start))
+	s.addCPU(ctx, "park", cpu, s.tasks)
 	if err := s.stop(ctx); err != nil {
 		return err
 	}
-	after, err := s.usedMemory(ctx)
-	r.Bytes = float64(after-before) / float64(r.Tasks)
+	after, err := redisstat.Memory(ctx, s.rdb)
+	s.add("park", "memory beyond asynq's", "bytes", float64(after-before)/float64(s.tasks)-s.own)
 	return err
 }
 
 // restart times the start of a server, until it has run a first task, or to the limit. It also
 // times the server's end.
-func (s *testbed) restart(ctx context.Context, r *result) error {
+func (s *testbed) restart(ctx context.Context) error {
 	start := time.Now()
 	if err := s.start(ctx); err != nil {
 		return err
@@ -129,30 +129,27 @@ func (s *testbed) restart(ctx context.Context, r *result) error {
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
-	r.Start = report.MS(time.Since(start))
+	s.add("a worker", "start", "ms", report.MS(time.Since(start)))
 	start = time.Now()
 	if err := s.stop(ctx); err != nil {
 		return err
 	}
-	r.Stop = report.MS(time.Since(start))
+	s.add("a worker", "stop", "ms", report.MS(time.Since(start)))
 	return s.start(ctx)
 }
 
 // dashboard times its pages.
-func (s *testbed) dashboard(ctx context.Context, r *result) error {
+func (s *testbed) dashboard(ctx context.Context) error {
 	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true}) //nolint:contextcheck // its sampling ends with Close
 	if err != nil {
 		return err
 	}
-	last := (r.Tasks + page - 1) / page
-	for _, p := range []struct {
-		path string
-		took *float64
-	}{
-		{"queues", &r.PageQueues},
-		{"queues/default", &r.PageQueue},
-		{fmt.Sprintf("queues/default/retry_tasks?page=1&size=%d", page), &r.PageFirst},
-		{fmt.Sprintf("queues/default/retry_tasks?page=%d&size=%d", last, page), &r.PageLast},
+	last := (s.tasks + page - 1) / page
+	for _, p := range []struct{ name, path string }{
+		{"queues", "queues"},
+		{"queue", "queues/default"},
+		{"first tasks", fmt.Sprintf("queues/default/retry_tasks?page=1&size=%d", page)},
+		{"last tasks", fmt.Sprintf("queues/default/retry_tasks?page=%d&size=%d", last, page)},
 	} {
 		var took []time.Duration
 		for range 5 {
@@ -165,56 +162,61 @@ func (s *testbed) dashboard(ctx context.Context, r *result) error {
 				return errors.Join(fmt.Errorf("%s: status %d: %s", p.path, answer.Code, answer.Body), h.Close())
 			}
 		}
-		*p.took = report.MS(report.Percentile(took, 50))
+		s.add("dashboard", p.name, "ms", report.MS(report.Percentile(took, 50)))
 	}
 	return h.Close()
 }
 
 // idle says what Redis is busy with while all wait: the renewals of the locks, and looks at them.
-func (s *testbed) idle(ctx context.Context, r *result) error {
-	cpu, start := s.cpu(ctx), time.Now()
+func (s *testbed) idle(ctx context.Context) error {
+	before, start := s.used(ctx), time.Now()
 	if err := sleep.For(ctx, s.watch); err != nil {
 		return err
 	}
 	if s.watch > 0 {
-		r.WatchLoad = (s.cpu(ctx) - cpu) / 1e6 / time.Since(start).Seconds()
+		s.add("while they wait", "Redis", "CPUs", s.used(ctx).Since(before).CPU.Seconds()/time.Since(start).Seconds())
 	}
 	return nil
 }
 
 // many times hand-offs while all the tasks wait.
-func (s *testbed) many(ctx context.Context, r *result) error {
-	cpu := s.cpu(ctx)
-	took, err := s.chains(ctx, r.Tasks, r.Resources)
+func (s *testbed) many(ctx context.Context) error {
+	before := s.used(ctx)
+	took, err := s.chains(ctx, s.tasks, s.resources)
 	if err != nil {
 		return err
 	}
-	r.HandOffs = len(took)
-	r.HandOffCPU = (s.cpu(ctx) - cpu) / float64(len(took))
-	r.P50, r.P99 = report.MS(report.Percentile(took, 50)), report.MS(report.Percentile(took, 99))
+	s.results.AddPercentiles(s.name, handOffs, "few waiting", s.tookFew)
+	s.results.AddPercentiles(s.name, handOffs, "all waiting", took)
+	s.addRatios(handOffs, took, s.tookFew)
+	s.addCPU(ctx, handOffs, before, len(took))
 	return s.stop(ctx)
 }
 
-// usedMemory returns how many bytes Redis has in use.
-func (s *testbed) usedMemory(ctx context.Context) (int, error) { return usedMemory(ctx, s.rdb) }
-
-func usedMemory(ctx context.Context, rdb redis.UniversalClient) (int, error) {
-	info, err := rdb.InfoMap(ctx, "memory").Result()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(info["Memory"]["used_memory"])
+// add adds a figure of the case.
+func (s *testbed) add(what, name, unit string, value float64) {
+	s.results.Add(s.name, report.Figure{Case: what, Name: name, Unit: unit}, value)
 }
 
-// cpu returns how many microseconds of CPU time Redis has used, 0 when Redis does
-// not tell. Rates computed from 0 are visibly wrong.
-func (s *testbed) cpu(ctx context.Context) float64 { return cpuOf(ctx, s.rdb) }
+// addRatios adds how percentiles of times compare with those of others.
+func (s *testbed) addRatios(what string, took, others []time.Duration) {
+	for _, p := range []float64{50, 99} {
+		ratio := report.MS(report.Percentile(took, p)) / report.MS(report.Percentile(others, p))
+		s.add(what, fmt.Sprintf("p%v", p), "times the others", ratio)
+	}
+}
 
-func cpuOf(ctx context.Context, rdb redis.UniversalClient) float64 {
-	info := rdb.InfoMap(ctx, "cpu").Val()["CPU"]
-	user, _ := strconv.ParseFloat(info["used_cpu_user"], 64)
-	system, _ := strconv.ParseFloat(info["used_cpu_sys"], 64)
-	return (user + system) * 1e6
+// used returns what Redis has done so far, and nothing when Redis does not tell. Figures computed from that are visibly wrong.
+func (s *testbed) used(ctx context.Context) redisstat.Usage {
+	u, _ := redisstat.ReadUsage(ctx, s.rdb)
+	return u
+}
+
+// addCPU adds what Redis has spent for each of so many tasks, and returns what it has done since before.
+func (s *testbed) addCPU(ctx context.Context, what string, before redisstat.Usage, tasks int) redisstat.Usage {
+	used := s.used(ctx).Since(before)
+	s.add(what, "CPU of Redis", "µs for each", float64(used.CPU.Microseconds())/float64(tasks))
+	return used
 }
 
 func rate(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -28,7 +29,7 @@ func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 	defer server.Stop()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
-	before, err := usedMemory(ctx, rdb)
+	before, err := redisstat.Memory(ctx, rdb)
 	if err != nil {
 		return 0, err
 	}
@@ -54,6 +55,6 @@ func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	after, err := usedMemory(ctx, rdb)
+	after, err := redisstat.Memory(ctx, rdb)
 	return float64(after-before) / float64(tasks), err
 }

@@ -50,16 +50,20 @@ func (probe) Kind() string { return "scale:probe" }
 type testbed struct {
 	options
 	opts   *redis.UniversalOptions
-	rdb    redis.UniversalClient
+	rdb    *redis.Client
 	prefix string // of the resources
 	locker *lock.Locker
 	leases map[string]*lock.Lease
 	fleet  *fleet
+
+	resources int
+	own       float64         // bytes of a task in plain asynq
+	tookFew   []time.Duration // each hand-off while few wait
 }
 
 func newTestbed(addr string, o options) (*testbed, error) {
 	opts := &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}
-	rdb := redis.NewUniversalClient(opts)
+	rdb := redis.NewClient(opts.Simple())
 	locker, err := lock.New(lock.Redis(rdb), lock.Config{TTL: o.ttl})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/node"
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -31,29 +32,18 @@ type result struct {
 
 // meetNeeds drops the contenders whose programs are missing, and says so.
 func (b *bench) meetNeeds(ctx context.Context) error {
-	missing := make(map[need]error)
-	for _, c := range b.contenders {
-		if _, known := missing[c.needs]; known {
-			continue
+	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
+		switch n {
+		case contest.Postgres:
+			_, err = proc.Look("postgresql", "initdb", "/usr/lib/postgresql/*/bin/initdb")
+		case contest.Node:
+			b.node, err = node.Install(ctx)
+		case contest.Nothing:
+			_, err = proc.Look("redis-server", "redis-server")
 		}
-		switch c.needs {
-		case needsPostgres:
-			_, missing[c.needs] = proc.Look("postgresql", "initdb", "/usr/lib/postgresql/*/bin/initdb")
-		case needsNode:
-			b.node, missing[c.needs] = node.Install(ctx)
-		case needsNothing:
-			_, missing[c.needs] = proc.Look("redis-server", "redis-server")
-		}
-	}
-	var left []contender
-	for _, c := range b.contenders {
-		if err := missing[c.needs]; err != nil {
-			b.say("skipped: %s: %v", c.name, err)
-			continue
-		}
-		left = append(left, c)
-	}
-	if b.contenders = left; len(left) == 0 {
+		return err
+	}, b.log)
+	if len(b.contenders) == 0 {
 		return errors.New("nobody is left to take part")
 	}
 	return nil
@@ -72,7 +62,7 @@ func (b *bench) torture(ctx context.Context, s scenario) (err error) {
 		t, err := newTrial(ctx, c, s, tasks, b.node)
 		trials = append(trials, t)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	results := make([]result, len(trials))
@@ -95,11 +85,11 @@ func (b *bench) broken() (err error) {
 	for _, r := range b.results {
 		v := r.verdict
 		bad := v.Late - v.Fenced + v.Lost + v.Stuck + v.Charged
-		if r.scenario.name != "stop" {
+		if r.scenario.Name != "stop" {
 			bad += v.Overlaps
 		}
 		if r.contender.judged && (r.err != nil || bad > 0) {
-			err = errors.Join(err, fmt.Errorf("%s breaks its promise: %s", r.contender.name, r))
+			err = errors.Join(err, fmt.Errorf("%s breaks its promise: %s", r.contender.Name, r))
 		}
 	}
 	return err

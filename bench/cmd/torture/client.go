@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/backend"
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/system"
+	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/sleep"
 )
 
@@ -17,26 +19,20 @@ import (
 type client interface {
 	// enqueue enqueues all tasks, each key's in order.
 	enqueue(ctx context.Context, tasks []task) error
-	left(ctx context.Context) (int, error)
-	close() error
+	Left(ctx context.Context) (int, error)
+	Close() error
 }
 
 func (t *trial) newClient(ctx context.Context) (client, error) {
 	s := t.setting(t.near, "")
-	if t.needs == needsNode {
+	if t.Needs == contest.Node {
 		return nodeClient{t.node, s}, nil
 	}
-	q, err := t.open(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if r, ok := q.(*riverSystem); ok {
-		err = backend.RiverTables(ctx, r.pool)
-	}
+	q, err := t.open(ctx, s.config(nil))
 	return goClient{q}, err
 }
 
-type goClient struct{ system }
+type goClient struct{ system.System }
 
 // enqueue enqueues the tasks of each key one after the other. The server may be down for a while.
 func (c goClient) enqueue(ctx context.Context, tasks []task) error {
@@ -48,7 +44,7 @@ func (c goClient) enqueue(ctx context.Context, tasks []task) error {
 	for _, numbers := range byKey {
 		keys.Go(func() {
 			for _, number := range numbers {
-				for c.system.enqueue(ctx, number, tasks[number]) != nil {
+				for c.Enqueue(ctx, []workload.Task{{ID: number, Key: tasks[number].Key}}) != nil {
 					if sleep.For(ctx, 50*time.Millisecond) != nil {
 						return
 					}
@@ -82,7 +78,7 @@ func (c nodeClient) enqueue(ctx context.Context, _ []task) error {
 	return err
 }
 
-func (c nodeClient) left(ctx context.Context) (int, error) {
+func (c nodeClient) Left(ctx context.Context) (int, error) {
 	text, err := c.run(ctx, "left")
 	if err != nil {
 		return 0, err
@@ -90,4 +86,4 @@ func (c nodeClient) left(ctx context.Context) (int, error) {
 	return strconv.Atoi(text)
 }
 
-func (nodeClient) close() error { return nil }
+func (nodeClient) Close() error { return nil }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -28,7 +29,7 @@ type worker struct {
 // employ starts a worker in a slot, whose way to the server stays the same.
 func (t *trial) employ(ctx context.Context, slot int) error {
 	program, err := os.Executable()
-	if t.needs == needsNode {
+	if t.Needs == contest.Node {
 		program, err = exec.LookPath("node")
 	}
 	if err != nil {
@@ -47,7 +48,7 @@ func (t *trial) employ(ctx context.Context, slot int) error {
 	}
 	s := t.setting(behind, w.journal).String()
 	w.Args = []string{workerCommand, s}
-	if t.needs == needsNode {
+	if t.Needs == contest.Node {
 		w.Args = []string{filepath.Join(t.node, "torture.mjs"), "work", s}
 	}
 	w.Ready = func(context.Context) error {

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,20 +27,21 @@ func main() {
 
 // options say who is tortured, and how.
 type options struct {
+	*program.Flags
+
 	contenders []contender
 	scenarios  []scenario
 	seed       uint64
 	each       int           // tasks of each key
 	timeout    time.Duration // of each scenario
-	json       bool
-	keep       string // folder; "" for none
+	keep       string        // folder; "" for none
 }
 
 // keys is how many keys there are. Each has tasks waiting nearly all the time.
 const keys = 6
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+	o, setting, err := parse(args, stdout, stderr)
 	if err != nil {
 		return err
 	}
@@ -50,46 +50,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.meetNeeds(ctx); err != nil {
 		return err
 	}
-	setting := stdout
-	if o.json {
-		setting = stderr
-	}
 	if err := b.writeSetting(ctx, setting); err != nil {
 		return err
 	}
 	for _, s := range o.scenarios {
 		if err := b.torture(ctx, s); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
 	write := b.writeTable
-	if o.json {
+	if o.JSON {
 		write = b.writeJSON
 	}
 	return errors.Join(write(stdout), b.broken())
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Uint64Var(&o.seed, "seed", 1, "makes the tasks: the same `number`, the same tasks in the same order")
-	flags.IntVar(&o.each, "tasks", 20, "how many tasks each key has")
-	flags.DurationVar(&o.timeout, "timeout", 3*time.Minute, "ends each scenario; a task that has not ended by then is lost")
-	flags.BoolVar(&o.json, "json", false, "write a line of JSON for each contender and scenario, and no table")
-	flags.StringVar(&o.keep, "keep", "", "copy what the handlers wrote into this `folder`")
-	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
-	contest.Flag(flags, "scenarios", "which `names` are run", scenarios(), scenario.called, &o.scenarios)
-	if err := flags.Parse(args); err != nil {
-		return options{}, err
+func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {
+	o.Flags = program.NewFlags("torture", stderr)
+	o.Uint64Var(&o.seed, "seed", 1, "makes the tasks: the same `number`, the same tasks in the same order")
+	o.IntVar(&o.each, "tasks", 20, "how many tasks each key has")
+	o.DurationVar(&o.timeout, "timeout", 3*time.Minute, "ends each scenario; a task that has not ended by then is lost")
+	o.StringVar(&o.keep, "keep", "", "copy what the handlers wrote into this `folder`")
+	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
+	contest.Flag(o.FlagSet, "scenarios", "which `names` are run", scenarios(), &o.scenarios)
+	if setting, err = o.Read(args, stdout, stderr); err != nil {
+		return o, nil, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
 	case o.each < 1:
-		return options{}, fmt.Errorf("-tasks %d: want at least 1", o.each)
+		err = fmt.Errorf("-tasks %d: want at least 1", o.each)
 	case o.timeout < time.Minute:
-		return options{}, fmt.Errorf("-timeout %v: want at least 1m0s", o.timeout)
+		err = fmt.Errorf("-timeout %v: want at least 1m0s", o.timeout)
 	}
-	return o, nil
+	return o, setting, err
 }

@@ -85,7 +85,7 @@ func TestBroken(t *testing.T) {
 	} {
 		b := &bench{results: []result{{contender: tc.c, scenario: all[tc.s], verdict: tc.v}}}
 		if err := b.broken(); (err != nil) != tc.broken {
-			t.Errorf("%s, %s, %+v: want broken %v, have %v", tc.c.name, all[tc.s].name, tc.v, tc.broken, err)
+			t.Errorf("%s, %s, %+v: want broken %v, have %v", tc.c.Name, all[tc.s].Name, tc.v, tc.broken, err)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
+
+	"github.com/sidingq/siding/bench/internal/system"
 )
 
 // A task is one of a run. Its place in the plan is its number.
@@ -53,4 +55,6 @@ func readJSON(path string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-func (s setting) ttl() time.Duration { return time.Duration(s.TTL) * time.Millisecond }
+func (s setting) config(handle system.Handler) system.Config {
+	return system.Config{Server: s.Server, Workers: s.Slots, TTL: time.Duration(s.TTL) * time.Millisecond, Drain: drainTimeout, Handle: handle}
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/sidingq/siding/bench/internal/contest"
 )
 
 const (
@@ -14,11 +16,10 @@ const (
 
 // A scenario is what happens to a trial while its workers are busy, on the same timeline for all.
 type scenario struct {
-	name, about string
-	events      []event
-}
+	contest.Scenario
 
-func (s scenario) called() string { return s.name }
+	events []event
+}
 
 // An event does something at a time after the first task has started.
 type event struct {
@@ -31,25 +32,25 @@ func scenarios() []scenario {
 		return func(ctx context.Context, t *trial) error { return do(t, ctx, slot) }
 	}
 	return []scenario{
-		{"calm", "nothing happens", nil},
-		{"kill9", "SIGKILL to one worker after 3 s and to another after 5 s; each is replaced at once", []event{
+		{contest.Scenario{Name: "calm", About: "nothing happens"}, nil},
+		{contest.Scenario{Name: "kill9", About: "SIGKILL to one worker after 3 s and to another after 5 s; each is replaced at once"}, []event{
 			{3 * time.Second, slot((*trial).kill, 0)},
 			{5 * time.Second, slot((*trial).kill, 1)},
 		}},
-		{"stop", "SIGSTOP to one worker after 3 s, SIGCONT 12 s later", []event{
+		{contest.Scenario{Name: "stop", About: "SIGSTOP to one worker after 3 s, SIGCONT 12 s later"}, []event{
 			{3 * time.Second, slot((*trial).pause, 0)},
 			{3*time.Second + away, slot((*trial).resume, 0)},
 		}},
-		{"term", "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time", []event{
+		{contest.Scenario{Name: "term", About: "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time"}, []event{
 			{3 * time.Second, slot((*trial).terminate, 0)},
 			{4500 * time.Millisecond, slot((*trial).terminate, 1)},
 			{6 * time.Second, slot((*trial).terminate, 2)},
 		}},
-		{"restart", "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data", []event{
+		{contest.Scenario{Name: "restart", About: "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data"}, []event{
 			{3 * time.Second, func(ctx context.Context, t *trial) error { return t.shutDown(ctx) }},
 			{3*time.Second + down, func(ctx context.Context, t *trial) error { return t.server.Start(ctx) }},
 		}},
-		{"cut", "the connections of one worker are cut after 3 s, and new ones refused for 12 s", []event{
+		{contest.Scenario{Name: "cut", About: "the connections of one worker are cut after 3 s, and new ones refused for 12 s"}, []event{
 			{3 * time.Second, slot((*trial).cut, 0)},
 			{3*time.Second + away, slot((*trial).mend, 0)},
 		}},

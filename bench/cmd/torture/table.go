@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -17,7 +15,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
-	"github.com/sidingq/siding/bench/node"
 )
 
 func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
@@ -81,16 +78,15 @@ func (r result) cells() (all []string) {
 	return all
 }
 
-// String reads like "kill9, siding: overlaps 0, lost 0".
+// String reads like "kill9, siding: overlaps 0; lost 0".
 func (r result) String() string {
-	if r.err != nil {
-		return fmt.Sprintf("%s, %s: no verdict: %v", r.scenario.name, r.contender.name, r.err)
+	parts := r.cells()
+	for i, c := range columns() {
+		if r.err == nil {
+			parts[i] = c.name + " " + parts[i]
+		}
 	}
-	var parts []string
-	for _, c := range columns() {
-		parts = append(parts, c.name+" "+c.of(r.verdict))
-	}
-	return fmt.Sprintf("%s, %s: %s", r.scenario.name, r.contender.name, strings.Join(parts, "; "))
+	return fmt.Sprintf("%s, %s: %s", r.scenario.Name, r.contender.Name, strings.Join(parts, "; "))
 }
 
 // writeTable writes the rows of each contender below what it promises.
@@ -104,10 +100,10 @@ func (b *bench) writeTable(w io.Writer) error {
 	_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
 	var promises []string // before each line
 	for _, c := range b.contenders {
-		promise := fmt.Sprintf("\n%s promises: %s\n", c.name, c.promise)
+		promise := fmt.Sprintf("\n%s promises: %s\n", c.Name, c.promise)
 		for _, r := range b.results {
-			if r.contender.name == c.name {
-				_, _ = fmt.Fprintln(table, strings.Join(append([]string{"  " + r.scenario.name}, r.cells()...), "\t"))
+			if r.contender.Name == c.Name {
+				_, _ = fmt.Fprintln(table, strings.Join(append([]string{"  " + r.scenario.Name}, r.cells()...), "\t"))
 				promises = append(promises, promise)
 				promise = ""
 			}
@@ -136,7 +132,7 @@ func (b *bench) writeJSON(w io.Writer) error {
 			Seed      uint64 `json:"seed"`
 			Error     string `json:"error,omitempty"`
 			judge.Verdict
-		}{Contender: r.contender.name, Scenario: r.scenario.name, Seed: b.seed, Verdict: r.verdict}
+		}{Contender: r.contender.Name, Scenario: r.scenario.Name, Seed: b.seed, Verdict: r.verdict}
 		if r.err != nil {
 			line.Error = r.err.Error()
 		}
@@ -153,30 +149,12 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	packages, err := node.Versions()
-	if err != nil {
-		return err
+	programs := []string{server}
+	if out, err := exec.CommandContext(ctx, "postgres", "--version").Output(); err == nil {
+		programs = append(programs, strings.TrimPrefix(strings.TrimSpace(string(out)), "postgres "))
 	}
-	programs := []string{server, runtime.Version()}
-	for _, p := range [][]string{{"postgres", "--version"}, {"node", "--version"}} {
-		if out, err := exec.CommandContext(ctx, p[0], p[1:]...).Output(); err == nil { //nolint:gosec // two fixed commands
-			programs = append(programs, strings.TrimPrefix(strings.TrimSpace(string(out)), "postgres "))
-		}
-	}
-	lines := []string{
-		fmt.Sprintf("%s; %d CPUs; seed %d, at most %v for each scenario", strings.Join(programs, ", "), runtime.NumCPU(), b.seed, b.timeout),
+	return contest.WriteSetting(ctx, w, programs, []string{
+		fmt.Sprintf("seed %d, at most %v for each scenario", b.seed, b.timeout),
 		fmt.Sprintf("each contender: %d tasks of 100 to 500 ms on each of %d keys, enqueued at once; %d worker processes with %d slots", b.each, keys, fleet, slots),
-	}
-	for _, c := range b.contenders {
-		var from []string
-		for _, module := range c.modules {
-			from = append(from, strings.TrimSpace(module+" "+cmp.Or(contest.Version(module), packages[module])))
-		}
-		lines = append(lines, fmt.Sprintf("  %s: %s; %s", c.name, strings.Join(from, ", "), c.config))
-	}
-	for _, s := range b.scenarios {
-		lines = append(lines, fmt.Sprintf("  %s: %s", s.name, s.about))
-	}
-	_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
+	}, b.contenders, b.scenarios)
 }

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/backend"
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -91,7 +93,7 @@ func newTrial(ctx context.Context, c contender, s scenario, tasks []task, node s
 
 // serve starts the server that keeps the tasks.
 func (t *trial) serve(ctx context.Context) error {
-	if t.needs != needsPostgres {
+	if t.Needs != contest.Postgres {
 		s, err := redistest.Run(ctx, "--appendonly", "yes", "--appendfsync", "everysec")
 		if err != nil {
 			return err
@@ -105,13 +107,16 @@ func (t *trial) serve(ctx context.Context) error {
 	}
 	t.server, t.quit = s.Server, syscall.SIGINT // which does not wait for its clients
 	url, err := s.CreateDatabase(ctx)
+	if err != nil {
+		return err
+	}
 	t.near = backend.Postgres(url)
-	return err
+	return system.RiverTables(ctx, url)
 }
 
 func (t *trial) setting(server backend.Server, journal string) setting {
 	return setting{
-		Contender: t.name, Server: server.Address(), Plan: t.plan, Journal: journal,
+		Contender: t.Name, Server: server.Address(), Plan: t.plan, Journal: journal,
 		Slots: slots, TTL: int(ttl.Milliseconds()),
 	}
 }
@@ -144,7 +149,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 			continue
 		}
 		// The server may still be coming back, and then does not answer.
-		if left, err := t.client.left(ctx); err == nil && left == 0 {
+		if left, err := t.client.Left(ctx); err == nil && left == 0 {
 			queued = 0
 			break
 		}
@@ -157,7 +162,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 	if queued > 0 {
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		if queued, err = t.client.left(asking); err != nil {
+		if queued, err = t.client.Left(asking); err != nil {
 			return judge.Verdict{}, err
 		}
 	}
@@ -226,7 +231,7 @@ func (t *trial) close(keep string) (err error) {
 		w.Kill()
 	}
 	if keep != "" && t.dir != "" {
-		err = os.CopyFS(filepath.Join(keep, t.scenario.name+"-"+t.name), os.DirFS(t.dir))
+		err = os.CopyFS(filepath.Join(keep, t.scenario.Name+"-"+t.Name), os.DirFS(t.dir))
 	}
 	for _, w := range t.all {
 		w.Stop()
@@ -237,7 +242,7 @@ func (t *trial) close(keep string) (err error) {
 		}
 	}
 	if t.client != nil {
-		err = errors.Join(err, t.client.close())
+		err = errors.Join(err, t.client.Close())
 	}
 	if t.server != nil {
 		t.server.Stop()

@@ -21,21 +21,6 @@ const ready = "ready\n"
 // drainTimeout is what a worker gets to end its tasks on SIGTERM: more than any task takes.
 const drainTimeout = 8 * time.Second
 
-// A handler runs a task, by its number.
-type handler func(ctx context.Context, task int, charged int, fence int64) error
-
-// A system is a contender's queue that is written in Go.
-type system interface {
-	// enqueue enqueues a task. It may be called again for the same task after an error.
-	enqueue(ctx context.Context, number int, t task) error
-	// work starts the workers, and returns what ends them: they take no more tasks, and those
-	// that run may come to their end.
-	work(ctx context.Context, slots int, h handler) (drain func(context.Context) error, err error)
-	// left returns how many tasks the queue still has.
-	left(ctx context.Context) (int, error)
-	close() error
-}
-
 // asked reports whether this process is a worker.
 func asked() bool { return len(os.Args) > 1 && os.Args[1] == workerCommand }
 
@@ -48,7 +33,7 @@ func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := json.Unmarshal([]byte(args[1]), &s); err != nil {
 		return err
 	}
-	chosen, err := contest.Choose(contenders(), contender.called, s.Contender)
+	chosen, err := contest.Choose(contenders(), s.Contender)
 	if err != nil {
 		return err
 	}
@@ -60,14 +45,13 @@ func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	q, err := chosen[0].open(ctx, s)
-	if err != nil {
-		return err
-	}
-	drain, err := q.work(context.WithoutCancel(ctx), s.Slots, func(ctx context.Context, number, charged int, fence int64) error {
-		job := journal.Job{Task: number, Charged: charged, Fence: fence, Work: time.Duration(tasks[number].Work) * time.Millisecond}
+	q, err := chosen[0].open(ctx, s.config(func(ctx context.Context, task, charged int, fence int64) error {
+		job := journal.Job{Task: task, Charged: charged, Fence: fence, Work: time.Duration(tasks[task].Work) * time.Millisecond}
 		return records.Work(ctx, job)
-	})
+	}))
+	if err == nil {
+		err = q.Start(context.WithoutCancel(ctx))
+	}
 	if err != nil {
 		return err
 	}
@@ -77,5 +61,5 @@ func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	<-ctx.Done()
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout+time.Second)
 	defer cancel()
-	return drain(stopping)
+	return q.Stop(stopping)
 }

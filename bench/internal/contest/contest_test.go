@@ -9,19 +9,21 @@ import (
 	"github.com/sidingq/siding/bench/internal/contest"
 )
 
-func itself(name string) string { return name }
+type named string
+
+func (n named) Called() string { return string(n) }
 
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	all := []string{"a", "b", "c"}
-	have, err := contest.Choose(all, itself, "c,a")
+	all := []named{"a", "b", "c"}
+	have, err := contest.Choose(all, "c,a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"c", "a"}, have); diff != "" {
+	if diff := cmp.Diff([]named{"c", "a"}, have); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
-	if _, err := contest.Choose(all, itself, "a,d"); err == nil || !strings.Contains(err.Error(), `a, b, c, have "d"`) {
+	if _, err := contest.Choose(all, "a,d"); err == nil || !strings.Contains(err.Error(), `a, b, c, have "d"`) {
 		t.Errorf("want the unknown name and those there are, have %v", err)
 	}
 }

@@ -32,10 +32,7 @@ const patience = time.Minute
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -93,14 +90,9 @@ func proxy(t *testing.T, oneWay time.Duration, server string) (addr string, end 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := value(dialer.DialContext(t.Context(), "tcp", addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.SetDeadline(time.Now().Add(patience)))
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		t.Fatalf("want a TCP connection, have %T", conn)
@@ -134,14 +126,10 @@ func TestAllArrivesInOrder(t *testing.T) {
 	}
 	for rest := sent; len(rest) > 0; {
 		n := min(len(rest), 1+rand.IntN(100<<10))
-		if _, err := conn.Write(rest[:n]); err != nil {
-			t.Fatal(err)
-		}
+		_ = value(conn.Write(rest[:n]))(t)
 		rest = rest[n:]
 	}
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.CloseWrite())
 	have, err := io.ReadAll(conn)
 	if err != nil || !bytes.Equal(have, sent) {
 		t.Errorf("want the %d bytes that were sent, have %d, the same: %t, %v", len(sent), len(have), bytes.Equal(have, sent), err)
@@ -215,9 +203,7 @@ func TestPiecesDoNotWaitForOneAnother(t *testing.T) {
 	})
 	start := time.Now()
 	for i := range many {
-		if _, err := sender.Write([]byte{byte(i)}); err != nil {
-			t.Fatal(err)
-		}
+		_ = value(sender.Write([]byte{byte(i)}))(t)
 	}
 	_ = sender.Close()
 	have, err := io.ReadAll(receiver)
@@ -260,9 +246,7 @@ func TestServeEnds(t *testing.T) {
 		_, _ = io.ReadAll(conn)
 	}))
 	silent, busy := dial(t, addr), dial(t, addr)
-	if _, err := busy.Write([]byte("never arrives")); err != nil {
-		t.Fatal(err)
-	}
+	_ = value(busy.Write([]byte("never arrives")))(t)
 	<-begun
 	<-begun
 	end()
@@ -296,18 +280,13 @@ func TestNoServer(t *testing.T) {
 // TestClock: waits of less than a millisecond end in time on Linux, and no wait is short.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	c, err := newClock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := value(newClock(t.Context()))(t)
 	defer c.close()
 	const wait, tries = 250 * time.Microsecond, 100
 	best := patience
 	for range tries {
 		due := time.Now().Add(wait)
-		if err := c.until(due); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.until(due))
 		late := time.Since(due)
 		if late < 0 {
 			t.Errorf("want no wait to be short, have one by %v", -late)
@@ -323,10 +302,7 @@ func TestClock(t *testing.T) {
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	const oneWay = 10 * time.Millisecond
-	p, err := Start(t.Context(), Line{OneWay: oneWay, Network: "tcp", Server: serve(t, echo)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := value(Start(t.Context(), Line{OneWay: oneWay, Network: "tcp", Server: serve(t, echo)}))(t)
 	defer p.Stop()
 	conn := dial(t, p.Addr)
 	start := time.Now()
@@ -337,5 +313,22 @@ func TestProcess(t *testing.T) {
 	p.Stop()
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil || os.IsTimeout(err) {
 		t.Errorf("want the connection closed, have %d bytes, %v", n, err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
+func value[T any](result T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return result
 	}
 }

@@ -24,3 +24,33 @@ func Run(name string, command func(ctx context.Context, args []string, stdout, s
 	_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	return 1
 }
+
+// Flags are those of a command. All have -json.
+type Flags struct {
+	*flag.FlagSet
+
+	JSON bool
+}
+
+// NewFlags returns the flags of a command, which tell of themselves on stderr.
+func NewFlags(name string, stderr io.Writer) *Flags {
+	f := &Flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
+	f.SetOutput(stderr)
+	f.BoolVar(&f.JSON, "json", false, "write JSON lines and no table")
+	return f
+}
+
+// Read reads the arguments, which have to be flags. Setting is for what is measured, and on what: stdout, or stderr where
+// lines of JSON go to stdout.
+func (f *Flags) Read(args []string, stdout, stderr io.Writer) (setting io.Writer, err error) {
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("want no arguments, have %q", f.Args())
+	}
+	if f.JSON {
+		return stderr, nil
+	}
+	return stdout, nil
+}
