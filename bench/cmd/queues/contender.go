@@ -84,6 +84,7 @@ func sidingContenders() []contender {
 	unguarded := of("siding-unguarded", "the same with defaults; tasks without a resource", nil, system.Unguarded)
 	unguarded.unsafe, unguarded.limits, unguarded.rates, unguarded.pairs = true, false, false, false
 	shards := of("siding-shards", "the same as siding; the queue is spread over 128 shards", sharded, system.Guarded)
+	shards.pairs = false // a task has one shard
 	nested := of("siding-nested", "the same; of two keys the handler takes the lock of the second", nil, system.Nested)
 	nested.limits, nested.rates = false, false
 	return []contender{

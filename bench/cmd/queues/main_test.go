@@ -84,6 +84,16 @@ func TestOthers(t *testing.T) {
 	}
 }
 
+// TestPairs: Siding's contenders run the tasks with two keys, if they say that they can.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	proc.Find(t, "redis-server", "redis-server")
+	names := strings.Join(contest.Names(sidingContenders()), ",")
+	if err := run(t.Context(), strings.Fields("-rounds 1 -scale 0.001 -limit 5s -scenarios transfers -contenders "+names), io.Discard, io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
 // A line is one of the JSON that is written.
 type line struct {
 	Contender, Case, Figure string
