@@ -41,10 +41,7 @@ const (
 // rightsOf reads the users' rules from the page, so that the page and the test agree.
 func rightsOf(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "guides", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := value(os.ReadFile(filepath.Join("..", "docs", "guides", "operations.md")))(t)
 	rights := make(map[string][]string)
 	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER (\S+) (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		rights[line[1]] = strings.Fields(line[2])
@@ -104,6 +101,13 @@ func (g *guardedTestbed) client(t *testing.T, user string) *redis.Client {
 	return client
 }
 
+// server returns a server that logs in as the user.
+func (g *guardedTestbed) server(t *testing.T, user string, cfg queue.ServerConfig) *queue.Server {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	return value(queue.NewServer(queue.RedisOpt(*g.options(user)), cfg))(t)
+}
+
 // as has the next programs log in as the user.
 func (g *guardedTestbed) as(user string) {
 	g.env = append(g.env, "SIDING_REDIS_USERNAME="+user, "SIDING_REDIS_PASSWORD="+aclPassword)
@@ -112,9 +116,7 @@ func (g *guardedTestbed) as(user string) {
 // begin forgets which commands ran.
 func (g *guardedTestbed) begin(t *testing.T) {
 	t.Helper()
-	if err := g.admin.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.admin.ConfigResetStat(t.Context()).Err())
 	g.asked = 0
 }
 
@@ -123,10 +125,7 @@ func (g *guardedTestbed) begin(t *testing.T) {
 // in.
 func (g *guardedTestbed) unused(t *testing.T, user string) (unused, unlisted []string) {
 	t.Helper()
-	stats, err := g.admin.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stats := value(g.admin.Info(t.Context(), "commandstats").Result())(t)
 	var ran []string
 	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
 		none := m[2] == "0" || m[1] == "info" && m[2] == fmt.Sprint(g.asked)
@@ -178,10 +177,7 @@ func (g *guardedTestbed) wantNoDenial(t *testing.T) {
 
 func (g *guardedTestbed) denials(t *testing.T) []*redis.ACLLogEntry {
 	t.Helper()
-	entries, err := g.admin.ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := value(g.admin.ACLLog(t.Context(), 100).Result())(t)
 	return entries
 }
 
@@ -198,10 +194,7 @@ func TestRightsOfAnEnqueuer(t *testing.T) {
 // saveCheckpoints does what two runs of cmd/enqueue over one file do.
 func saveCheckpoints(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "cmd", "enqueue", "checkpoint.lua"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := value(os.ReadFile(filepath.Join("..", "cmd", "enqueue", "checkpoint.lua")))(t)
 	for _, line := range []int{5, 3} {
 		// An error shows in the log of denials.
 		_ = redis.NewScript(string(source)).Run(t.Context(), rdb, []string{"siding:enqueue:1:two-runs"}, line, 60).Err()
@@ -220,9 +213,7 @@ func (g *guardedTestbed) enqueueAll(t *testing.T) {
 		fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"debounce":"acl","delay":"2s","max_delay":"2s"}`)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	for _, args := range [][]string{
 		{"stream", file},
 		{"stream", file}, // goes on after its end
@@ -242,16 +233,12 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.enqueueAll(t)
 	client := newClient(t, g.admin)
 	for _, retries := range []int{queue.NoRetries, 1} { // one is archived, one tried again
-		if _, err := client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}); err != nil {
-			t.Fatal(err)
-		}
+		value(client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}))(t)
 	}
 	g.activate(t)
 	g.enqueueByAsynq(t)
 	g.prepareRare(t)
-	if err := g.fillLines(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.fillLines(t.Context()))
 	g.begin(t)
 
 	g.as(aclWorker)
@@ -262,7 +249,7 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.workRare(t)
 	poll.Eventually(t, "a task parked", func() bool { return g.admin.ZCard(ctx, "asynq:{default}:retry").Val() > 0 })
 	if scrape := fetch(t, w.base(t)+"/metrics"); !strings.Contains(scrape, "\nsiding_redis_up 1\n") {
-		t.Errorf("want the gauges of the fleet read, have %s", w.stderr.String())
+		t.Errorf("want the gauges of the fleet read, have %s", w.Stderr.String())
 	}
 	g.wantExactly(t, aclWorker)
 	poll.Eventually(t, "all tasks done but the strangers", func() bool {
@@ -288,12 +275,7 @@ func TestRightsOfAWorkerWithAStore(t *testing.T) {
 	// work has a worker run tasks that need one lock, and returns the keys that it may not touch.
 	work := func(user string, keys ...string) (denied []string) {
 		g.set(t, g.admin, user, append(slices.Clone(g.rights[aclWorker]), keys...)...)
-		server, err := queue.NewServer(queue.RedisOpt(*g.options(user)), queue.ServerConfig{
-			Logger: slog.New(slog.DiscardHandler), Store: locktest.NewMemory(), Asynq: asynq.Config{Queues: map[string]int{user: 1}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := g.server(t, user, queue.ServerConfig{Store: locktest.NewMemory(), Asynq: asynq.Config{Queues: map[string]int{user: 1}}})
 		var runs atomic.Int32
 		queue.Handle(server, func(context.Context, guarded) error {
 			runs.Add(1)
@@ -301,13 +283,9 @@ func TestRightsOfAWorkerWithAStore(t *testing.T) {
 		})
 		const tasks = 3
 		for range tasks {
-			if _, err := newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: user}); err != nil {
-				t.Fatal(err)
-			}
+			value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: user}))(t)
 		}
-		if err := server.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Start(t.Context()))
 		poll.Eventually(t, "the tasks done, or something denied", func() bool {
 			for _, d := range g.denials(t) {
 				if d.Username == user && d.Object != "config|get" {
@@ -336,15 +314,11 @@ func TestRightsOfAWorkerWithAStore(t *testing.T) {
 func (g *guardedTestbed) activate(t *testing.T) {
 	t.Helper()
 	const queueName = "elsewhere"
-	if _, err := newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: queueName, TaskID: "active"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(
+	value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: queueName, TaskID: "active"}))(t)
+	must(t, errors.Join(
 		g.admin.LMove(t.Context(), taskredis.PendingKey(queueName), taskredis.ActiveKey(queueName), "RIGHT", "LEFT").Err(),
 		g.admin.HSet(t.Context(), taskredis.TaskKey(queueName, "active"), "state", "active").Err(),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 }
 
 // enqueueByAsynq enqueues tasks by asynq's client, which knows nothing of resources. The worker finds out that they need
@@ -353,9 +327,7 @@ func (g *guardedTestbed) enqueueByAsynq(t *testing.T) {
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(g.admin)
 	for range 3 {
-		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("order:audit", []byte(`{"order":"536370","lines":1}`))); err != nil {
-			t.Fatal(err)
-		}
+		value(client.EnqueueContext(t.Context(), asynq.NewTask("order:audit", []byte(`{"order":"536370","lines":1}`))))(t)
 	}
 }
 
@@ -371,26 +343,18 @@ func (g *guardedTestbed) prepareRare(t *testing.T) {
 	t.Helper()
 	ctx, client := t.Context(), newClient(t, g.admin)
 	for _, queueName := range []string{rareQueue, haltedQueue} {
-		if _, err := client.Enqueue(ctx, stranger{}, &queue.Options{Queue: queueName, TaskID: "crashed", Retries: queue.NoRetries}); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.admin.ZAdd(ctx, taskredis.LeaseKey(queueName), redis.Z{Score: 1, Member: "crashed"}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		value(client.Enqueue(ctx, stranger{}, &queue.Options{Queue: queueName, TaskID: "crashed", Retries: queue.NoRetries}))(t)
+		must(t, g.admin.ZAdd(ctx, taskredis.LeaseKey(queueName), redis.Z{Score: 1, Member: "crashed"}).Err())
 	}
-	if err := errors.Join(
+	must(t, errors.Join(
 		g.admin.LMove(ctx, taskredis.PendingKey(rareQueue), taskredis.ActiveKey(rareQueue), "RIGHT", "LEFT").Err(),
 		g.admin.HSet(ctx, taskredis.TaskKey(rareQueue, "crashed"), "state", "active").Err(),
 		g.admin.LPush(ctx, taskredis.ActiveKey(haltedQueue), "crashed").Err(),
 		g.admin.Set(ctx, taskredis.PausedKey(haltedQueue), "1", 0).Err(),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	grouped := asynq.NewClientFromRedisClient(g.admin)
 	for range 3 {
-		if _, err := grouped.EnqueueContext(ctx, asynq.NewTask("test:grouped", nil), asynq.Queue(rareQueue), asynq.Group("three")); err != nil {
-			t.Fatal(err)
-		}
+		value(grouped.EnqueueContext(ctx, asynq.NewTask("test:grouped", nil), asynq.Queue(rareQueue), asynq.Group("three")))(t)
 	}
 }
 
@@ -399,19 +363,13 @@ func (g *guardedTestbed) prepareRare(t *testing.T) {
 func (g *guardedTestbed) workRare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	server, err := queue.NewServer(queue.RedisOpt(*g.options(aclWorker)), queue.ServerConfig{
-		Logger: slog.New(slog.DiscardHandler),
-		Asynq: asynq.Config{
-			Queues: map[string]int{rareQueue: 1, haltedQueue: 1}, ShutdownTimeout: time.Millisecond,
-			GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
-				return asynq.NewTask(success{}.Kind(), []byte("{}"))
-			}),
-			GroupMaxSize: 2, GroupGracePeriod: time.Second,
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := g.server(t, aclWorker, queue.ServerConfig{Asynq: asynq.Config{
+		Queues: map[string]int{rareQueue: 1, haltedQueue: 1}, ShutdownTimeout: time.Millisecond,
+		GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+			return asynq.NewTask(success{}.Kind(), []byte("{}"))
+		}),
+		GroupMaxSize: 2, GroupGracePeriod: time.Second,
+	}})
 	// Mostly a step of the server comes first to the task that is pending and active, so what upkeep does is done here.
 	upkeep := taskredis.Upkeep{Redis: g.client(t, aclWorker), Queues: []string{haltedQueue}}
 	if _, err := upkeep.Leases(ctx, haltedQueue, 0); err != nil {
@@ -423,9 +381,7 @@ func (g *guardedTestbed) workRare(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if err := server.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(ctx))
 	poll.Eventually(t, "the group aggregated and the crashed tasks ended", func() bool {
 		return runs.Load() == 2 && g.admin.ZCard(ctx, taskredis.ArchivedKey(rareQueue)).Val() == 1 && g.admin.LLen(ctx, taskredis.ActiveKey(haltedQueue)).Val() == 0
 	})
@@ -449,10 +405,7 @@ func (stranger) Kind() string { return "test:stranger" }
 func (g *guardedTestbed) waitForLock(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	first, second := newLocker(t, rdb), newLocker(t, rdb)
-	lease, err := first.Acquire(t.Context(), "res:line", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := value(first.Acquire(t.Context(), "res:line", nil))(t)
 	got := make(chan error, 1)
 	go func() {
 		lease, err := second.Acquire(t.Context(), "res:line", &lock.Options{Wait: lock.Forever})
@@ -475,20 +428,14 @@ func shareLock(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	locker := newLocker(t, rdb)
 	for range 2 {
-		held, err := locker.Acquire(t.Context(), "res:shared", &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 10, Period: time.Minute}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := value(locker.Acquire(t.Context(), "res:shared", &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 10, Period: time.Minute}}}))(t)
 		defer func() { _ = held.Release(context.WithoutCancel(t.Context())) }()
 	}
 }
 
 func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
 	t.Helper()
-	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locker := value(lock.New(lock.Redis(rdb), lock.Config{}))(t)
 	t.Cleanup(locker.Close)
 	return locker
 }
@@ -499,15 +446,13 @@ func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := newLocker(t, g.admin).Acquire(ctx, "revoked:1", &lock.Options{NoRenew: true})
-	if err := errors.Join(
+	must(t, errors.Join(
 		err,
 		g.admin.Set(ctx, "lock:revoked:2", "theirs", 0).Err(),
 		g.admin.Set(ctx, "lock:revoked:3", "theirs", 0).Err(),
 		g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:2"),
 		g.admin.ZAdd(ctx, "{lock:revoked:3}:queue", redis.Z{Score: 7, Member: "siding-goroutine:nobody:1"}).Err(),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	for _, resource := range []string{"revoked:1", "revoked:2", "revoked:3"} {
 		if _, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, By: "ann", Reason: "it hangs"}); err != nil {
 			t.Error(err)
@@ -535,16 +480,9 @@ func (g *guardedTestbed) revokePermit(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
 	rated := &lock.Options{NoRenew: true, Limit: 2, Rates: []lock.Rate{{Starts: 2, Period: time.Hour}}}
-	held, err := newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:4"); err != nil {
-		t.Fatal(err)
-	}
+	held := value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
+	value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
+	must(t, g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:4"))
 	if _, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: "revoked:4", Fence: held.Fence(), By: "ann", Reason: "it hangs"}); err != nil {
 		t.Error(err)
 	}
@@ -556,10 +494,7 @@ func TestRightsOfADashboard(t *testing.T) {
 	g.fillQueue(t)
 	g.fillLocks(t)
 	g.begin(t)
-	h, err := dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := value(dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 	ask := func(method, path string, want int) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
@@ -617,9 +552,7 @@ func (g *guardedTestbed) prolong(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	keys, _, err := g.admin.Scan(ctx, 0, "*", 10000).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	later := float64(time.Now().Add(10 * time.Minute).Unix())
 	for _, key := range keys {
 		if left := g.admin.PTTL(ctx, key).Val(); left > 0 {
@@ -631,9 +564,7 @@ func (g *guardedTestbed) prolong(t *testing.T) {
 			}
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestRightsOfAnOperator(t *testing.T) {
@@ -656,62 +587,46 @@ func TestRightsOfAnOperator(t *testing.T) {
 		return err == nil && len(keys) == 1
 	})
 	// The worker, which would run commands as well, is killed. Its lock, its entry and its election look as if it lived.
-	if err := w.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-w.done
+	w.kill(t)
 	g.prolong(t)
-	if _, err := g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(
+	value(g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"))(t)
+	must(t, errors.Join(
 		g.fillLines(ctx),
 		g.admin.ZAdd(ctx, "{lock:order:536365}:queue", redis.Z{Score: 1, Member: "siding-goroutine:gone:1"}).Err(),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	g.begin(t)
 	g.as(aclOperator)
-	for _, c := range []struct {
-		args   string
-		status int
-	}{
-		{"doctor", 0},
-		{"list", 0},
-		{"list --all", 0},
-		{"top", 0},
-		{"show order:536365", 0},
-		{"why runs", 0},
-		{"why waits", 0},
-		{"why pends", 0},
-		{"tasks", 0},
-		{"tasks order:536365", 0},
-		{"queue pause default --reason drill --yes", 0},
-		{"queue resume default", 0},
-		{"archive pends --reason drill --yes", 0},
-		{"run pends", 0},
-		{"delete pends --reason drill --yes", 0},
-		{"limit set res:9 0 --reason drill", 0},
-		{"limit list", 0},
-		{"limit unset res:9", 0},
-		{"release order:536365 --reason drill --yes", 0},
+	for _, args := range []string{
+		"doctor",
+		"list",
+		"list --all",
+		"top",
+		"show order:536365",
+		"why runs",
+		"why waits",
+		"why pends",
+		"tasks",
+		"tasks order:536365",
+		"queue pause default --reason drill --yes",
+		"queue resume default",
+		"archive pends --reason drill --yes",
+		"run pends",
+		"delete pends --reason drill --yes",
+		"limit set res:9 0 --reason drill",
+		"limit list",
+		"limit unset res:9",
+		"release order:536365 --reason drill --yes",
 	} {
-		if out, status := g.lockctl(t, strings.Fields(c.args)...); status != c.status {
-			t.Errorf("lockctl %s: want status %d, have %d\n%s", c.args, c.status, status, out)
+		if out, status := g.lockctl(t, strings.Fields(args)...); status != 0 {
+			t.Errorf("lockctl %s: want status 0, have %d\n%s", args, status, out)
 		}
 	}
 	// The lock of another program is free, or goes to the next waiter, at once.
-	if err := g.admin.Set(ctx, "lock:res:1", "somebody", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if out, status := g.lockctl(t, "release", "res:1", "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, "The lock is free.") {
-		t.Errorf("want a free lock, have status %d\n%s", status, out)
-	}
-	if err := g.admin.Set(ctx, "lock:order:536365", "somebody", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if out, status := g.lockctl(t, "release", "order:536365", "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, "The next waiter has the lock.") {
-		t.Errorf("want the lock with the next waiter, have status %d\n%s", status, out)
+	for resource, want := range map[string]string{"res:1": "The lock is free.", "order:536365": "The next waiter has the lock."} {
+		must(t, g.admin.Set(ctx, "lock:"+resource, "somebody", 0).Err())
+		if out, status := g.lockctl(t, "release", resource, "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, want) {
+			t.Errorf("release of %s: want %q, have status %d\n%s", resource, want, status, out)
+		}
 	}
 	g.revokePermit(t, g.client(t, aclOperator))
 	g.revokeForEach(t, g.client(t, aclOperator))
@@ -730,9 +645,7 @@ func (g *guardedTestbed) revokeForEach(t *testing.T, rdb *redis.Client) {
 	} {
 		g.admin.Del(t.Context(), "{"+lock+"}:queue", taskredis.LinesKey(lock))
 		g.admin.Set(t.Context(), lock, "somebody", 0)
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, wait())
 		_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
 	}
 }
@@ -774,23 +687,14 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		},
 		aclOperator: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
-			locks, err := inspect.New(rdb, inspect.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			locks := value(inspect.New(rdb, inspect.Config{}))(t)
 			_, _ = locks.Held(t.Context())
 			_, _, _ = locks.Show(t.Context(), "res:operator", 1, 1)
 			g.revokeForEach(t, rdb)
 		},
 		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
 			t.Helper()
-			opts := g.options(rdb.Options().Username)
-			server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{
-				Logger: slog.New(slog.DiscardHandler), Handler: asynq.NotFoundHandler(),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			server := g.server(t, rdb.Options().Username, queue.ServerConfig{Handler: asynq.NotFoundHandler()})
 			_ = server.Start(t.Context()) // fails without a right that Start checks
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
@@ -839,22 +743,15 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 // fillQueue leaves two tasks or more in each state but active, named after it.
 func (g *guardedTestbed) fillQueue(t *testing.T) {
 	t.Helper()
-	server, err := queue.NewServer(queue.RedisOpt(*g.options("admin")), queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := g.server(t, "admin", queue.ServerConfig{})
 	queue.Handle(server, func(context.Context, success) error { return nil })
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(t.Context()))
 	inspector := asynq.NewInspectorFromRedisClient(g.admin)
 	client := newClient(t, g.admin)
 	put := func(task queue.Task, state string, opts queue.Options) {
 		for i := range 3 {
 			opts.TaskID = fmt.Sprint(state, "-", i+1)
-			if _, err := client.Enqueue(t.Context(), task, &opts); err != nil {
-				t.Fatal(err)
-			}
+			value(client.Enqueue(t.Context(), task, &opts))(t)
 		}
 		poll.Eventually(t, "three tasks "+state, func() bool {
 			for i := range 3 {
@@ -870,9 +767,7 @@ func (g *guardedTestbed) fillQueue(t *testing.T) {
 	put(stranger{}, "archived", queue.Options{Retries: queue.NoRetries})
 	put(stranger{}, "retry", queue.Options{Retries: 5})
 	put(stranger{}, "scheduled", queue.Options{Delay: time.Hour})
-	if err := server.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Shutdown(t.Context()))
 	put(stranger{}, "pending", queue.Options{})
 }
 
@@ -896,16 +791,14 @@ func (g *guardedTestbed) fillLocks(t *testing.T) {
 		score, err := g.admin.ZScore(ctx, taskredis.RetryKey("default"), id).Result()
 		return errors.Join(err, g.admin.HSet(ctx, taskredis.TaskKey("default", id), "siding_until", int64(score)).Err())
 	}
-	if err := errors.Join(
+	must(t, errors.Join(
 		g.fillLines(ctx),
 		g.admin.Set(ctx, key, "siding:token:somebody", time.Hour).Err(),
 		g.admin.Set(ctx, foreign, "somebody", time.Hour).Err(),
 		g.waitInLine(ctx, "default", "retry-1", foreign), until("retry-1"),
 		g.waitInLine(ctx, "default", "retry-3", key), until("retry-3"),
 		g.admin.ZAdd(ctx, "{"+key+"}:queue", redis.Z{Score: 8, Member: "siding-goroutine:nobody:1"}).Err(),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 }
 
 // A success is a task that needs no lock and succeeds.

@@ -31,10 +31,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			client := newClient(t, rdb)
 			enqueue := func(order string) string {
 				t.Helper()
-				receipt, err := client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				receipt := value(client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil))(t)
 				return receipt.ID
 			}
 			holds := func(resource, id string) bool {
@@ -63,7 +60,7 @@ func TestWorkersAreKilled(t *testing.T) {
 				poll.Eventually(t, "a worker busy", func() bool { return holds(order, killed[n]) })
 			}
 			poll.Eventually(t, "one elected", func() bool { return elected() != "" })
-			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf(":%d:", w.cmd.Process.Pid)) }
+			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf(":%d:", w.Cmd.Process.Pid)) }
 			if slices.ContainsFunc(victims, byPID) != electedDies {
 				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
 			}
@@ -75,9 +72,7 @@ func TestWorkersAreKilled(t *testing.T) {
 
 			began := time.Now()
 			for _, v := range victims {
-				if err := v.cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, v.Cmd.Process.Kill())
 			}
 			again := s.timeGone(t, rdb, began, killed)
 			next := s.timeGone(t, rdb, began, waiting)

@@ -14,6 +14,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
+var desktop = browsertest.Window{Width: 1280, Height: 900}
+
 // A person who opens the dashboard sees which tasks wait, for what, and who has it.
 func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	t.Parallel()
@@ -24,29 +26,23 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	for i := range 5 {               // one after the other, so that the first is the holder
 		file := filepath.Join(t.TempDir(), "task.jsonl")
 		line := fmt.Sprintf(`{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
-		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(line), 0o600))
+		value(s.enqueue(t.Context(), "stream", file))(t)
 		poll.Eventually(t, "one task at work and the others waiting", func() bool {
 			info := s.queueInfo(t)
 			return info.Active == 1 && info.Retry == i
 		})
 	}
 
-	page := "http://" + address + "/dashboard/queues/default?status=retry"
-	text := browsertest.Text(t, page, "held by order:audit audit-")
+	page := browsertest.Open(t, "http://"+address+"/dashboard/queues/default?status=retry", desktop)
+	page.AwaitText("held by order:audit audit-")
+	text := page.Text()
 	const want = "waits for order:536365, held by order:audit audit-0 on "
 	if n := strings.Count(text, want); n != 4 {
 		t.Errorf("the Retry tab: want %q of 4 tasks, have %d in %s", want, n, text)
 	}
 
-	resp, err := http.Get("http://" + address + "/readyz") //nolint:noctx // a plain look
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := value(http.Get("http://" + address + "/readyz"))(t) //nolint:noctx // a plain look
 	defer func() { _ = resp.Body.Close() }()
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		t.Errorf("readyz: want 200, have %d: %s", resp.StatusCode, body)
@@ -60,12 +56,10 @@ func TestDashboardBehindALogin(t *testing.T) {
 	address := freeAddress(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address, "SIDING_HTTP_PASSWORD=sesame")
 	s.startWorker(t)
-	if _, err := s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"); err != nil {
-		t.Fatal(err)
-	}
+	value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"))(t)
 	path := "/dashboard/queues/default?status=scheduled"
-	browsertest.Text(t, "http://siding:sesame@"+address+path, "order:audit")
-	if have := browsertest.Text(t, "http://siding:wrong@"+address+path, ""); strings.Contains(have, "order:audit") {
+	browsertest.Open(t, "http://siding:sesame@"+address+path, desktop).AwaitText("order:audit")
+	if have := browsertest.Open(t, "http://siding:wrong@"+address+path, desktop).Text(); strings.Contains(have, "order:audit") {
 		t.Errorf("with a wrong password: want no task shown, have %s", have)
 	}
 }
@@ -79,15 +73,13 @@ func TestLocksPages(t *testing.T) {
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
 	s.startWorker(t, "--work", "2m")
 	for i := range 3 {
-		if _, err := s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", fmt.Sprintf("audit-%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", fmt.Sprintf("audit-%d", i)))(t)
 		poll.Eventually(t, "one task at work and the others waiting", func() bool {
 			info := s.queueInfo(t)
 			return info.Active == 1 && info.Retry == i
 		})
 	}
-	page := browsertest.Open(t, "http://"+address+"/dashboard/queues/default/tasks/audit-2", browsertest.Window{Width: 1280, Height: 900})
+	page := browsertest.Open(t, "http://"+address+"/dashboard/queues/default/tasks/audit-2", desktop)
 	page.Click("#siding-task")
 	page.AwaitText("Task audit-2")
 	page.AwaitText("Position 2, for ")
@@ -118,9 +110,5 @@ func TestLocksPages(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	addr, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
+	return value(proc.FreeAddr(t.Context()))(t)
 }

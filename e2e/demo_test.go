@@ -15,22 +15,12 @@ import (
 // A demo whose output nobody reads says so, and leaves no temporary folder behind.
 func TestDemoWithABrokenPipe(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := value(binaries())(t)
+	addr := value(proc.FreeAddr(t.Context()))(t)
 	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = reader.Close() // nobody reads
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "worker"), "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port)
 	cmd.Dir = t.TempDir() // without a config.yaml

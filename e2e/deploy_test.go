@@ -22,20 +22,12 @@ func TestSystemdUnit(t *testing.T) {
 		select {}
 	}
 	analyze := proc.Find(t, "systemd", "systemd-analyze")
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "systemd", "siding-worker.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := value(binaries())(t)
+	text := value(os.ReadFile(filepath.Join("..", "deploy", "systemd", "siding-worker.service")))(t)
 	// systemd wants the program to be there.
 	installed := strings.Replace(string(text), "ExecStart=/usr/local/bin/worker ", "ExecStart="+bin+"/worker ", 1)
 	unit := filepath.Join(t.TempDir(), "siding-worker.service")
-	if err := os.WriteFile(unit, []byte(installed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(unit, []byte(installed), 0o600))
 	// An unknown setting is a warning only.
 	if out, err := exec.CommandContext(t.Context(), analyze, "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("want no complaint, have %q, error %v", out, err)

@@ -63,10 +63,7 @@ type testbed struct {
 
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := value(binaries())(t)
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
 	s.env = append(environ(),
 		"SIDING_REDIS_ADDRS="+s.redis.Addr,
@@ -82,50 +79,30 @@ func environ() []string {
 }
 
 // A process is a running program.
-type process struct {
-	cmd    *exec.Cmd
-	stdout proc.Output
-	stderr proc.Output
-	done   chan struct{}
-	err    error // of the process, once done is closed
-}
+type process struct{ *proc.Program }
 
 // start starts a program, which the test's cleanup kills.
 func (s *testbed) start(t *testing.T, dir, program string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.CommandContext(t.Context(), program, args...), done: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, s.env, &p.stdout, &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.done)
-		p.err = p.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("%s, pid %d:\n%s", p.cmd, p.cmd.Process.Pid, tail(p.stderr.String(), 4000))
-		}
-	})
-	return p
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir, cmd.Env = dir, s.env
+	return &process{proc.Launch(t, cmd)}
 }
 
 // end sends a signal, and wants the program to end well.
 func (p *process) end(t *testing.T, signal os.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
+	p.Signal(t, signal)
+	if status := p.Wait(t, 30*time.Second); status != 0 {
+		t.Errorf("%q: exit status after %v: want 0, have %d", p.Cmd.Args, signal, status)
 	}
-	select {
-	case <-p.done:
-	case <-time.After(30 * time.Second): //nolint:forbidigo // the test's own limit
-		t.Fatalf("%s: still runs 30 s after %v", p.cmd, signal)
-	}
-	if p.err != nil {
-		t.Errorf("%s: exit status after %v: want 0, have %v", p.cmd, signal, p.err)
-	}
+}
+
+// kill ends the program by SIGKILL.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.Signal(t, os.Kill)
+	<-p.Ended
 }
 
 // A worker is a process that prints a summary at its end.
@@ -141,8 +118,8 @@ func (s *testbed) startWorker(t *testing.T, args ...string) *worker {
 func (w *worker) terminate(t *testing.T) (sum summary) {
 	t.Helper()
 	w.end(t, syscall.SIGTERM)
-	if err := json.Unmarshal([]byte(w.stdout.String()), &sum); err != nil {
-		t.Errorf("summary: %v in %q", err, w.stdout.String())
+	if err := json.Unmarshal([]byte(w.Stdout.String()), &sum); err != nil {
+		t.Errorf("summary: %v in %q", err, w.Stdout.String())
 	}
 	return sum
 }
@@ -191,10 +168,7 @@ func (s *testbed) queueInfo(t *testing.T) *asynq.QueueInfo {
 	} else if len(queues) == 0 {
 		return &asynq.QueueInfo{} // nothing has been enqueued yet
 	}
-	info, err := inspector.GetQueueInfo("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := value(inspector.GetQueueInfo("default"))(t)
 	return info
 }
 
@@ -204,16 +178,13 @@ func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var info *asynq.QueueInfo
-	err := poll.Until(ctx, func() error {
+	must(t, poll.Until(ctx, func() error {
 		info = s.queueInfo(t)
 		if left := info.Pending + info.Active + info.Scheduled + info.Retry; left > 0 {
 			return fmt.Errorf("%d tasks have yet to run", left)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if info.Archived != 0 {
 		t.Errorf("archived: want none, have %d", info.Archived)
 	}
@@ -225,29 +196,20 @@ func (s *testbed) awaitProcessed(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	err := poll.Until(ctx, func() error {
+	must(t, poll.Until(ctx, func() error {
 		if have := s.queueInfo(t).ProcessedTotal; have < n {
 			return fmt.Errorf("%d of %d tasks have run", have, n)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // checkLedger has the oracle compare the ledger with the file.
 func (s *testbed) checkLedger(t *testing.T, file string) oracle.Report {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), s.ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := value(ledger.Open(t.Context(), s.ledger))(t)
 	defer func() { _ = l.Close() }()
-	report, err := oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := value(oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock}))(t)
 	return report
 }
 
@@ -261,15 +223,9 @@ func isReal(file string) bool {
 // real file are left out.
 func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := value(os.Open(file))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	r, err := orders.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := value(orders.NewReader(f))(t)
 	return func(yield func(oracle.Line) bool) {
 		for {
 			line, err := r.Next()
@@ -321,9 +277,23 @@ func tail(s string, n int) string {
 // newClient returns a client without shards.
 func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 	t.Helper()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	client := value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
+	return client
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client
+}
+
+// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
+func value[T any](result T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return result
+	}
 }

@@ -31,9 +31,7 @@ func TestFromAsynq(t *testing.T) {
 			rdb := at.Client(t)
 			client := asynq.NewClientFromRedisClient(rdb)
 			for _, order := range slices.Concat(slices.Repeat([]string{"1"}, tasks), slices.Repeat([]string{"2"}, tasks)) {
-				if _, err := client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"`+order+`"}`))); err != nil {
-					t.Fatal(err)
-				}
+				value(client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"`+order+`"}`))))(t)
 			}
 			s := &testbed{env: environ()}
 			p := s.start(t, t.TempDir(), filepath.Join(bin, program), "-redis", at.Addr)
@@ -41,7 +39,7 @@ func TestFromAsynq(t *testing.T) {
 				info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default")
 				return err == nil && info.Processed == 2*tasks && info.Size == 0
 			})
-			log := p.stderr.String()
+			log := p.Stderr.String()
 			if have := mostAtOnce(log, "order=1"); (have > 1) != want {
 				t.Errorf("audits of one order at once: want more than one: %v, have %d in %s", want, have, log)
 			}

@@ -14,17 +14,14 @@ import (
 // some that are no more.
 func TestCommandsInText(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := value(binaries())(t)
 	help := make(map[string]string) // by command, such as "lockctl limit set"
 	addHelp(t, help, bin, "enqueue")
 	addHelp(t, help, bin, "lockctl")
 	block := regexp.MustCompile("(?ms)^```.*?^```$")
 	span := regexp.MustCompile("`((?:lockctl|enqueue) [a-z][^`]*)`")
 	checked := 0
-	err = filepath.WalkDir("..", func(page string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir("..", func(page string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(page) != ".md" || entry.Name() == "CHANGELOG.md" {
 			return err
 		}

@@ -48,10 +48,7 @@ const heldOrder, freeOrder = "secret-held", "secret-free"
 func newMetricsTestbed(t *testing.T) *metricsTestbed {
 	t.Helper()
 	s := &metricsTestbed{testbed: newTestbed(t)}
-	var err error
-	if s.held, err = newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"}); err != nil {
-		t.Fatal(err)
-	}
+	s.held = value(newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"}))(t)
 	w := s.startWorker(t, "--work", "20ms")
 	s.base = w.base(t)
 	s.enqueueAudits(t, 5)
@@ -74,12 +71,8 @@ func (s *metricsTestbed) enqueueAudits(t *testing.T, n int) {
 		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":%q}}`+"\n", order)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	value(s.enqueue(t.Context(), "stream", file))(t)
 }
 
 // base returns the URL of a worker.
@@ -87,7 +80,7 @@ func (w *worker) base(t *testing.T) (base string) {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
 	poll.Eventually(t, "the worker started", func() bool {
-		found := started.FindStringSubmatch(w.stderr.String())
+		found := started.FindStringSubmatch(w.Stderr.String())
 		if found != nil {
 			base = found[1]
 		}
@@ -99,10 +92,7 @@ func (w *worker) base(t *testing.T) (base string) {
 // fetch returns a page, which must be there.
 func fetch(t *testing.T, address string) string {
 	t.Helper()
-	text, err := page(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := value(page(t.Context(), address))(t)
 	return text
 }
 
@@ -126,11 +116,7 @@ func page(ctx context.Context, address string) (string, error) {
 // read returns a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(value(os.ReadFile(path))(t))
 }
 
 // expressions returns all queries of the Grafana dashboard, by the panel. Grafana's own variables have
@@ -143,9 +129,7 @@ func expressions(t *testing.T) map[string]string {
 			Targets []struct{ Expr, RefID string }
 		}
 	}
-	if err := json.Unmarshal([]byte(read(t, grafanaFile)), &board); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, grafanaFile)), &board))
 	variables := strings.NewReplacer("$job", ".*", "$__rate_interval", "5m", "$__range", "5m")
 	all := make(map[string]string)
 	for _, p := range board.Panels {
@@ -250,9 +234,7 @@ func TestAlerts(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		}
 	}
-	if err := errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)))
 	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -283,14 +265,9 @@ func TestQueriesOfGrafana(t *testing.T) {
 	for _, expr := range expressions(t) {
 		all = append(all, rule{Record: fmt.Sprintf("query:number%d", len(all)), Expr: expr})
 	}
-	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := value(yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}}))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600))
 	promtool(t, dir, "check", "rules", "queries.yml")
 }
 
@@ -306,9 +283,7 @@ func TestPrometheusAnswers(t *testing.T) {
 		return len(query(t, address, "count_over_time(siding_redis_up[1m]) > 1", began)) == 1
 	})
 	s.enqueueAudits(t, 20)
-	if err := s.held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.held.Release(t.Context()))
 	for name, expr := range expressions(t) {
 		poll.Eventually(t, name+": "+expr, func() bool { return len(query(t, address, expr, began)) > 0 })
 	}

@@ -87,15 +87,13 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 				held = s.killBusy(t, s.startWorker(t, work), long)
 			}
 			t.Logf("killed after %d tasks, with %d locks", s.queueInfo(t).ProcessedTotal, held)
-			if err := <-enqueued; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-enqueued)
 			s.awaitEmpty(t, limit(lines))
 			if report := s.checkLedger(t, file); !report.OK() {
 				t.Errorf("the ledger does not agree with the file: %s", report)
 			}
 			survives.terminate(t)
-			recovered := strings.Count(survives.stderr.String(), "a task whose worker died or was cut off has its place in its line again")
+			recovered := strings.Count(survives.Stderr.String(), "a task whose worker died or was cut off has its place in its line again")
 			t.Logf("%d tasks were requeued", recovered)
 			if held > 0 && recovered == 0 {
 				t.Errorf("want the survivor to requeue tasks that held %d locks, have none requeued", held)
@@ -112,32 +110,24 @@ func (s *testbed) killBusy(t *testing.T, w *worker, busy bool) (held int) {
 	if busy {
 		poll.Eventually(t, "the worker to hold a lock", func() bool { return s.locksOf(t, rdb, w) > 0 })
 	}
-	if err := w.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-w.done
+	w.kill(t)
 	return s.locksOf(t, rdb, w)
 }
 
 // locksOf returns how many locks a worker holds for its tasks.
 func (*testbed) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
 	t.Helper()
-	holder := fmt.Sprintf("(pid %d)", w.cmd.Process.Pid)
+	holder := fmt.Sprintf("(pid %d)", w.Cmd.Process.Pid)
 	keys := rdb.Scan(t.Context(), 0, "lock:*", 1000).Iterator()
 	var all []string
 	for keys.Next(t.Context()) {
 		all = append(all, keys.Val())
 	}
-	if err := keys.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, keys.Err())
 	if len(all) == 0 {
 		return 0
 	}
-	values, err := rdb.MGet(t.Context(), all...).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	values := value(rdb.MGet(t.Context(), all...).Result())(t)
 	for _, value := range values {
 		text, _ := value.(string)
 		if strings.Contains(text, holder) {

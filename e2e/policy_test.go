@@ -52,10 +52,7 @@ func onEachRedis(t *testing.T, run func(*testing.T, *crossing)) {
 
 func (c *crossing) enqueue(t *testing.T, order string, p *queue.Policy) (id string) {
 	t.Helper()
-	receipt, err := c.client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Policy: p, Retention: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	receipt := value(c.client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Policy: p, Retention: time.Hour}))(t)
 	return receipt.ID
 }
 
@@ -76,14 +73,6 @@ func (c *crossing) awaitHolder(t *testing.T, order, id string) {
 		value := c.rdb.Get(t.Context(), "lock:order:"+order).Val()
 		return strings.HasPrefix(value, "siding:") && strings.Contains(value, id)
 	})
-}
-
-func (w *worker) kill(t *testing.T) {
-	t.Helper()
-	if err := w.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-w.done
 }
 
 // The workers of a task with a policy are killed, one after the other, while another one waits for which a third was dropped or
@@ -181,10 +170,7 @@ func TestRateWhileWorkersDie(t *testing.T) {
 		}
 		log := func() (at []int64) {
 			for _, text := range c.rdb.LRange(t.Context(), "{lock:order:x}:starts", 0, -1).Val() {
-				us, err := strconv.ParseInt(text, 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				us := value(strconv.ParseInt(text, 10, 64))(t)
 				at = append(at, us)
 			}
 			slices.Sort(at)
@@ -193,15 +179,11 @@ func TestRateWhileWorkersDie(t *testing.T) {
 		poll.Eventually(t, "the first started", func() bool { return len(log()) >= 2 })
 		a.kill(t)
 		poll.Eventually(t, "some more started", func() bool { return len(log()) >= 6 })
-		if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		b.Signal(t, syscall.SIGSTOP)
 		c.env = append(c.env, "SIDING_LEDGER_DSN="+c.ledger+".third") // b may have been stopped in a write
 		c.startWorker(t)
 		poll.Eventually(t, "one started by the third worker", func() bool { return len(log()) >= 8 })
-		if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		b.Signal(t, syscall.SIGCONT)
 		for _, id := range ids {
 			c.await(t, id, asynq.TaskStateCompleted)
 		}

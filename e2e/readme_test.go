@@ -19,10 +19,7 @@ import (
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	s := newTestbed(t)
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := value(filepath.Abs(".."))(t)
 	ran, modules := 0, 0
 	for _, line := range commands(t, root) {
 		switch {
@@ -66,10 +63,7 @@ func commands(t *testing.T, root string) []string {
 	}
 	var lines []string
 	for _, page := range append([]string{filepath.Join(root, "README.md")}, guides...) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := value(os.ReadFile(page))(t)
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(block[1]) {
 				lines = append(lines, strings.TrimSpace(line))
@@ -93,9 +87,7 @@ func (s *testbed) useModule(t *testing.T, root, line string, run bool) {
 		"go.mod":  "module example.com/service\n\ngo 1.26\n",
 		"main.go": "package main\n\nimport \"github.com/sidingq/siding/lock\"\n\nfunc main() { _ = lock.Config{}.Validate() }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	line = strings.ReplaceAll(line, "../siding", root) + " && go mod tidy"
 	if run {
@@ -117,6 +109,6 @@ func (s *testbed) shell(t *testing.T, dir, line string) {
 func (s *testbed) serve(t *testing.T, dir, line, up string) *process {
 	t.Helper()
 	p := s.start(t, dir, "sh", "-c", "exec "+s.built(line))
-	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.stdout.String()+p.stderr.String(), up) })
+	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), up) })
 	return p
 }

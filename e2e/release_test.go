@@ -40,7 +40,7 @@ func newRelease(t *testing.T, want func(name string) bool) *release {
 		// What the path of the modules stands for is this repository.
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+r.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+releasePath)
 	source := filepath.Join("..")
-	err := fs.WalkDir(os.DirFS(source), ".", func(name string, entry fs.DirEntry, err error) error {
+	must(t, fs.WalkDir(os.DirFS(source), ".", func(name string, entry fs.DirEntry, err error) error {
 		to := filepath.Join(r.dir, name)
 		switch {
 		case err != nil:
@@ -61,10 +61,7 @@ func newRelease(t *testing.T, want func(name string) bool) *release {
 			return err
 		}
 		return os.WriteFile(to, text, info.Mode().Perm())
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	r.git(t, "init", "--quiet", "--initial-branch=main")
 	r.commit(t, "all")
 	return r
@@ -104,16 +101,11 @@ func (r *release) commit(t *testing.T, message string) {
 func (r *release) edit(t *testing.T, name, text, by string) {
 	t.Helper()
 	file := filepath.Join(r.dir, name)
-	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := value(os.ReadFile(file))(t)
 	if !bytes.Contains(old, []byte(text)) {
 		t.Fatalf("%s: want %q in it", name, text)
 	}
-	if err := os.WriteFile(file, bytes.ReplaceAll(old, []byte(text), []byte(by)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, bytes.ReplaceAll(old, []byte(text), []byte(by)), 0o600))
 }
 
 // step runs a make target for the version.
@@ -274,10 +266,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("want %q, have %s", push, out)
 	}
 
-	host, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := value(exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE").Output())(t)
 	have := strings.Split(strings.TrimSpace(string(host)), "\n")
 	made, used, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	common := []string{"GOFLAGS=-modcacherw", "GONOSUMDB=" + releasePath, "GOCACHE=" + have[2], "CGO_ENABLED=0", "GOTOOLCHAIN=local", "GOWORK=off"}
@@ -286,9 +275,7 @@ func TestRelease(t *testing.T) {
 	common = append(common, "GOMODCACHE="+used, fmt.Sprintf("GOPROXY=file://%s/cache/download,file://%s/cache/download,%s", made, have[0], have[1]))
 
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(consumer), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(consumer), 0o600))
 	r.must(t, dir, common, "go", "mod", "init", "example.com/consumer")
 	r.must(t, dir, common, "go", append([]string{"get"}, modules...)...)
 	r.must(t, dir, common, "go", "mod", "tidy")

@@ -31,14 +31,8 @@ func TestSpreadOfResources(t *testing.T) {
 			}
 			rdb := redistest.Start(t).Client(t)
 			for _, n := range []int{2, 10, 16} {
-				client, err := queue.NewClient(rdb, queue.ClientConfig{Shards: map[string]int{"default": n}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				results, err := client.EnqueueBatch(t.Context(), jobs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				client := value(queue.NewClient(rdb, queue.ClientConfig{Shards: map[string]int{"default": n}}))(t)
+				results := value(client.EnqueueBatch(t.Context(), jobs))(t)
 				counts := make(map[string]int)
 				for _, r := range results {
 					if r.Err != nil {

@@ -50,14 +50,8 @@ func blocks(t *testing.T, page string) (all []block) {
 // the number of the process to kill. The worker is killed and its task recovered in make verify alone.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := value(filepath.Abs(".."))(t)
+	address := value(proc.FreeAddr(t.Context()))(t)
 	checks := map[string]func(*reader, *testing.T){
 		`"order":"1001"`:      (*reader).seesItRun,
 		"./lockctl why short": (*reader).seesItWait,
@@ -108,9 +102,7 @@ func (r *reader) writes(t *testing.T, text string) {
 	if want := read(t, filepath.Join(r.root, "examples", "tutorial", "main.go")); text != want {
 		t.Error("docs/tutorial.md: want the program of examples/tutorial/main.go")
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "main.go"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(r.dir, "main.go"), []byte(text), 0o600))
 }
 
 // opens starts what serves in a terminal of its own.
@@ -162,10 +154,10 @@ func (r *reader) seesItWait(t *testing.T) {
 	t.Helper()
 	wantText(t, r.outputs["./lockctl why short"], "waiting for its lock, in its place", "No: the task long on ", "When the holder ends, the first waiter gets the lock at once.")
 	r.log(t, "3", "level=INFO msg=packing order=1003 ", "level=INFO msg=shipped order=1003 ")
-	if have := r.terminals["3"].stderr.String(); strings.Contains(have, "task=short") {
+	if have := r.terminals["3"].Stderr.String(); strings.Contains(have, "task=short") {
 		t.Errorf("want the second task waiting, have %s", tail(have, 2000))
 	}
-	base := regexp.MustCompile(`http=(http://[^/\s]+)`).FindStringSubmatch(r.terminals["2"].stderr.String())
+	base := regexp.MustCompile(`http=(http://[^/\s]+)`).FindStringSubmatch(r.terminals["2"].Stderr.String())
 	if base == nil {
 		t.Fatal("want the address of the dashboard in the second terminal")
 	}
@@ -178,13 +170,13 @@ func (r *reader) seesItRecovered(t *testing.T) {
 	killed := time.Now()
 	poll.Eventually(t, "the worker of the third terminal killed", func() bool {
 		select {
-		case <-r.terminals["3"].done:
+		case <-r.terminals["3"].Ended:
 			return true
 		default:
 			return false
 		}
 	})
-	if have := r.terminals["3"].cmd.ProcessState.String(); have != "signal: killed" {
+	if have := r.terminals["3"].Cmd.ProcessState.String(); have != "signal: killed" {
 		t.Errorf("want it killed, have %s", have)
 	}
 	r.log(t, "4", "level=INFO msg=packing order=1002 task=long ")
@@ -193,7 +185,7 @@ func (r *reader) seesItRecovered(t *testing.T) {
 	if again > killedAgainBy {
 		t.Errorf("want the killed task to run again within %v, have %v", killedAgainBy, again)
 	}
-	if have := r.terminals["4"].stderr.String(); strings.Contains(have, "task=short") {
+	if have := r.terminals["4"].Stderr.String(); strings.Contains(have, "task=short") {
 		t.Errorf("want the second task still waiting, have %s", tail(have, 2000))
 	}
 }
@@ -208,7 +200,7 @@ func (r *reader) seesItRunAgain(t *testing.T) {
 func (r *reader) log(t *testing.T, terminal string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		poll.Eventually(t, text+"in terminal "+terminal, func() bool { return strings.Contains(r.terminals[terminal].stderr.String(), text) })
+		poll.Eventually(t, text+"in terminal "+terminal, func() bool { return strings.Contains(r.terminals[terminal].Stderr.String(), text) })
 	}
 }
 

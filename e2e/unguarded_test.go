@@ -74,13 +74,8 @@ func contended(t *testing.T, file string) string {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "contended.csv")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	f := value(os.Create(path))(t)
+	must(t, errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()))
 	return path
 }
 
@@ -88,27 +83,17 @@ func contended(t *testing.T, file string) string {
 // results are the oracle's report, and the number of lines of the orders in the ledger.
 func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := value(os.Open(file))(t)
 	defer func() { _ = f.Close() }()
-	r, err := orders.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := value(orders.NewReader(f))(t)
 	var jobs []queue.Job
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: "part"}).Jobs(r) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		jobs = append(jobs, job.Job)
 	}
 	s, l := runJobs(t, jobs, start)
 	report = s.checkLedger(t, file)
-	if err := l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines))
 	t.Log(report)
 	return report, lines
 }
@@ -117,16 +102,11 @@ func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.L
 func runJobs(t *testing.T, jobs []queue.Job, start func(*testing.T, string, *ledger.Ledger)) (*testbed, *ledger.Ledger) {
 	t.Helper()
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
-	l, err := ledger.Open(t.Context(), s.ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := value(ledger.Open(t.Context(), s.ledger))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	client := newClient(t, s.redis.Client(t))
 	for _, job := range jobs {
-		if _, err := client.Enqueue(t.Context(), job.Task, job.Options); err != nil {
-			t.Fatal(err)
-		}
+		value(client.Enqueue(t.Context(), job.Task, job.Options))(t)
 	}
 	start(t, s.redis.Addr, l)
 	s.awaitProcessed(t, len(jobs), 2*time.Minute)
@@ -165,15 +145,10 @@ func TestTheLedgerOfSeveralResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, l := runJobs(t, jobs, start)
-			report, err := oracle.Check(t.Context(), l.DB(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := value(oracle.Check(t.Context(), l.DB(), in))(t)
 			var sum, declined, short int64
 			row := l.DB().QueryRowContext(t.Context(), "SELECT SUM(balance), SUM(declined), (SELECT COUNT(*) FROM orders WHERE fulfilment = 'short') FROM accounts")
-			if err := row.Scan(&sum, &declined, &short); err != nil {
-				t.Fatal(err)
-			}
+			must(t, row.Scan(&sum, &declined, &short))
 			guarded := name == "guarded"
 			if report.OK() != guarded || (sum == credit*accounts) != guarded {
 				t.Errorf("want a ledger that agrees, with %d on all accounts: %t, have %d: %s", credit*accounts, guarded, sum, report)
@@ -191,14 +166,9 @@ const work = time.Millisecond
 
 func startGuarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
-	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{addr}}, queue.ServerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := value(queue.NewServer(queue.RedisOpt{Addrs: []string{addr}}, queue.ServerConfig{}))(t)
 	tasks.Register(server, l, work)
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -216,7 +186,7 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{
 		Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
-	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+	must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		task, err := tasks.Decode(t.Type(), t.Payload())
 		if err != nil {
 			return err
@@ -226,9 +196,6 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 			ctx = locktest.WithFence(ctx, resource, 1) //nolint:fatcontext // a few
 		}
 		return book.Run(queuetest.WithInfo(ctx, queue.Info{ID: id}), task)
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))
 	t.Cleanup(server.Shutdown)
 }

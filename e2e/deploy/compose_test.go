@@ -24,10 +24,7 @@ func passwords() types.Mapping {
 // compose reads the compose file as docker compose does.
 func compose(t *testing.T, environment types.Mapping) (*types.Project, error) {
 	t.Helper()
-	file, err := filepath.Abs(filepath.Join(root, "deploy", "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := value(filepath.Abs(filepath.Join(root, "deploy", "compose.yaml")))(t)
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{ //nolint:wrapcheck // the tests want its text
 		WorkingDir: filepath.Dir(file), ConfigFiles: []types.ConfigFile{{Filename: file}}, Environment: environment,
 	})
@@ -36,10 +33,7 @@ func compose(t *testing.T, environment types.Mapping) (*types.Project, error) {
 // project returns the compose file with all passwords.
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	p, err := compose(t, passwords())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := value(compose(t, passwords()))(t)
 	return p
 }
 
@@ -124,10 +118,7 @@ func TestComposeRedis(t *testing.T) {
 	if command[0] != "redis-server" {
 		t.Fatalf("want redis-server, have %q", command)
 	}
-	found, err := queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := value(queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t)))(t)
 	for _, f := range found {
 		t.Errorf("want a Redis that loses nothing, have %+v", f)
 	}
@@ -143,9 +134,7 @@ func TestComposePrometheus(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
 	out := run(t, dir, outside(), proc.Find(t, "prometheus", "promtool"), "check", "config", "prometheus.yml")
@@ -157,9 +146,7 @@ func TestComposePrometheus(t *testing.T) {
 			Static []struct{ Targets []string } `json:"static_configs"`
 		} `json:"scrape_configs"`
 	}
-	if err := yaml.Unmarshal(read(t, "deploy", "prometheus", "prometheus.yml"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "deploy", "prometheus", "prometheus.yml"), &file))
 	var want []string
 	for name := range workers(t, p) {
 		want = append(want, name+":8080")
@@ -192,9 +179,7 @@ func TestComposeGrafana(t *testing.T) {
 		}
 	}
 	for file, into := range map[string]any{"provisioning/datasources/siding.yml": &sources, "provisioning/dashboards/siding.yml": &dashboards, "siding.json": &board} {
-		if err := yaml.Unmarshal(read(t, "deploy", "grafana", file), into); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(read(t, "deploy", "grafana", file), into))
 	}
 	if len(sources.Datasources) != 1 || len(dashboards.Providers) != 1 {
 		t.Fatalf("want one source and one provider, have %+v and %+v", sources, dashboards)

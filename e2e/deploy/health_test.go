@@ -36,14 +36,9 @@ func TestHealthCheck(t *testing.T) {
 func wantHealth(t *testing.T, worker string, check []string) {
 	t.Helper()
 	server, dir := redistest.Start(t), t.TempDir()
-	address, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := value(proc.FreeAddr(t.Context()))(t)
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	here := strings.NewReplacer("redis:6379", server.Addr, ":8080", ":"+port)
 	env := outside()
 	for _, setting := range workers(t, project(t))["worker-1"] {
@@ -63,9 +58,7 @@ func wantHealth(t *testing.T, worker string, check []string) {
 	p := proc.Launch(t, cmd)
 	poll.Eventually(t, "a healthy worker", func() bool { return status() == 0 })
 	wantProbes(t, "http://127.0.0.1:"+port)
-	if err := p.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Cmd.Process.Kill())
 	<-p.Ended
 	if have := status(); have != 1 {
 		t.Errorf("after a kill: want status 1, have %d", have)

@@ -28,19 +28,14 @@ var programs = []string{"enqueue", "lockctl", "worker"}
 // stages returns the two stages of the Dockerfile: the build, and the image.
 func stages(t *testing.T) (build, image instructions.Stage) {
 	t.Helper()
-	file, err := parser.Parse(bytes.NewReader(read(t, "Dockerfile")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := value(parser.Parse(bytes.NewReader(read(t, "Dockerfile"))))(t)
 	for _, w := range file.Warnings {
 		t.Errorf("Dockerfile: %s", w.Short)
 	}
 	all, args, err := instructions.Parse(file.AST, linter.New(&linter.Config{Warn: func(rule, _, _, text string, _ []parser.Range) {
 		t.Errorf("Dockerfile: %s: %s", rule, text)
 	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(all) != 2 || len(args) != 0 {
 		t.Fatalf("want two stages without arguments, have %d and %v", len(all), args)
 	}
@@ -157,10 +152,7 @@ func TestImageBuild(t *testing.T) {
 // wantStatic wants a program that needs no interpreter and no libraries.
 func wantStatic(t *testing.T, program string) {
 	t.Helper()
-	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := value(elf.Open(program))(t)
 	defer func() { _ = file.Close() }()
 	libraries, err := file.ImportedLibraries()
 	if err != nil || len(libraries) > 0 {
@@ -181,17 +173,10 @@ func clone(t *testing.T, target string) (commit string) {
 		} else if skip {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := value(os.Stat(filepath.Join(root, name)))(t)
 		to := filepath.Join(target, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, read(t, name), info.Mode().Perm()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(to), 0o700))
+		must(t, os.WriteFile(to, read(t, name), info.Mode().Perm()))
 	}
 	env := outside("GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 	run(t, target, env, "git", "init", "--quiet", "--initial-branch=main")
@@ -203,7 +188,7 @@ func clone(t *testing.T, target string) (commit string) {
 // files returns the names of the repository's files, without those of git.
 func files(t *testing.T) (names []string) {
 	t.Helper()
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	must(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -215,24 +200,15 @@ func files(t *testing.T) (names []string) {
 			names = append(names, name)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
 }
 
 // ignored matches what .dockerignore keeps from a build.
 func ignored(t *testing.T) *patternmatcher.PatternMatcher {
 	t.Helper()
-	patterns, err := ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	matcher, err := patternmatcher.New(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patterns := value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
+	matcher := value(patternmatcher.New(patterns))(t)
 	return matcher
 }
 
@@ -255,10 +231,7 @@ func TestDockerignore(t *testing.T) {
 			git = append(git, strings.TrimPrefix(line, "/"))
 		}
 	}
-	patterns, err := ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	patterns := value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
 	for _, p := range patterns {
 		docker = append(docker, path.Base(p))
 	}

@@ -63,9 +63,7 @@ func kustomization(t *testing.T) (file struct {
 },
 ) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(read(t, manifests, "kustomization.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(read(t, manifests, "kustomization.yaml"), &file))
 	return file
 }
 
@@ -77,10 +75,7 @@ func TestKustomization(t *testing.T) {
 	for _, g := range k.ConfigMapGenerator {
 		have = append(have, g.Files...)
 	}
-	entries, err := os.ReadDir(filepath.Join(root, manifests))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := value(os.ReadDir(filepath.Join(root, manifests)))(t)
 	var want []string
 	for _, e := range entries {
 		want = append(want, e.Name())
@@ -213,10 +208,7 @@ func wantProbes(t *testing.T, base string) {
 			continue
 		}
 		poll.Eventually(t, name, func() bool {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+name, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := value(http.NewRequestWithContext(t.Context(), http.MethodGet, base+name, http.NoBody))(t)
 			reply, err := http.DefaultClient.Do(request)
 			if err != nil {
 				return false

@@ -17,11 +17,7 @@ var root = filepath.Join("..", "..")
 // read returns a file of the repository.
 func read(t *testing.T, name ...string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(append([]string{root}, name...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return value(os.ReadFile(filepath.Join(append([]string{root}, name...)...)))(t)
 }
 
 // outside returns the environment without the settings of the person who runs the tests, and then more.
@@ -46,9 +42,23 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 // load reads settings of an environment alone.
 func load(t *testing.T, environ []string) config.Config {
 	t.Helper()
-	settings, err := config.Sources{Environ: environ}.Load()
+	settings := value(config.Sources{Environ: environ}.Load())(t)
+	return settings
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return settings
+}
+
+// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
+func value[T any](result T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return result
+	}
 }

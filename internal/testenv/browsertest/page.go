@@ -1,3 +1,8 @@
+// Package browsertest shows tests what a person sees of a web page. It opens the page in headless
+// Chromium, which runs the scripts, and uses it. Without Chromium a test ends as proc.Need says.
+//
+// The browser reaches 127.0.0.1 and nothing else: a page that needs the internet shows here
+// what it shows without.
 package browsertest
 
 import (
@@ -16,6 +21,13 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/proc"
+)
+
+const (
+	// patience bounds the wait for a text.
+	patience = 90 * time.Second
+	// oneLook bounds one question to the browser.
+	oneLook = 45 * time.Second
 )
 
 // A Window is what a person looks at a page with.

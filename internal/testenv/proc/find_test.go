@@ -69,12 +69,8 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, version := range []string{"14", "15"} {
-		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, version, "server"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, version, "server"), nil, 0o600))
 	}
 	path, v := find(t, "no-such-program", filepath.Join(dir, "*", "server"))
 	if want := filepath.Join(dir, "15", "server"); path != want {
@@ -108,14 +104,8 @@ func TestFreeAddrBesideNewProcesses(t *testing.T) {
 	defer starters.Wait()
 	defer stop()
 	for range calls {
-		addr, err := proc.FreeAddr(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		addr := value(proc.FreeAddr(t.Context()))(t)
+		l := value((&net.ListenConfig{}).Listen(t.Context(), "tcp", addr))(t)
 		_ = l.Close()
 	}
 }
@@ -129,10 +119,7 @@ func TestFreeAddr(t *testing.T) {
 	const each = 300
 	addresses := func() (all []string) {
 		for range each {
-			addr, err := proc.FreeAddr(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			addr := value(proc.FreeAddr(t.Context()))(t)
 			all = append(all, addr)
 		}
 		return all
@@ -148,21 +135,10 @@ func TestFreeAddr(t *testing.T) {
 	}
 	other := exec.Command(os.Args[0], "-test.run=^TestFreeAddr$") //nolint:noctx // ends with its input
 	other.Env = append(os.Environ(), asOther+"=1")
-	input, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := value(other.StdinPipe())(t)
+	output := value(other.StdoutPipe())(t)
+	must(t, other.Start())
+	line := value(bufio.NewReader(output).ReadString('\n'))(t)
 	theirs, ours := strings.Fields(line), addresses()
 	if len(theirs) != each {
 		t.Errorf("want %d addresses of the other process, have %d", each, len(theirs))
@@ -175,5 +151,22 @@ func TestFreeAddr(t *testing.T) {
 	_ = input.Close()
 	if err := other.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
+func value[T any](result T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return result
 	}
 }

@@ -58,7 +58,7 @@ func Launch(tb testing.TB, cmd *exec.Cmd) *Program {
 		_ = cmd.Process.Kill() // an error says that the process has ended
 		<-ended
 		if tb.Failed() {
-			tb.Logf("standard error of %v:\n%s", cmd.Args, p.Stderr.String())
+			tb.Logf("the end of the standard error of %v, process %d:\n%s", cmd.Args, cmd.Process.Pid, end([]byte(p.Stderr.String())))
 		}
 	})
 	return p

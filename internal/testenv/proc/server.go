@@ -134,11 +134,15 @@ func (s *Server) Gone() error {
 
 // Log returns the end of what the server wrote: as much as a failed test shows.
 func (s *Server) Log() []byte {
-	const shown = 8 << 10
 	log, err := os.ReadFile(s.logFile())
 	if err != nil {
 		return []byte(err.Error())
 	}
+	return end(log)
+}
+
+func end(log []byte) []byte {
+	const shown = 8 << 10
 	return log[max(0, len(log)-shown):]
 }
 
