@@ -5,6 +5,7 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -23,48 +24,35 @@ const fromAsynq = "docs/guides/from-asynq.md"
 func TestAsynqOptions(t *testing.T) {
 	t.Parallel()
 	inPage := make(map[string]bool)
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[A-Z]\\w+`(?:, `[A-Z]\\w+`)*) \\|").FindAllStringSubmatch(read(t, fromAsynq), -1) {
-		for name := range strings.SplitSeq(row[1], ", ") {
-			inPage[strings.Trim(name, "`")] = true
-		}
+	for row := range listed(read(t, fromAsynq), "(?m)^\\| (`[A-Z]\\w+`(?:, `[A-Z]\\w+`)*) \\|") {
+		maps.Copy(inPage, listed(row, `(\w+)`))
 	}
-	names := optionsOfAsynq(t)
-	if len(names) < 10 {
-		t.Errorf("want asynq's options, have %q", names)
+	found := optionsOfAsynq(t)
+	if len(found) < 10 {
+		t.Errorf("want asynq's options, have %q", found)
 	}
 	for field := range reflect.TypeFor[asynq.Config]().Fields() {
-		names = append(names, field.Name)
+		found[field.Name] = "asynq.Config"
 	}
-	for _, name := range names {
-		if !inPage[name] {
-			t.Errorf("%s: want a row for %s", fromAsynq, name)
-		}
-		delete(inPage, name)
-	}
-	for name := range inPage {
-		t.Errorf("%s: asynq has no %s", fromAsynq, name)
-	}
+	wantListed(t, fromAsynq, inPage, found)
 }
 
-// optionsOfAsynq returns the functions of asynq that make an Option.
-func optionsOfAsynq(t *testing.T) (names []string) {
+// optionsOfAsynq returns the functions of asynq that make an Option, with their files.
+func optionsOfAsynq(t *testing.T) map[string]string {
 	t.Helper()
 	pkg, err := build.Import(reflect.TypeFor[asynq.Config]().PkgPath(), root, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	names := make(map[string]string)
 	for _, name := range pkg.GoFiles {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results.NumFields() != 1 {
 				continue
 			}
 			if result, ok := f.Type.Results.List[0].Type.(*ast.Ident); ok && result.Name == "Option" {
-				names = append(names, f.Name.Name)
+				names[f.Name.Name] = name
 			}
 		}
 	}

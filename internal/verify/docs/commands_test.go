@@ -2,9 +2,7 @@ package docs_test
 
 import (
 	"cmp"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,10 +49,8 @@ func TestBlocks(t *testing.T) {
 	for page := range notRun {
 		unused[page] = true
 	}
-	var code strings.Builder // of the programs that no test runs
-	for _, name := range named(t, func(name string) bool { return strings.HasPrefix(name, "bench/") && path.Ext(name) == ".go" }) {
-		code.WriteString(read(t, name))
-	}
+	// Of the programs that no test runs.
+	code := readAll(t, func(name string) bool { return strings.HasPrefix(name, "bench/") && path.Ext(name) == ".go" })
 	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && name != "CHANGELOG.md" }) {
 		language, text := "", ""
 		for i, line := range strings.Split(read(t, page), "\n") {
@@ -80,7 +76,7 @@ func TestBlocks(t *testing.T) {
 				}
 				language = ""
 			case language == "console":
-				wantRunnable(t, page, line, code.String())
+				wantRunnable(t, page, line, code)
 			case language == "":
 				if indented, ok := strings.CutPrefix(line, "    "); ok && command.MatchString(indented) {
 					t.Errorf("%s:%d: want a command in a block, have %q", page, i+1, indented)
@@ -100,25 +96,25 @@ func TestBlocks(t *testing.T) {
 func wantRunnable(t *testing.T, page, line, code string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " #")
-	if m := regexp.MustCompile(`\bmake ([a-z]+)`).FindStringSubmatch(line); m != nil {
-		wantTarget(t, page, m[1])
+	for target := range listed(line, `\bmake ([a-z]+)`) {
+		wantTarget(t, page, target)
 	}
 	m := regexp.MustCompile(`go run \./(cmd/\w+)(.*)`).FindStringSubmatch(line)
 	if m == nil {
 		return
 	}
 	program := path.Join("bench", m[1]) // all that no test runs are there
-	if _, err := os.Stat(filepath.Join(root, program)); err != nil {
+	if !isThere(program) {
 		t.Errorf("%s: %s: no such program", page, line)
 	}
-	for _, flag := range regexp.MustCompile(` -([a-z-]+)`).FindAllStringSubmatch(m[2], -1) {
-		if !strings.Contains(code, `"`+flag[1]+`"`) {
-			t.Errorf("%s: %s: no such flag as -%s", page, line, flag[1])
+	for flag := range listed(m[2], ` -([a-z-]+)`) {
+		if !strings.Contains(code, `"`+flag+`"`) {
+			t.Errorf("%s: %s: no such flag as -%s", page, line, flag)
 		}
 	}
-	for _, dir := range regexp.MustCompile(` (\.\./\S+)`).FindAllStringSubmatch(m[2], -1) {
-		if _, err := os.Stat(filepath.Join(root, "bench", dir[1])); err != nil {
-			t.Errorf("%s: %s: there is no %s", page, line, dir[1])
+	for dir := range listed(m[2], ` (\.\./\S+)`) {
+		if !isThere(path.Join("bench", dir)) {
+			t.Errorf("%s: %s: there is no %s", page, line, dir)
 		}
 	}
 }

@@ -56,13 +56,10 @@ func TestCompatibility(t *testing.T) {
 	if !strings.Contains(read(t, ".ci/newer"), "debian trixie") || !strings.Contains(text, "Debian 13") {
 		t.Errorf("%s: want Debian 13, which is trixie, here and in .ci/newer", page)
 	}
-	var tests strings.Builder
-	for _, name := range named(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
-		tests.WriteString(read(t, name))
-	}
-	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
-		if !strings.Contains(tests.String(), "\nfunc "+m[1]+"(") {
-			t.Errorf("%s: there is no %s", page, m[1])
+	tests := readAll(t, isTest)
+	for name := range listed(text, "`(Test\\w+)`") {
+		if !strings.Contains(tests, "\nfunc "+name+"(") {
+			t.Errorf("%s: there is no %s", page, name)
 		}
 	}
 }

@@ -3,9 +3,11 @@
 package docs_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -29,7 +31,7 @@ var (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	headings := make(map[string]map[string]bool) // of the pages that links lead to
-	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" }) {
+	for _, page := range withExt(t, ".md") {
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 			target, err := url.Parse(m[1])
 			if err != nil {
@@ -43,7 +45,7 @@ func TestLinks(t *testing.T) {
 			if target.Path != "" {
 				file = path.Join(path.Dir(page), target.Path)
 			}
-			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			if !isThere(file) {
 				t.Errorf("%s: %s leads nowhere", page, m[1])
 				continue
 			}
@@ -61,12 +63,9 @@ func TestLinks(t *testing.T) {
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	const index = "docs/README.md"
-	listed := make(map[string]bool)
-	for _, m := range link.FindAllStringSubmatch(read(t, index), -1) {
-		listed[path.Join("docs", m[1])] = true
-	}
+	inIndex := listed(read(t, index), link.String())
 	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && strings.HasPrefix(name, "docs/") }) {
-		if page != index && !listed[page] && path.Dir(page) != "docs/decisions" {
+		if page != index && !inIndex[strings.TrimPrefix(page, "docs/")] && path.Dir(page) != "docs/decisions" {
 			t.Errorf("%s: want a link to %s", index, page)
 		}
 	}
@@ -79,7 +78,7 @@ func TestMentions(t *testing.T) {
 	for _, file := range named(t, func(name string) bool { return path.Ext(name) == ".go" || name == "config.yaml" }) {
 		for _, page := range mention.FindAllString(read(t, file), -1) {
 			page, anchor, _ := strings.Cut(page, "#")
-			if _, err := os.Stat(filepath.Join(root, page)); err != nil {
+			if !isThere(page) {
 				t.Errorf("%s names %s, which is not there", file, page)
 			} else if anchor != "" && !anchors(read(t, page))[anchor] {
 				t.Errorf("%s: %s: no heading %s", file, page, anchor)
@@ -92,11 +91,7 @@ func TestMentions(t *testing.T) {
 // there, and nothing else.
 func TestMap(t *testing.T) {
 	t.Parallel()
-	text := read(t, "CONTRIBUTING.md")
-	inMap := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^    (\S+) `).FindAllStringSubmatch(text, -1) {
-		inMap[m[1]] = true
-	}
+	inMap := listed(read(t, "CONTRIBUTING.md"), `(?m)^    (\S+) `)
 	for dir := range packages(t) {
 		for folder := dir; !inMap[folder]; folder = path.Dir(folder) {
 			if folder == "." || folder == "internal" || folder == "cmd" {
@@ -106,7 +101,7 @@ func TestMap(t *testing.T) {
 		}
 	}
 	for dir := range inMap {
-		if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
+		if !isThere(dir) {
 			t.Errorf("CONTRIBUTING.md: the map has %s, which is not there", dir)
 		}
 	}
@@ -119,9 +114,7 @@ func TestPackageComments(t *testing.T) {
 		comments := 0
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.PackageClauseOnly|parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if file.Doc == nil {
 				continue
 			}
@@ -145,18 +138,15 @@ func TestPackageComments(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/redis-keys.md"
-	suffix := regexp.MustCompile("}:([a-z]+)")
-	listed := make(map[string]bool)
-	for _, row := range regexp.MustCompile("(?m)^\\| ([^|]*`[^|]*) \\| [a-z ]+ \\|").FindAllStringSubmatch(read(t, page), -1) {
-		for _, m := range suffix.FindAllStringSubmatch(row[1], -1) {
-			listed[m[1]] = true
-		}
+	inPage := make(map[string]bool)
+	for row := range listed(read(t, page), "(?m)^\\| ([^|]*`[^|]*) \\| [a-z ]+ \\|") {
+		maps.Copy(inPage, listed(row, "}:([a-z]+)"))
 	}
 	made := make(map[string]string)
 	literal := regexp.MustCompile(`"}:([a-z]+)[":]|'}:([a-z]+)[':]|(?:beside|siding|sidingKey)\([\w.]+, ['"]([a-z]+)[:'"]`)
 	for _, name := range named(t, func(name string) bool {
 		return regexp.MustCompile(`^(lock|queue|internal/(lockredis|taskredis|engine))/.*(\.lua|\.go)$`).MatchString(name) &&
-			!strings.HasPrefix(name, "lock/etcdlock/") && !strings.HasSuffix(name, "_test.go")
+			!strings.HasPrefix(name, "lock/etcdlock/") && !isTest(name)
 	}) {
 		for _, m := range literal.FindAllStringSubmatch(read(t, name), -1) {
 			made[m[1]+m[2]+m[3]] = name
@@ -164,25 +154,17 @@ func TestKeys(t *testing.T) {
 	}
 	delete(made, "pending")   // asynq's
 	delete(made, "contended") // of an earlier release: only read and deleted
-	for key, name := range made {
-		if !listed[key] {
-			t.Errorf("%s: the table of keys has no }:%s, which %s makes", page, key, name)
-		}
-		delete(listed, key)
-	}
-	delete(listed, "t")    // asynq's keys of tasks
-	delete(listed, "wait") // by taskredis.WaitPrefix
-	for key := range listed {
-		t.Errorf("%s: nobody makes the key }:%s", page, key)
-	}
+	delete(inPage, "t")       // asynq's keys of tasks
+	delete(inPage, "wait")    // by taskredis.WaitPrefix
+	wantListed(t, page, inPage, made)
 }
 
 // TestTargets wants each make command of a page in the Makefile.
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" }) {
-		for _, m := range regexp.MustCompile("`(?:[A-Z_]+=\\w+ )?make ([a-z]+)").FindAllStringSubmatch(read(t, page), -1) {
-			wantTarget(t, page, m[1])
+	for _, page := range withExt(t, ".md") {
+		for target := range listed(read(t, page), "`(?:[A-Z_]+=\\w+ )?make ([a-z]+)") {
+			wantTarget(t, page, target)
 		}
 	}
 }
@@ -218,17 +200,16 @@ func anchors(text string) map[string]bool {
 func packages(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
-	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".go" }) {
+	for _, name := range withExt(t, ".go") {
 		all[path.Dir(name)] = append(all[path.Dir(name)], name)
 	}
 	return all
 }
 
 // named returns the files of the repository that a function wants.
-func named(t *testing.T, want func(string) bool) []string {
+func named(t *testing.T, want func(string) bool) (names []string) {
 	t.Helper()
-	var names []string
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	must(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -238,18 +219,77 @@ func named(t *testing.T, want func(string) bool) []string {
 			names = append(names, name)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
+}
+
+func withExt(t *testing.T, ext string) []string {
+	t.Helper()
+	return named(t, func(name string) bool { return path.Ext(name) == ext })
+}
+
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
+
+// isCode reports whether a file is Go's, and no test.
+func isCode(name string) bool { return path.Ext(name) == ".go" && !isTest(name) }
+
+func isThere(name string) bool {
+	_, err := os.Stat(filepath.Join(root, name))
+	return err == nil
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
+	must(t, err)
+	return string(text)
+}
+
+// readAll returns the text of the files that a function wants.
+func readAll(t *testing.T, want func(string) bool) string {
+	t.Helper()
+	var all strings.Builder
+	for _, name := range named(t, want) {
+		all.WriteString(read(t, name))
+	}
+	return all.String()
+}
+
+// parse returns a Go file with its comments.
+func parse(t *testing.T, name string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.ParseComments)
+	must(t, err)
+	return file
+}
+
+// listed returns what the group of a pattern is in a text, wherever it matches.
+func listed(text, pattern string) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
+	}
+	return all
+}
+
+// wantListed wants a page to list what was found, by where that was, and nothing else.
+func wantListed(t *testing.T, page string, listed map[string]bool, found map[string]string) {
+	t.Helper()
+	for name, where := range found {
+		if !listed[name] {
+			t.Errorf("%s: want %q, which is in %s", page, name, where)
+		}
+	}
+	for name := range listed {
+		if found[name] == "" {
+			t.Errorf("%s: there is no %q", page, name)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }

@@ -3,8 +3,8 @@ package docs_test
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -27,24 +27,14 @@ func errorsPage(t *testing.T) string {
 	for _, name := range named(t, func(name string) bool {
 		return isCode(name) && regexp.MustCompile(`^(lock|queue|inspect|worker)/`).MatchString(name) && !strings.Contains(name, "/internal/") && !strings.Contains(name, "/example/")
 	}) {
-		file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
+		for _, decl := range parse(t, name).Decls {
 			if decl, ok := decl.(*ast.GenDecl); ok {
 				rows[path.Dir(name)] = append(rows[path.Dir(name)], errorsIn(t, path.Base(path.Dir(name)), decl)...)
 			}
 		}
 	}
-	var folders []string
-	for folder, found := range rows {
-		if len(found) > 0 {
-			folders = append(folders, folder)
-		}
-	}
-	slices.Sort(folders)
-	for _, folder := range folders {
+	maps.DeleteFunc(rows, func(_ string, found [][]string) bool { return len(found) == 0 })
+	for _, folder := range slices.Sorted(maps.Keys(rows)) {
 		fmt.Fprintf(&b, "\n## Package %s\n\n", folder)
 		table(&b, append([][]string{{"error", "meaning, and what to do"}}, rows[folder]...)...)
 	}
@@ -104,11 +94,7 @@ func statuses(t *testing.T) [][]string {
 		{"lockctl", "cmd/lockctl/app.go"},
 	} {
 		before := len(rows)
-		file, err := parser.ParseFile(token.NewFileSet(), of.file, read(t, of.file), parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
+		for _, decl := range parse(t, of.file).Decls {
 			decl, ok := decl.(*ast.GenDecl)
 			if !ok || decl.Tok != token.CONST {
 				continue

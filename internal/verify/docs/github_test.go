@@ -77,9 +77,7 @@ func TestDependabot(t *testing.T) {
 			Directories []string
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings))
 	var want, have []string
 	for _, name := range named(t, func(name string) bool { return path.Base(name) == "go.mod" }) {
 		want = append(want, path.Join("/", path.Dir(name)))

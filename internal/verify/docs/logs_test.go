@@ -2,10 +2,9 @@ package docs_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
+	"maps"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,7 +20,7 @@ var (
 )
 
 // outages are what the outages of package engine say when they begin. The page does not have what they say at their end.
-var outages = regexp.MustCompile(`fails:\s+"([^"]+)"`)
+const outages = `fails:\s+"([^"]+)"`
 
 // logsPage is the page of the log.
 const logsPage = "docs/reference/logs.md"
@@ -30,62 +29,41 @@ const logsPage = "docs/reference/logs.md"
 // other.
 func TestLogMessages(t *testing.T) {
 	t.Parallel()
-	inPage, found := make(map[string]bool), make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:info|warn|error) \\|").FindAllStringSubmatch(read(t, logsPage), -1) {
-		inPage[m[1]] = true
-	}
+	found := make(map[string]string)
 	eachLogged(t, func(file string, parsed *ast.File) {
-		for _, m := range outages.FindAllStringSubmatch(read(t, file), -1) {
-			if found[m[1]] = true; !inPage[m[1]] {
-				t.Errorf("%s: %s: want a line for %q", file, logsPage, m[1])
-			}
+		for message := range listed(read(t, file), outages) {
+			found[message] = file
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if _, message := messageOf(call); message != "" {
-				if found[message] = true; !inPage[message] {
-					t.Errorf("%s: %s: want a line for %q", file, logsPage, message)
+			if call, ok := n.(*ast.CallExpr); ok {
+				if _, message := messageOf(call); message != "" {
+					found[message] = file
 				}
 			}
 			return true
 		})
 	})
-	for message := range inPage {
-		if !found[message] {
-			t.Errorf("%s: nobody logs %q", logsPage, message)
-		}
-	}
+	wantListed(t, logsPage, listed(read(t, logsPage), "(?m)^\\| `([^`]+)` \\| (?:info|warn|error) \\|"), found)
 }
 
 // TestLogAttributes wants each attribute of the log in the first table of the page of the log, and no
 // other. So an attribute has the same name in all lines.
 func TestLogAttributes(t *testing.T) {
 	t.Parallel()
-	inPage, found := make(map[string]bool), make(map[string]bool)
+	inPage, found := make(map[string]bool), make(map[string]string)
 	table, _, _ := strings.Cut(read(t, logsPage), "| message |")
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+) \\|").FindAllStringSubmatch(table, -1) {
-		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
-			inPage[m[1]] = true
-		}
+	for row := range listed(table, "(?m)^\\| (`[^|]+) \\|") {
+		maps.Copy(inPage, listed(row, "`([^`]+)`"))
 	}
 	eachLogged(t, func(file string, parsed *ast.File) {
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			for _, attribute := range attributesOf(n) {
-				if found[attribute] = true; !inPage[attribute] {
-					t.Errorf("%s: %s: want a line for the attribute %q", file, logsPage, attribute)
-				}
+				found[attribute] = file
 			}
 			return true
 		})
 	})
-	for attribute := range inPage {
-		if !found[attribute] {
-			t.Errorf("%s: no line has the attribute %q", logsPage, attribute)
-		}
-	}
+	wantListed(t, logsPage, inPage, found)
 }
 
 // attributesOf returns the names of attributes that n gives to a line of the log: as a call that logs or
@@ -144,14 +122,8 @@ func texts(args []ast.Expr) (names []string) {
 // eachLogged calls f with each file of the packages that log.
 func eachLogged(t *testing.T, f func(file string, parsed *ast.File)) {
 	t.Helper()
-	for _, file := range named(t, func(name string) bool {
-		return slices.Contains(logged, path.Dir(name)) && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
-	}) {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(file, parsed)
+	for _, file := range named(t, func(name string) bool { return slices.Contains(logged, path.Dir(name)) && isCode(name) }) {
+		f(file, parse(t, file))
 	}
 }
 

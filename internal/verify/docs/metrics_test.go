@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"log/slog"
 	"net/http"
@@ -75,17 +74,14 @@ func prometheusRows(t *testing.T) [][]string {
 	}
 	// A metric that nothing above has brought about would be missing.
 	for _, file := range named(t, func(name string) bool { return path.Dir(name) == "internal/metrics" && isCode(name) }) {
-		for _, name := range regexp.MustCompile(`"(siding_\w+)"`).FindAllStringSubmatch(read(t, file), -1) {
-			if !slices.ContainsFunc(rows, func(row []string) bool { return row[0] == code(name[1]) }) {
-				t.Errorf("%s: want %s reported", file, name[1])
+		for name := range listed(read(t, file), `"(siding_\w+)"`) {
+			if !slices.ContainsFunc(rows, func(row []string) bool { return row[0] == code(name) }) {
+				t.Errorf("%s: want %s reported", file, name)
 			}
 		}
 	}
 	return rows
 }
-
-// isCode reports whether a file is Go's, and no test.
-func isCode(name string) bool { return path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") }
 
 // instruments has the types that the calls of queueotel make.
 var instruments = map[string]string{
@@ -99,11 +95,7 @@ func otelRows(t *testing.T) [][]string {
 	t.Helper()
 	rows := [][]string{{"instrument", "type", "unit", "meaning"}}
 	for _, name := range named(t, func(name string) bool { return path.Dir(name) == "queue/queueotel" && isCode(name) }) {
-		file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(parse(t, name), func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok || len(call.Args) < 2 {
 				return true

@@ -24,18 +24,12 @@ func TestReference(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file, want := filepath.Join(root, "docs", "reference", name+".md"), page(t)
+			file, want := "docs/reference/"+name+".md", page(t)
 			if *update {
-				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(root, file), []byte(want), 0o644))
 			}
-			have, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, string(have)); diff != "" {
-				t.Errorf("docs/reference/%s.md differs from the code; make reference writes it (-want +have):\n%s", name, diff)
+			if diff := cmp.Diff(want, read(t, file)); diff != "" {
+				t.Errorf("%s differs from the code; make reference writes it (-want +have):\n%s", file, diff)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"strings"
@@ -13,15 +14,12 @@ func TestTrackRecord(t *testing.T) {
 	t.Parallel()
 	const page = "docs/evidence/track-record.md"
 	tests := make(map[string]string) // sources by package
-	for _, name := range named(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+	for _, name := range named(t, isTest) {
 		tests[path.Dir(name)] += read(t, name)
 	}
 	faults := 0
 	for _, m := range regexp.MustCompile(`(?m)\| [0-9a-f]{8} (\S+) (\w+)(?: \((\w+)\))? \|$`).FindAllStringSubmatch(read(t, page), -1) {
-		name := m[2]
-		if m[3] != "" {
-			name = m[3]
-		}
+		name := cmp.Or(m[3], m[2])
 		if faults++; !strings.Contains(tests[m[1]], "\nfunc "+name+"(") {
 			t.Errorf("%s: %s has no %s", page, m[1], name)
 		}

@@ -129,8 +129,7 @@ func (x *script) look(q, r uint8, answers bool) (began, over bool) {
 	s := x.s
 	l, entry := &s.Locks[r], &s.Queues[q].Ready[r]
 	if l.Token != free {
-		x.write()
-		*entry = x.when(q, r, 0)
+		set(x, entry, x.when(q, r, 0))
 		if l.Far && x.Mistake != ClockUnseen {
 			l.Far = false // it has more time left than any lock is given
 		}
@@ -162,8 +161,7 @@ func (x *script) look(q, r uint8, answers bool) (began, over bool) {
 		}
 		switch {
 		case waits && t.holds():
-			x.write()
-			*entry = Later
+			set(x, entry, Later)
 			return false, false
 		case waits:
 			x.fair(q, r)
@@ -175,8 +173,7 @@ func (x *script) look(q, r uint8, answers bool) (began, over bool) {
 			}
 			return false, true
 		}
-		x.write()
-		t.Line = 0
+		set(x, &t.Line, 0)
 		x.relist(q, r, false)
 	}
 }
@@ -191,16 +188,13 @@ func (x *script) relist(q, r uint8, looked bool) {
 		ticket = s.task(head).Line
 	}
 	if l.Lines[q] != ticket {
-		x.write()
-		l.Lines[q] = ticket
+		set(x, &l.Lines[q], ticket)
 	}
 	switch {
 	case head == 0 && *entry != NoEntry:
-		x.write()
-		*entry = NoEntry
+		set(x, entry, NoEntry)
 	case head != 0 && looked && l.Token != free:
-		x.write()
-		*entry = x.when(q, r, ticket)
+		set(x, entry, x.when(q, r, ticket))
 	}
 }
 
@@ -286,8 +280,7 @@ func (x *script) park(id ID, ticket uint8) {
 		x.write()
 		queue.remove(id)
 	}
-	x.write()
-	t.Set = Waits
+	set(x, &t.Set, Waits)
 	x.enter(id, ticket)
 	x.write()
 	t.Status, t.Ticket = Retry, ticket

@@ -54,8 +54,7 @@ func (x *script) crash(id ID) {
 			x.comeBack(id, Waits)
 		}
 	}
-	x.write()
-	t.Lease = NoLease
+	set(x, &t.Lease, NoLease)
 }
 
 // rescan is what a step does whose server has another idea of Redis' clock: whatever has a score is looked at,

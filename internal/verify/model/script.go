@@ -43,6 +43,12 @@ func (x *script) write() {
 	}
 }
 
+// set changes a key.
+func set[T any](x *script, key *T, value T) {
+	x.write()
+	*key = value
+}
+
 // item runs what stands by itself, and reports whether all of its writes were made.
 func (x *script) item(do func()) (ok bool) {
 	if x.fails == 0 {

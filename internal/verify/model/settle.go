@@ -26,8 +26,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 	}
 	switch kind {
 	case Succeed:
-		x.write()
-		*t = Task{Status: Done, Lease: t.Lease, Line: t.Line}
+		set(x, t, Task{Status: Done, Lease: t.Lease, Line: t.Line})
 	case Fail:
 		x.backOff(t, 0)
 	case Delay:
@@ -41,8 +40,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 	default:
 		panic("ready: no such outcome")
 	}
-	x.write()
-	t.Lease = NoLease
+	set(x, &t.Lease, NoLease)
 	x.free(slot, r)
 	return IsOver
 }
@@ -50,11 +48,9 @@ func (x *script) settle(slot int, kind Kind) Result {
 // backOff puts a task into the retry set for a while. Without a ticket it then comes at the end of its line.
 func (x *script) backOff(t *Task, ticket uint8) {
 	if x.Mistake == LeavesFirst {
-		x.write()
-		t.Lease = NoLease
+		set(x, &t.Lease, NoLease)
 	}
-	x.write()
-	t.Set = Backoff
+	set(x, &t.Set, Backoff)
 	x.write()
 	t.Status, t.Ticket = Retry, ticket
 }
@@ -65,25 +61,21 @@ func (x *script) comeBack(id ID, why Set) {
 	s := x.s
 	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	if x.Mistake == LeavesFirst {
-		x.write()
-		t.Lease = NoLease
+		set(x, &t.Lease, NoLease)
 	}
 	if !t.Known || x.Mistake == BackToPending {
 		x.write()
 		s.Queues[q].unshift(id)
-		x.write()
-		t.Status = Pending
+		set(x, &t.Status, Pending)
 		return
 	}
 	if x.Mistake == TicketForgotten {
 		t.Ticket = x.newTicket(r)
 	}
 	if x.Mistake == HashFirst {
-		x.write()
-		t.Status = Retry
+		set(x, &t.Status, Retry)
 	}
-	x.write()
-	t.Set = why
+	set(x, &t.Set, why)
 	if t.holds() {
 		x.mark(q, r, Later)
 	}
@@ -107,11 +99,9 @@ func (x *script) enter(id ID, ticket uint8) {
 		x.mark(q, r, x.when(q, r, ticket))
 	}
 	if first && x.Mistake != LineUnlisted {
-		x.write()
-		l.Lines[q] = ticket
+		set(x, &l.Lines[q], ticket)
 	}
-	x.write()
-	t.Line = ticket
+	set(x, &t.Line, ticket)
 }
 
 // when returns when the first of a queue's line could start, with that ticket at the latest.

@@ -25,14 +25,12 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	if x.Mistake == PopsFirst {
 		x.leave(id)
 	}
-	x.write()
-	t.Lease = Runs
+	set(x, &t.Lease, Runs)
 	x.write()
 	t.Status, t.Attempt, t.Ticket = Active, token(slot), ticket
 	x.leave(id)
 	if t.Line > 0 {
-		x.write()
-		t.Line = 0
+		set(x, &t.Line, 0)
 		x.relist(q, r, true)
 	}
 }
@@ -41,8 +39,7 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 func (x *script) leave(id ID) {
 	t, queue := x.s.task(id), &x.s.Queues[x.Tasks[id-1].Queue]
 	if t.Set != NotIn {
-		x.write()
-		t.Set = NotIn
+		set(x, &t.Set, NotIn)
 	}
 	if queue.index(id) >= 0 && (t.Line == 0 || x.Mistake != PopUnchecked) {
 		x.write()
@@ -59,18 +56,15 @@ func (x *script) ask(id ID, slot int) Result {
 	if mine || l.Token == free && x.next(id, t.Ticket) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst) {
 		x.write()
 		l.Token, l.Far, l.Fresh = token(slot), false, false
-		x.write()
-		t.Known = true
+		set(x, &t.Known, true)
 		s.Attempts[slot].Locked = true
 		return IsGranted
 	}
-	x.write()
-	t.Set = Waits
+	set(x, &t.Set, Waits)
 	x.enter(id, t.Ticket)
 	x.write()
 	t.Status, t.Known = Retry, true
-	x.write()
-	t.Lease = NoLease
+	set(x, &t.Lease, NoLease)
 	return IsOver
 }
 
