@@ -120,7 +120,6 @@ const lanes = 4
 
 func asynqContenders() []contender {
 	const recipe = "lock TTL 30 s, IsFailure false and a fixed RetryDelayFunc for a task whose key is taken"
-	const ms = time.Millisecond
 	of := func(name, config string, a system.Asynq) contender {
 		modules := []string{"github.com/hibiken/asynq"}
 		if a.Locks && !a.Counts {

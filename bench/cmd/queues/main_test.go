@@ -127,7 +127,9 @@ func slow(loses bool) contender {
 	}}
 }
 
-func fourTasks(options) (workload.Plan, error) { return workload.Hot(0), nil }
+func fourTasks(options) (workload.Plan, error) {
+	return workload.Plan{Workers: workers, Tasks: workload.Numbered(some(4, hotKey, 0))}, nil
+}
 
 // measured runs a contender twice in a small scenario and returns what is written.
 func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, err error) {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -19,97 +22,135 @@ type scenario struct {
 	figures []figure
 }
 
+// workers is how many every plan has.
+const workers = 20
+
+// hotKey is the key of tasks that get in each other's way.
+const hotKey = "hot"
+
+// ms is a millisecond.
+const ms = time.Millisecond
+
+// scenarios returns all there are.
 func scenarios() []scenario {
-	scaled := func(plan func(float64) workload.Plan) func(options) (workload.Plan, error) {
-		return func(o options) (workload.Plan, error) { return plan(o.scale), nil }
+	// of has a plan of so many tasks as its scale makes of a number, but enough to see something.
+	of := func(name, about string, plan func(n func(int) int) workload.Plan, figures ...[]figure) scenario {
+		return scenario{contest.Scenario{Name: name, About: about}, func(o options) (workload.Plan, error) {
+			p := plan(func(n int) int { return max(4, int(float64(n)*o.scale)) })
+			p.Workers, p.Tasks = workers, workload.Numbered(p.Tasks)
+			return p, nil
+		}, slices.Concat(figures...)}
 	}
+	behind := func(n func(int) int) []workload.Task { return some(n(1000), "", 5*ms) }
+	bystanders := func(n func(int) int) []workload.Task { return every(400, some(n(2000), "", 2*ms)) }
 	return []scenario{
-		{
-			contest.Scenario{Name: "H", About: "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own"},
-			scaled(workload.Mixed),
-			slices.Concat([]figure{makespan, toIdeal, toWorked, enqueueing}, handOffs, costs),
-		},
-		{
-			contest.Scenario{Name: "hot", About: "2,000 tasks that do nothing on one key"},
-			scaled(workload.Hot),
-			slices.Concat([]figure{throughput}, handOffs, costs),
-		},
-		{
-			contest.Scenario{Name: "uncontended", About: "20,000 tasks that do nothing on keys of their own, enqueued beforehand"},
-			scaled(workload.Uncontended),
-			slices.Concat([]figure{throughput, enqueueing}, costs),
-		},
+		of("H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", func(n func(int) int) workload.Plan {
+			return workload.Plan{Tasks: shuffled(some(n(200), hotKey, 10*ms), some(n(2000), "", 10*ms))}
+		}, []figure{makespan, toIdeal, toWorked, enqueueing}, handOffs, costs),
+		of("hot", "2,000 tasks that do nothing on one key", func(n func(int) int) workload.Plan {
+			return workload.Plan{Tasks: some(n(2000), hotKey, 0)}
+		}, []figure{throughput}, handOffs, costs),
+		of("uncontended", "20,000 tasks that do nothing on keys of their own, enqueued beforehand", func(n func(int) int) workload.Plan {
+			return workload.Plan{Stored: true, Tasks: some(n(20_000), "", 0)}
+		}, []figure{throughput, enqueueing}, costs),
 		{
 			contest.Scenario{Name: "orders", About: "an order file: a task per line for the item and one per order, that do nothing"},
-			planOrders,
-			slices.Concat([]figure{makespan, throughput}, handOffs, costs),
+			planOrders, slices.Concat([]figure{makespan, throughput}, handOffs, costs),
 		},
-		{
-			contest.Scenario{Name: "transfers", About: "2,000 tasks of 10 ms, each on two of 50 keys"},
-			scaled(workload.Transfers),
-			slices.Concat([]figure{makespan, toIdeal, toInOrder, refusals, inversions}, costs),
-		},
-		{
-			contest.Scenario{Name: "limit", About: "500 tasks of 20 ms on one key, of which 5 may run at once"},
-			scaled(workload.Limit),
-			slices.Concat([]figure{makespan, toIdeal, refusals}, costs),
-		},
-		{
-			contest.Scenario{Name: "rate", About: "400 tasks that do nothing on one key, of which 100 may start in any second"},
-			scaled(workload.Rate),
-			slices.Concat([]figure{makespan, busiest}, gaps, late, []figure{refusals}, costs),
-		},
-		{
-			contest.Scenario{Name: "long", About: "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go"},
-			scaled(workload.Long),
-			slices.Concat([]figure{makespan}, latencies, load, []figure{waitingMemory}),
-		},
-		{
-			contest.Scenario{Name: "backlog", About: "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth"},
-			scaled(workload.Backlog),
-			slices.Concat([]figure{makespan}, handOffs),
-		},
-		{
-			contest.Scenario{Name: "behind-alone", About: "1,000 tasks of 5 ms pending, on keys of their own, when the workers start"},
-			scaled(workload.BehindAlone),
-			slices.Concat([]figure{makespan}, latencies),
-		},
-		{
-			contest.Scenario{Name: "behind", About: "the same behind 100,000 tasks that do nothing, on one key"},
-			scaled(workload.Behind),
-			slices.Concat([]figure{makespan}, latencies),
-		},
-		{
-			contest.Scenario{Name: "bystander-alone", About: "400 tasks of 2 ms per second on keys of their own"},
-			scaled(workload.BystandersAlone),
-			slices.Concat(latencies, load),
-		},
-		{
-			contest.Scenario{Name: "bystander", About: "the same beside a key with 50 tasks of 15 ms per second and 100 more at once"},
-			scaled(workload.Bystanders),
-			slices.Concat(latencies, handOffs, load),
-		},
+		of("transfers", "2,000 tasks of 10 ms, each on two of 50 keys", func(n func(int) int) workload.Plan {
+			return workload.Plan{Tasks: onTwo(50, some(n(2000), "", 10*ms))}
+		}, []figure{makespan, toIdeal, toInOrder, refusals, inversions}, costs),
+		of("limit", "500 tasks of 20 ms on one key, of which 5 may run at once", func(n func(int) int) workload.Plan {
+			return workload.Plan{Holders: 5, Tasks: some(n(500), hotKey, 20*ms)}
+		}, []figure{makespan, toIdeal, refusals}, costs),
+		of("rate", "400 tasks that do nothing on one key, of which 100 may start in any second", func(n func(int) int) workload.Plan {
+			return workload.Plan{Holders: workers, PerSecond: 100, Tasks: some(n(400), hotKey, 0)}
+		}, []figure{makespan, busiest}, gaps, late, []figure{refusals}, costs),
+		of("long", "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go", func(n func(int) int) workload.Plan {
+			return workload.Plan{Tasks: merged(some(n(1000), hotKey, 10*ms), every(100, some(n(1000), "", 5*ms)))}
+		}, []figure{makespan}, latencies, load, []figure{waitingMemory}),
+		// Once the first few have run, tasks that wait for the key come behind all others, unless the queue moves them to the front.
+		of("backlog", "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth", func(n func(int) int) workload.Plan {
+			first := shuffled(some(n(200), hotKey, 5*ms), some(n(100_000)/10, "", 0))
+			return workload.Plan{Stored: true, Tasks: slices.Concat(first, some(n(100_000)-n(100_000)/10, "", 0))}
+		}, []figure{makespan}, handOffs),
+		of("behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", func(n func(int) int) workload.Plan {
+			return workload.Plan{Stored: true, Tasks: behind(n)}
+		}, []figure{makespan}, latencies),
+		of("behind", "the same behind 100,000 tasks that do nothing, on one key", func(n func(int) int) workload.Plan {
+			return workload.Plan{Stored: true, Tasks: slices.Concat(some(n(100_000), hotKey, 0), behind(n))}
+		}, []figure{makespan}, latencies),
+		of("bystander-alone", "400 tasks of 2 ms per second on keys of their own", func(n func(int) int) workload.Plan {
+			return workload.Plan{Tasks: bystanders(n)}
+		}, latencies, load),
+		of("bystander", "the same beside a key with 50 tasks of 15 ms per second and 100 more at once", func(n func(int) int) workload.Plan {
+			burst := some(n(100), hotKey, 15*ms)
+			for i := range burst {
+				burst[i].At = min(time.Second, time.Duration(n(1_000_000))*time.Microsecond)
+			}
+			return workload.Plan{Tasks: merged(bystanders(n), every(50, some(n(250), hotKey, 15*ms)), burst)}
+		}, latencies, handOffs, load),
 	}
+}
+
+// some returns n tasks with the same key; "" gives each its own.
+func some(n int, key string, work time.Duration) []workload.Task {
+	return slices.Repeat([]workload.Task{{Key: key, Work: work}}, n)
+}
+
+// every spreads tasks evenly over the time that they take at so many per second.
+func every(perSecond int, tasks []workload.Task) []workload.Task {
+	for i := range tasks {
+		tasks[i].At = time.Duration(i) * time.Second / time.Duration(perSecond)
+	}
+	return tasks
+}
+
+// merged puts tasks in the order in which they are enqueued.
+func merged(tasks ...[]workload.Task) []workload.Task {
+	all := slices.Concat(tasks...)
+	slices.SortStableFunc(all, func(a, b workload.Task) int { return int(a.At - b.At) })
+	return all
+}
+
+// shuffled mixes tasks, always in the same way.
+func shuffled(tasks ...[]workload.Task) []workload.Task {
+	all := slices.Concat(tasks...)
+	rng := rand.New(rand.NewPCG(1, 2))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// onTwo has each task work on two of so many accounts, always the same.
+func onTwo(accounts int, tasks []workload.Task) []workload.Task {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range tasks {
+		from, to := rng.IntN(accounts), rng.IntN(accounts-1)
+		if to >= from {
+			to++
+		}
+		tasks[i].Key, tasks[i].Also = fmt.Sprintf("account:%02d", min(from, to)), fmt.Sprintf("account:%02d", max(from, to))
+	}
+	return tasks
 }
 
 // planOrders reads the order file that is named. Else it reads the one that the tests find, or
 // makes one up, always the same.
-func planOrders(o options) (workload.Plan, error) {
+func planOrders(o options) (p workload.Plan, err error) {
 	lines := int(max(10, float64(o.lines)*o.scale))
 	path := o.orders
 	if path == "" {
-		var err error
 		if path, err = ordertest.Real(); err != nil {
-			return workload.Plan{}, err
+			return p, err
 		}
 	}
+	var text []byte
 	if path == "" {
-		return workload.Orders(bytes.NewReader(ordertest.Generate(1, max(lines, ordertest.Lines))), lines)
+		text = ordertest.Generate(1, max(lines, ordertest.Lines))
+	} else if text, err = os.ReadFile(path); err != nil {
+		return p, err
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return workload.Plan{}, err
-	}
-	defer func() { _ = file.Close() }()
-	return workload.Orders(file, lines)
+	p, err = workload.Orders(bytes.NewReader(text), lines)
+	p.Workers = workers
+	return p, err
 }

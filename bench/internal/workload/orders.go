@@ -16,7 +16,7 @@ func Orders(file io.Reader, lines int) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Workers: workers}
+	var p Plan
 	order := ""
 	end := func() {
 		if order != "" {
@@ -29,7 +29,7 @@ func Orders(file io.Reader, lines int) (Plan, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			end()
-			p.Tasks = numbered(p.Tasks)
+			p.Tasks = Numbered(p.Tasks)
 			return p, nil
 		case errors.As(err, &bad):
 			continue
@@ -43,6 +43,6 @@ func Orders(file io.Reader, lines int) (Plan, error) {
 		p.Tasks = append(p.Tasks, Task{Key: "sku-" + line.SKU})
 	}
 	end()
-	p.Tasks = numbered(p.Tasks)
+	p.Tasks = Numbered(p.Tasks)
 	return p, nil
 }

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// TestPlans counts what plans of full size have.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	type counts struct{ Tasks, Alone, Keys int }
+	want := map[string]struct {
+		counts
+		ideal time.Duration
+	}{
+		"H":               {counts{2200, 2000, 2001}, 2 * time.Second},
+		"hot":             {counts{2000, 0, 1}, 0},
+		"uncontended":     {counts{20_000, 20_000, 20_000}, 0},
+		"transfers":       {counts{2000, 0, 49}, 1000 * time.Millisecond},
+		"limit":           {counts{500, 0, 1}, 2 * time.Second},
+		"rate":            {counts{400, 0, 1}, 0},
+		"long":            {counts{2000, 1000, 1001}, 10 * time.Second},
+		"backlog":         {counts{100_200, 100_000, 100_001}, time.Second},
+		"behind-alone":    {counts{1000, 1000, 1000}, 250 * time.Millisecond},
+		"behind":          {counts{101_000, 1000, 1001}, 250 * time.Millisecond},
+		"bystander-alone": {counts{2000, 2000, 2000}, 5*time.Second - 500*time.Microsecond},
+		"bystander":       {counts{2350, 2000, 2001}, 5250 * time.Millisecond},
+	}
+	for _, s := range scenarios() {
+		if s.Name == "orders" {
+			continue
+		}
+		plan := func(scale float64) workload.Plan { return value(s.plan(options{scale: scale}))(t) }
+		p := plan(1)
+		have := counts{Tasks: len(p.Tasks)}
+		keys := make(map[string]bool)
+		for i, alone := range p.Alone() {
+			keys[p.Tasks[i].Key] = true
+			if alone {
+				have.Alone++
+			}
+		}
+		have.Keys = len(keys)
+		if have != want[s.Name].counts || p.Ideal() != want[s.Name].ideal {
+			t.Errorf("%s: want %+v, have %+v and %v", s.Name, want[s.Name], have, p.Ideal())
+		}
+		checkOrder(t, s.Name, p)
+		checkOrder(t, s.Name+", small", plan(0.001))
+		if diff := cmp.Diff(p, plan(1)); diff != "" {
+			t.Errorf("%s: want the same plan each time:\n%s", s.Name, diff)
+		}
+	}
+}
+
+// checkOrder: ids are places, and no task is due before the one before it.
+func checkOrder(t *testing.T, name string, p workload.Plan) {
+	t.Helper()
+	last := time.Duration(0)
+	for i, task := range p.Tasks {
+		if task.ID != i || task.Key == "" || task.At < last {
+			t.Fatalf("%s: want task %d in its place, have %+v after %v", name, i, task, last)
+		}
+		last = task.At
+	}
+	if len(p.Tasks) < 4 {
+		t.Errorf("%s: want some tasks, have %d", name, len(p.Tasks))
+	}
+}
