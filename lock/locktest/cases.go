@@ -67,8 +67,7 @@ var cases = []struct {
 
 func holderIsCutOff(s *suite) {
 	locker, network := s.faulty(brief)
-	lease := s.take(locker)
-	work := lease.Context(s.Context())
+	lease, work := s.hold(locker)
 	network.Set(BlackHole)
 	rival := s.takeOnceFree()
 	if work.Err() == nil || !lease.Deadline().IsZero() {
@@ -205,9 +204,8 @@ func secondAttemptOfTheSameHolder(s *suite) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if _, err := s.client().Acquire(s.Context(), task); !errors.Is(err, lock.ErrBusy) {
-		s.Errorf("want the second attempt refused while the first runs, have %v", err)
-	}
+	_, err = s.client().Acquire(s.Context(), task)
+	s.wantIs("the second attempt while the first runs", err, lock.ErrBusy)
 	if err := first.Release(s.Context()); err != nil {
 		s.Errorf("release: %v", err)
 	}
@@ -221,8 +219,7 @@ func (s *suite) on(resource string) *suite {
 }
 
 func operatorDeletesTheKey(s *suite) {
-	lease := s.take(s.locker(brief))
-	work := lease.Context(s.Context())
+	lease, work := s.hold(s.locker(brief))
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("cause", s.ended(work))
 	s.wantFree()
@@ -254,8 +251,7 @@ func fenceGrows(s *suite) {
 
 func lockAgainAfterALoss(s *suite) {
 	locker := s.locker(brief)
-	lost := s.take(locker)
-	work := lost.Context(s.Context())
+	lost, work := s.hold(locker)
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("cause", s.ended(work))
 	again := s.take(locker) // without a release of the first

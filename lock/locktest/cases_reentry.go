@@ -13,16 +13,12 @@ import (
 func reentryCountsOnce(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	network.Set(Resend)
-	outer := s.take(locker)
-	work := outer.Context(s.Context())
+	outer, work := s.hold(locker)
 	network.Set(Fine)
 	token, steps := s.value(), len(network.Sent())
 	for _, opts := range []lock.Options{{}, inQueue, polled(time.Second)} {
 		opts.Reentrant = true
-		inner, err := locker.Acquire(work, s.res, &opts)
-		if err != nil {
-			s.Fatalf("acquire again: %v", err)
-		}
+		inner := s.takeIn(work, locker, &opts)
 		if inner.Fence() != outer.Fence() || lock.Fence(inner.Context(work), s.res) != outer.Fence() {
 			s.Errorf("want the fence %d kept, have %d", outer.Fence(), inner.Fence())
 		}
@@ -40,22 +36,16 @@ func reentryCountsOnce(s *suite) {
 
 func releaseCountsOnce(s *suite) {
 	locker := s.locker(lock.Config{})
-	outer := s.take(locker)
-	work := outer.Context(s.Context())
+	outer, work := s.hold(locker)
 	again := &lock.Options{Reentrant: true}
-	inner, err := locker.Acquire(work, s.res, again)
-	if err != nil {
-		s.Fatal(err)
-	}
+	inner := s.takeIn(work, locker, again)
 	s.release(inner)
 	s.release(inner)
 	if outer.Deadline().IsZero() || s.value() == "" {
 		s.Error("want the lock held until the outer lease is released")
 	}
 	// In the other order, too, the last one frees it.
-	if inner, err = locker.Acquire(work, s.res, again); err != nil {
-		s.Fatal(err)
-	}
+	inner = s.takeIn(work, locker, again)
 	s.release(outer)
 	if inner.Deadline().IsZero() || s.value() == "" {
 		s.Error("want the lock held until the inner lease is released")
@@ -66,8 +56,7 @@ func releaseCountsOnce(s *suite) {
 
 func reentryAfterALoss(s *suite) {
 	locker, network := s.faulty(brief)
-	lease := s.take(locker)
-	work := lease.Context(s.Context())
+	lease, work := s.hold(locker)
 	network.Set(BlackHole)
 	_ = s.ended(work)
 	network.Set(Fine)
@@ -82,12 +71,8 @@ func reentryAfterALoss(s *suite) {
 
 func reentryAndTheDeadline(s *suite) {
 	locker := s.locker(brief)
-	outer := s.take(locker)
-	work := outer.Context(s.Context())
-	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond, Reentrant: true})
-	if err != nil {
-		s.Fatal(err)
-	}
+	outer, work := s.hold(locker)
+	short := s.takeIn(work, locker, &lock.Options{MaxHold: time.Millisecond, Reentrant: true})
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if outer.Deadline().IsZero() || short.Deadline().IsZero() {
 		s.Error("want the first lease's limits for all that follow")
@@ -102,14 +87,11 @@ func reentryAndTheDeadline(s *suite) {
 
 func holderIsAContext(s *suite) {
 	locker := s.locker(lock.Config{})
-	lease := s.take(locker)
-	work := lease.Context(s.Context())
+	lease, work := s.hold(locker)
 	// In another goroutine it is the context that counts.
 	failed := make(chan error, 2)
 	go func() { _, err := locker.Acquire(s.Context(), s.res, nil); failed <- err }()
-	if err := within(s, "an answer", failed); !errors.Is(err, lock.ErrBusy) {
-		s.Errorf("without the holder's context: want ErrBusy, have %v", err)
-	}
+	s.wantIs("without the holder's context", within(s, "an answer", failed), lock.ErrBusy)
 	again := &lock.Options{Reentrant: true}
 	go func() { failed <- locker.Do(work, s.res, again, func(context.Context) error { return nil }) }()
 	if err := within(s, "an answer", failed); err != nil {
@@ -118,9 +100,8 @@ func holderIsAContext(s *suite) {
 	// The context is the holder of this resource, and of no other.
 	other := s.on("another")
 	held := other.take(other.locker(lock.Config{}))
-	if _, err := locker.Acquire(work, other.res, nil); !errors.Is(err, lock.ErrBusy) {
-		s.Errorf("another resource: want ErrBusy, have %v", err)
-	}
+	_, err := locker.Acquire(work, other.res, nil)
+	s.wantIs("another resource", err, lock.ErrBusy)
 	other.release(held)
 	s.release(lease)
 }
@@ -129,8 +110,7 @@ func holderIsAContext(s *suite) {
 // own.
 func twoGoroutinesWithOneContext(s *suite) {
 	locker, network := s.faulty(lock.Config{})
-	lease := s.take(locker)
-	work := lease.Context(s.Context())
+	lease, work := s.hold(locker)
 	token, steps := s.value(), len(network.Sent())
 	for _, opts := range []*lock.Options{nil, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)}} {
 		failed := make(chan error, 1)
@@ -146,10 +126,6 @@ func twoGoroutinesWithOneContext(s *suite) {
 		s.Error("want nothing asked of the store, and the lock still held")
 	}
 	s.release(lease)
-	again, err := locker.Acquire(context.WithoutCancel(work), s.res, nil)
-	if err != nil {
-		s.Fatalf("want it free for all after its release, have %v", err)
-	}
-	s.release(again)
+	s.release(s.takeIn(context.WithoutCancel(work), locker, nil)) // it is free for all after its release
 	s.wantFree()
 }

@@ -40,8 +40,7 @@ func renewalEndsBeforeTheRelease(s *suite) {
 
 func renewalFailsOnce(s *suite) {
 	locker, network := s.faulty(brief)
-	lease := s.take(locker)
-	work := lease.Context(s.Context())
+	lease, work := s.hold(locker)
 	network.Set(Once(Renew, 2, Refuse))
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if work.Err() != nil || lease.Deadline().IsZero() {

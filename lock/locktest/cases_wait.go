@@ -18,16 +18,12 @@ func contextEndsWhileWaiting(s *suite) {
 	for _, opts := range []lock.Options{inQueue, polled(5 * time.Millisecond)} {
 		w := s.waitsAs(lock.Config{}, opts)
 		w.leave()
-		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("cancelled: want the context's error and ErrBusy, have %v", err)
-		}
+		s.wantIs("cancelled", within(s, "the end of the wait", w.err), context.Canceled, lock.ErrBusy)
 		// Long enough for the first answer on a busy machine.
 		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
 		_, err := s.locker(lock.Config{}).Acquire(ctx, s.res, &opts)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("in time: want the context's error and ErrBusy, have %v", err)
-		}
+		s.wantIs("in time", err, context.DeadlineExceeded, lock.ErrBusy)
 		opts.Wait = 2 * time.Second
 		start := time.Now()
 		_, err = s.locker(lock.Config{}).Acquire(s.Context(), s.res, &opts)
@@ -88,8 +84,7 @@ func wakeIsLost(s *suite) {
 	locker, network := s.faulty(brief)
 	network.Set(Only(Wake, Refuse))
 	w := s.waitsOn(locker, inQueue)
-	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
-	s.settle(network)
+	s.tried(network, 1)
 	s.release(holder)
 	s.release(within(s, "the lock, at the waiter's own fallback time", w.lease))
 	s.wantFree()
@@ -103,9 +98,7 @@ func waiterLeavesTheQueue(s *suite) {
 	}
 	for _, w := range waiters[:3] {
 		w.leave()
-		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want context.Canceled and ErrBusy, have %v", err)
-		}
+		s.wantIs("the end of the wait", within(s, "the end of the wait", w.err), context.Canceled, lock.ErrBusy)
 	}
 	start := time.Now()
 	s.release(holder)
@@ -139,8 +132,7 @@ func retryIsShared(s *suite) {
 }
 
 func waitIsLongerThanTheTTL(s *suite) {
-	holder := s.take(s.locker(brief))
-	work := holder.Context(s.Context())
+	holder, work := s.hold(s.locker(brief))
 	w := s.waits(brief)
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if work.Err() != nil {
@@ -181,14 +173,10 @@ func oneAttemptForMany(s *suite) {
 	started.Wait()
 	cancel()
 	close(answer)
-	if err := within(s, "the first", gone); !errors.Is(err, context.Canceled) {
-		s.Errorf("the first: want context.Canceled, have %v", err)
-	}
+	s.wantIs("the first", within(s, "the first", gone), context.Canceled)
 	lease := within(s, "a lease", leases)
 	for range goroutines - 1 {
-		if err := within(s, "a busy lock", failed); !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want ErrBusy, have %v", err)
-		}
+		s.wantIs("acquire", within(s, "a busy lock", failed), lock.ErrBusy)
 	}
 	if have := len(network.SentAt(Acquire, time.Time{})); have > 3 {
 		s.Errorf("want few calls for %d goroutines, as the first in the wait queue asks for all, have %d", goroutines+1, have)
@@ -221,19 +209,14 @@ func queueIsServedInOrder(s *suite) {
 func positionCountsFromTheArrival(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	locker, network := s.faulty(lock.Config{})
-	tries := func(n int) {
-		s.Helper()
-		poll.Eventually(s.T, "its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
-		s.settle(network)
-	}
 	first := s.waitsOn(locker, inQueue)
-	tries(1)
+	s.tried(network, 1)
 	second := s.waitsOn(locker, inQueue)
 	_ = sleep.For(s.Context(), 100*time.Millisecond) // it contends in its own process
 	other := s.waits(lock.Config{})
 	s.release(holder)
 	lease := within(s, "the lock for the first", first.lease)
-	tries(3)
+	s.tried(network, 3)
 	s.release(lease)
 	s.release(within(s, "the lock for the second", second.lease))
 	s.release(within(s, "the lock for the other", other.lease))

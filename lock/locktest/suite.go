@@ -129,7 +129,19 @@ func (s *suite) take(locker *lock.Locker) *lock.Lease {
 
 func (s *suite) takeAs(locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	s.Helper()
-	lease, err := locker.Acquire(s.Context(), s.res, opts)
+	return s.takeIn(s.Context(), locker, opts)
+}
+
+// hold takes the lock, and returns the context for work under it.
+func (s *suite) hold(locker *lock.Locker) (*lock.Lease, context.Context) {
+	s.Helper()
+	lease := s.take(locker)
+	return lease, lease.Context(s.Context())
+}
+
+func (s *suite) takeIn(ctx context.Context, locker *lock.Locker, opts *lock.Options) *lock.Lease {
+	s.Helper()
+	lease, err := locker.Acquire(ctx, s.res, opts)
 	if err != nil {
 		s.Fatalf("acquire: want the lock, have %v", err)
 	}
@@ -187,6 +199,16 @@ func (s *suite) wantFence(lease *lock.Lease, before int64) {
 	s.Helper()
 	if have := lease.Fence(); s.NoFence && have != 0 || !s.NoFence && have <= before {
 		s.Errorf("want a fence above %d, or 0 if there are none (%t), have %d", before, s.NoFence, have)
+	}
+}
+
+// wantIs checks that an error is all of these.
+func (s *suite) wantIs(what string, err error, all ...error) {
+	s.Helper()
+	for _, want := range all {
+		if !errors.Is(err, want) {
+			s.Errorf("%s: want %v, have %v", what, want, err)
+		}
 	}
 }
 
@@ -267,14 +289,14 @@ func (s *suite) waitsAs(cfg lock.Config, how lock.Options) *waiting {
 	s.Helper()
 	locker, network := s.faulty(cfg)
 	w := s.waitsOn(locker, how)
-	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
-	s.settle(network)
+	s.tried(network, 1)
 	return w
 }
 
-// settle returns when the steps that were sent have been taken.
-func (s *suite) settle(network *Network) {
+// tried returns when so many tries of waiters were sent, and have been answered.
+func (s *suite) tried(network *Network, tries int) {
 	s.Helper()
+	poll.Eventually(s.T, "a waiter's try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= tries })
 	poll.Eventually(s.T, "an idle network", network.idle)
 }
 
