@@ -1,0 +1,303 @@
+package docs_test
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+	"go.yaml.in/yaml/v3"
+)
+
+// TestScriptHeads wants each Lua script to begin with a comment that says what it does.
+func TestScriptHeads(t *testing.T) {
+	t.Parallel()
+	sentence := regexp.MustCompile(`^[A-Z].*\.`)
+	scripts := named(t, func(name string) bool { return path.Ext(name) == ".lua" && !strings.Contains(name, "testdata/") })
+	if len(scripts) < 40 {
+		t.Errorf("want 40 scripts or more, have %d", len(scripts))
+	}
+	for _, name := range scripts {
+		var head []string
+		for line := range strings.Lines(read(t, name)) {
+			text, ok := strings.CutPrefix(line, "--")
+			if !ok {
+				break
+			}
+			head = append(head, strings.TrimSpace(text))
+		}
+		if !sentence.MatchString(strings.TrimSpace(strings.Join(head, " "))) {
+			t.Errorf("%s: want a comment at the beginning that says what the script does", name)
+		}
+	}
+}
+
+// TestTrackRecord wants each fault to name the test that guards against it: the name in brackets where there is
+// one, as the other is that of the commit.
+func TestTrackRecord(t *testing.T) {
+	t.Parallel()
+	const page = "docs/evidence/track-record.md"
+	tests := make(map[string]string) // sources by package
+	for _, name := range named(t, isTest) {
+		tests[path.Dir(name)] += read(t, name)
+	}
+	faults := 0
+	for _, m := range regexp.MustCompile(`(?m)\| [0-9a-f]{8} (\S+) (\w+)(?: \((\w+)\))? \|$`).FindAllStringSubmatch(read(t, page), -1) {
+		name := cmp.Or(m[3], m[2])
+		if faults++; !strings.Contains(tests[m[1]], "\nfunc "+name+"(") {
+			t.Errorf("%s: %s has no %s", page, m[1], name)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(queue|engine|lock)\.(Test\w+)`).FindAllStringSubmatch(read(t, page), -1) {
+		dir := map[string]string{"queue": "queue", "engine": "internal/engine", "lock": "lock"}[m[1]]
+		if faults++; !strings.Contains(tests[dir], "\nfunc "+m[2]+"(") {
+			t.Errorf("%s: %s has no %s", page, dir, m[2])
+		}
+	}
+	if faults < 40 {
+		t.Errorf("%s: want 40 tests or more, have %d", page, faults)
+	}
+}
+
+// ofRedis are the errors of Redis among the symptoms.
+var ofRedis = []string{"MISCONF", "OOM command not allowed", "CLUSTERDOWN", "MOVED", "READONLY", "NOPERM", "NOAUTH", "WRONGPASS"}
+
+// TestSymptoms wants the messages and the checks of the page on troubleshooting to be in the code, as people
+// search for them.
+func TestSymptoms(t *testing.T) {
+	t.Parallel()
+	const page = "docs/guides/troubleshooting.md"
+	doctor := readAll(t, func(name string) bool { return isCode(name) && path.Dir(name) == "cmd/lockctl" })
+	known := readAll(t, func(name string) bool { return isCode(name) && !strings.HasPrefix(name, "bench/") }) + strings.Join(ofRedis, "\n")
+	rows := regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| (.*) \|$`).FindAllStringSubmatch(read(t, page), -1)
+	if len(rows) < 30 {
+		t.Errorf("%s: want 30 rows or more, have %d", page, len(rows))
+	}
+	for _, row := range rows {
+		for message := range listed(row[1], "`([^`]+)`") {
+			if strings.HasPrefix(message, "lockctl") {
+				continue // e2e looks at it
+			}
+			for _, part := range regexp.MustCompile(`\.\.\.|RESOURCE`).Split(message, -1) {
+				if !strings.Contains(known, strings.Trim(part, " ,")) {
+					t.Errorf("%s: no code says %q", page, message)
+				}
+			}
+		}
+		for check := range listed(strings.ReplaceAll(row[0], "**", ""), `\*([a-z ]+)\*`) {
+			if check != "doctor" && !strings.Contains(doctor, `"`+check+`"`) {
+				t.Errorf("%s: doctor has no check %q", page, check)
+			}
+		}
+	}
+}
+
+// TestCompatibility wants the table of versions to say what the repository has: the requirements of the
+// modules, the systems of make vet, and the tests that are named.
+func TestCompatibility(t *testing.T) {
+	t.Parallel()
+	const page = "docs/reference/compatibility.md"
+	text := read(t, page)
+	version := func(file, module string) string {
+		m := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v?\d\S*)`).FindStringSubmatch(read(t, file))
+		if m == nil {
+			t.Fatalf("%s: want a version of %s", file, module)
+		}
+		return m[1]
+	}
+	release := regexp.MustCompile(`^\d+\.\d+`).FindString(version("go.mod", "go"))
+	least := regexp.MustCompile(`leastMajor, leastMinor = (\d+), (\d+)`).FindStringSubmatch(read(t, "queue/check.go"))
+	for _, want := range []string{
+		"| Go | " + release + " | tested",
+		"| asynq | " + version("go.mod", "github.com/hibiken/asynq") + " | tested",
+		"| go-redis | " + version("go.mod", "github.com/redis/go-redis/v9") + " |",
+		"| OpenTelemetry, for `queueotel` | " + version("queue/queueotel/go.mod", "go.opentelemetry.io/otel") + " |",
+		"| etcd's client, for `etcdlock` | " + version("lock/etcdlock/go.mod", "go.etcd.io/etcd/client/v3") + " |",
+		"miniredis " + version("go.mod", "github.com/alicebob/miniredis/v2"),
+		"modernc.org/sqlite " + version("go.mod", "modernc.org/sqlite"),
+		fmt.Sprintf("| Redis | %s.%s: one server, Sentinel, Cluster | tested", least[1], least[2]),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: want %q", page, want)
+		}
+	}
+	vetted := map[string]string{"darwin": "macOS", "windows": "Windows"}
+	for _, m := range regexp.MustCompile(`GOOS=(\w+)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		if name := vetted[m[1]]; name == "" || !regexp.MustCompile(`(?m)^\|.*`+name+`.*compiled`).MatchString(text) {
+			t.Errorf("%s: make vet compiles for %s: want a line that says so", page, m[1])
+		}
+		delete(vetted, m[1])
+	}
+	for system := range vetted {
+		t.Errorf("%s: make vet does not compile for %s", page, system)
+	}
+	// The servers are those of the release of Debian in which CI runs.
+	for _, name := range named(t, func(name string) bool { return path.Dir(name) == ".github/workflows" }) {
+		if !strings.Contains(read(t, name), "-bookworm") || !strings.Contains(text, "Debian 12") {
+			t.Errorf("%s: want Debian 12, which is bookworm, here and in %s", name, page)
+		}
+	}
+	if !strings.Contains(read(t, ".ci/newer"), "debian trixie") || !strings.Contains(text, "Debian 13") {
+		t.Errorf("%s: want Debian 13, which is trixie, here and in .ci/newer", page)
+	}
+	tests := readAll(t, isTest)
+	for name := range listed(text, "`(Test\\w+)`") {
+		if !strings.Contains(tests, "\nfunc "+name+"(") {
+			t.Errorf("%s: there is no %s", page, name)
+		}
+	}
+}
+
+// fromAsynq is the page for teams that have asynq programs.
+const fromAsynq = "docs/guides/from-asynq.md"
+
+// TestAsynqOptions wants each option of a task, and each field of a server's configuration, in a table of
+// the page, and no others.
+func TestAsynqOptions(t *testing.T) {
+	t.Parallel()
+	inPage := make(map[string]bool)
+	for row := range listed(read(t, fromAsynq), "(?m)^\\| (`[A-Z]\\w+`(?:, `[A-Z]\\w+`)*) \\|") {
+		maps.Copy(inPage, listed(row, `(\w+)`))
+	}
+	found := optionsOfAsynq(t)
+	if len(found) < 10 {
+		t.Errorf("want asynq's options, have %q", found)
+	}
+	for field := range reflect.TypeFor[asynq.Config]().Fields() {
+		found[field.Name] = "asynq.Config"
+	}
+	wantListed(t, fromAsynq, inPage, found)
+}
+
+// optionsOfAsynq returns the functions of asynq that make an Option, with their files.
+func optionsOfAsynq(t *testing.T) map[string]string {
+	t.Helper()
+	pkg, err := build.Import(reflect.TypeFor[asynq.Config]().PkgPath(), root, 0)
+	must(t, err)
+	names := make(map[string]string)
+	for _, name := range pkg.GoFiles {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, 0)
+		must(t, err)
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results.NumFields() != 1 {
+				continue
+			}
+			if result, ok := f.Type.Results.List[0].Type.(*ast.Ident); ok && result.Name == "Option" {
+				names[f.Name.Name] = name
+			}
+		}
+	}
+	return names
+}
+
+// TestDiffOfTheExample wants the difference between the two programs on the page.
+func TestDiffOfTheExample(t *testing.T) {
+	t.Parallel()
+	block := regexp.MustCompile("(?s)```diff\n(.*?)```").FindStringSubmatch(read(t, fromAsynq))
+	if block == nil {
+		t.Fatalf("%s: want a diff", fromAsynq)
+	}
+	out, err := exec.CommandContext(t.Context(), "diff", "-U1", filepath.Join(root, "examples/fromasynq/before/main.go"), filepath.Join(root, "examples/fromasynq/after/main.go")).Output()
+	if len(out) == 0 {
+		t.Fatalf("want two programs that differ, have %v", err)
+	}
+	if _, want, _ := strings.Cut(string(out), "\n@@"); "@@"+want != block[1] {
+		t.Errorf("%s: want this diff:\n@@%s", fromAsynq, want)
+	}
+}
+
+// TestWorkflows wants a time limit for each job on GitHub, Go's release of go.mod, and only scripts
+// and make targets that are there.
+func TestWorkflows(t *testing.T) {
+	t.Parallel()
+	release := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))[1]
+	workflows := named(t, func(name string) bool { return path.Dir(name) == ".github/workflows" })
+	if len(workflows) == 0 {
+		t.Error("want workflows, have none")
+	}
+	var runs []string
+	for _, name := range workflows {
+		var workflow struct {
+			Jobs map[string]struct {
+				Container string
+				Timeout   int `yaml:"timeout-minutes"`
+				Steps     []struct{ Uses, Run string }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(read(t, name)), &workflow); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for id, job := range workflow.Jobs {
+			if job.Timeout == 0 {
+				t.Errorf("%s: %s: want timeout-minutes", name, id)
+			}
+			if want := "golang:" + release + "-"; !strings.HasPrefix(job.Container, want) {
+				t.Errorf("%s: %s: want an image that begins with %s, have %q", name, id, want, job.Container)
+			}
+			for _, step := range job.Steps {
+				if step.Run != "" {
+					runs = append(runs, step.Run)
+					wantCommand(t, name, step.Run)
+				}
+			}
+		}
+	}
+	for _, want := range []string{".ci/run", "make verify MINUTES=10"} {
+		if !slices.Contains(runs, want) {
+			t.Errorf("want a step that runs %s, have %q", want, runs)
+		}
+	}
+}
+
+// wantCommand wants the script, or the make target, with which a command begins.
+func wantCommand(t *testing.T, workflow, command string) {
+	t.Helper()
+	words := strings.Fields(command)
+	if words[0] == "make" {
+		wantTarget(t, workflow, words[1])
+		return
+	}
+	if info, err := os.Stat(filepath.Join(root, words[0])); err != nil || info.Mode()&0o111 == 0 {
+		t.Errorf("%s: %s: want a script that can be run, have error %v", workflow, command, err)
+	}
+}
+
+// TestDependabot wants each module looked after.
+func TestDependabot(t *testing.T) {
+	t.Parallel()
+	var settings struct {
+		Updates []struct {
+			Ecosystem   string `yaml:"package-ecosystem"`
+			Directories []string
+		}
+	}
+	must(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings))
+	var want, have []string
+	for _, name := range named(t, func(name string) bool { return path.Base(name) == "go.mod" }) {
+		want = append(want, path.Join("/", path.Dir(name)))
+	}
+	for _, u := range settings.Updates {
+		if u.Ecosystem == "gomod" {
+			have = append(have, u.Directories...)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if !slices.Equal(have, want) {
+		t.Errorf("want the modules %q, have %q", want, have)
+	}
+}
