@@ -120,7 +120,7 @@ func (c *cluster) inject(ctx context.Context, i Injection, fault *Fault) error {
 	case Failover, StopMaster:
 		shard := c.shards[i.Pick%uint64(len(c.shards))]
 		old, heir := shard[0], shard[1]
-		if says(ctx, c.nodes[heir], "role:master") == nil {
+		if isMaster(ctx, c.nodes[heir]) == nil {
 			old, heir = heir, old
 		}
 		halt(old, i.Kind)
@@ -140,7 +140,7 @@ func (c *cluster) inject(ctx context.Context, i Injection, fault *Fault) error {
 // election, and the Cluster stays down. Then replaced does what an operator would do.
 func (c *cluster) replaced(ctx context.Context, heir *redis.Client) error {
 	const patience = 30 * time.Second
-	promoted := func() error { return says(ctx, heir, "role:master") }
+	promoted := func() error { return isMaster(ctx, heir) }
 	election, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if poll.Until(election, promoted) == nil {
@@ -168,7 +168,7 @@ func TestReplicaDoesNotStand(t *testing.T) {
 	heir := c.nodes[c.shards[0][1]]
 	must(t, heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
 	must(t, c.inject(t.Context(), Injection{Kind: Failover, Pick: 0}, nil))
-	if err := says(t.Context(), heir, "role:master"); err != nil {
+	if err := isMaster(t.Context(), heir); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -81,6 +82,11 @@ type Run struct {
 	// if its process died first.
 	Lost, Returned time.Duration
 	Outcome        Outcome
+}
+
+// told says where and when it was, and how it ended.
+func (r Run) told() string {
+	return fmt.Sprintf(" on %s from %v to %v (%s)", r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed"))
 }
 
 // An Outcome is how a run ended.

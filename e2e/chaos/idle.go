@@ -108,7 +108,7 @@ func (c *checker) around(i idleTime) string {
 	n, _ := slices.BinarySearchFunc(runs, i.To, func(r Run, to time.Duration) int { return cmp.Compare(r.Begin, to) })
 	var found []string
 	for _, r := range runs[max(0, n-3):min(len(runs), n+2)] {
-		found = append(found, fmt.Sprintf("%s (%s) on %s from %v to %v (%s)", r.Task, c.Tasks[r.Task].Fate, r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed")))
+		found = append(found, fmt.Sprintf("%s (%s)%s", r.Task, c.Tasks[r.Task].Fate, r.told()))
 	}
 	return strings.Join(found, "; ")
 }
@@ -123,14 +123,13 @@ func (c *checker) waitedAt(i idleTime) string {
 		if idleAs(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s Span) bool { return s.From < i.To && i.To <= s.To }) {
 			continue
 		}
-		var text strings.Builder
-		text.WriteString(id)
+		text := id
 		for _, r := range c.byTask[id] {
 			if r.Begin < i.To {
-				fmt.Fprintf(&text, ", a run of %s from %v to %v (%s)", r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed"))
+				text += ", a run" + r.told()
 			}
 		}
-		if found = append(found, text.String()); len(found) == most {
+		if found = append(found, text); len(found) == most {
 			break
 		}
 	}

@@ -5,7 +5,6 @@ package chaos
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,10 +36,10 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 	for _, node := range nodes {
 		watchers.Go(func() {
 			for replica := false; sleep.For(ctx, glance) == nil; {
-				info, err := node.Info(ctx, "replication").Result()
+				says, err := replication(ctx, node)
 				switch {
 				case err != nil: // stopped, or dead; it keeps its role
-				case strings.Contains(info, "role:slave"):
+				case says["role"] == "slave":
 					replica = true
 				case replica:
 					replica = false

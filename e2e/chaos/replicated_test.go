@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,40 +35,39 @@ func resume(ctx context.Context, old *redistest.Server, how Kind) error {
 // inStep returns an error unless the replica has what its master has now. A failover then loses no
 // more than the last moments.
 func inStep(ctx context.Context, master, replica *redis.Client) error {
+	has, err := replication(ctx, master)
+	if err != nil {
+		return err
+	}
+	follows, err := replication(ctx, replica)
+	if err != nil {
+		return err
+	}
 	_, port, _ := strings.Cut(master.Options().Addr, ":")
-	if err := says(ctx, replica, "master_port:"+port+"\r\nmaster_link_status:up"); err != nil {
+	if follows["master_port"] != port || follows["master_link_status"] != "up" {
+		return fmt.Errorf("replica at %s: does not follow %s", replica.Options().Addr, master.Options().Addr)
+	}
+	want, err := strconv.Atoi(has["master_repl_offset"])
+	have, unknown := strconv.Atoi(follows["slave_repl_offset"])
+	if err := errors.Join(err, unknown); err != nil {
 		return err
 	}
-	want, err := offset(ctx, master, "master_repl_offset")
-	if err != nil {
-		return err
+	if have < want {
+		return fmt.Errorf("replica at %s: %d behind", replica.Options().Addr, want-have)
 	}
-	have, err := offset(ctx, replica, "slave_repl_offset")
-	if err == nil && have < want {
-		err = fmt.Errorf("replica at %s: %d behind", replica.Options().Addr, want-have)
+	return nil
+}
+
+// isMaster returns an error unless the server says that it is one.
+func isMaster(ctx context.Context, rdb *redis.Client) error {
+	says, err := replication(ctx, rdb)
+	if err == nil && says["role"] != "master" {
+		err = fmt.Errorf("%s: is no master", rdb.Options().Addr)
 	}
 	return err
 }
 
-func offset(ctx context.Context, rdb *redis.Client, name string) (int64, error) {
-	info, err := rdb.Info(ctx, "replication").Result()
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(info, name+":")
-	digits, _, _ := strings.Cut(rest, "\r\n")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %s: %w", rdb.Options().Addr, name, err)
-	}
-	return n, nil
-}
-
-// says returns an error unless the server's INFO has the lines.
-func says(ctx context.Context, rdb *redis.Client, lines string) error {
-	info, err := rdb.Info(ctx, "replication").Result()
-	if err == nil && !strings.Contains(info, lines) {
-		err = fmt.Errorf("%s: does not say %q", rdb.Options().Addr, lines)
-	}
-	return err
+func replication(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
+	info, err := rdb.InfoMap(ctx, "replication").Result()
+	return info["Replication"], err
 }

@@ -51,7 +51,7 @@ func (s *sentinel) ready(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := says(ctx, s.nodes[master], "role:master"); err != nil {
+		if err := isMaster(ctx, s.nodes[master]); err != nil {
 			return err
 		}
 		err = s.follow(ctx, master)
@@ -114,7 +114,7 @@ func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how Kind)
 		if now == old {
 			return errors.New("no new master")
 		}
-		return says(ctx, s.nodes[now], "role:master")
+		return isMaster(ctx, s.nodes[now])
 	})
 	if err == nil {
 		err = resume(ctx, old, how)
