@@ -123,13 +123,14 @@ func (c *checker) waitedAt(i idleTime) string {
 		if idleAs(t.Resource) != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s Span) bool { return s.From < i.To && i.To <= s.To }) {
 			continue
 		}
-		text := id
+		var text strings.Builder
+		text.WriteString(id)
 		for _, r := range c.byTask[id] {
 			if r.Begin < i.To {
-				text += ", a run" + r.told()
+				text.WriteString(", a run" + r.told())
 			}
 		}
-		if found = append(found, text); len(found) == most {
+		if found = append(found, text.String()); len(found) == most {
 			break
 		}
 	}

@@ -74,7 +74,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckDelay: the fastest task took 7 from its call to its start.
 // A task works on both of its keys.
 func TestCheckOfPairs(t *testing.T) {
 	t.Parallel()
@@ -88,6 +87,7 @@ func TestCheckOfPairs(t *testing.T) {
 	}
 }
 
+// TestCheckDelay: the fastest task took 7 from its call to its start.
 func TestCheckDelay(t *testing.T) {
 	t.Parallel()
 	tr := good()

@@ -30,16 +30,19 @@ func (m *Model) apply(s *State, move Move) bool {
 		sv.Late, sv.Way = Copy{}, NoCopy
 		m.run(s, server, &late, way, move.Event == ArriveAged, 0)
 	case HandlerEnds:
-		m.handlerEnds(s, move)
+		a := &s.Attempts[move.N]
+		if a.Phase, a.Kind = Ended, move.Kind; move.Kind != Succeed {
+			s.Failures--
+		}
 	case Wake:
 		queue.Notify, sv.Asleep, sv.Alarm, sv.Listens = false, false, false, false
 		sv.Popped = (sv.Drains || s.working(server) >= m.Servers[server].Slots) && m.Mistake != PoppedForgotten
 	case SecondPasses:
 		sv.Asleep, sv.Alarm, sv.Listens = false, false, false
 	case WindowEnds:
-		s.windowEnds(server)
+		s.each(server, func(a *Attempt) { a.Late = a.Late || a.unheard() })
 	case Heartbeat:
-		s.heartbeat(server)
+		s.each(server, func(a *Attempt) { a.Lost = a.Lost || a.Orphan })
 	case Crash:
 		s.die(server)
 	case Stop:
@@ -128,36 +131,9 @@ func (m *Model) taskEvent(s *State, move Move) {
 	}
 }
 
-// handlerEnds is the end of a handler.
-func (m *Model) handlerEnds(s *State, move Move) {
-	a := &s.Attempts[move.N]
-	a.Phase, a.Kind = Ended, move.Kind
-	if move.Kind != Succeed {
-		s.Failures--
-	}
-}
-
-// windowEnds ends the time in which a server may trust what it has not heard of yet.
-func (s *State) windowEnds(server uint8) {
-	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && a.unheard() {
-			a.Late = true
-		}
-	}
-}
-
 // unheard reports whether an attempt has a lock of which its server does not know.
 func (a *Attempt) unheard() bool {
 	return a.Phase == Begun || a.Phase == Ended && a.Result == IsGranted
-}
-
-// heartbeat tells a server which of its attempts have lost their locks.
-func (s *State) heartbeat(server uint8) {
-	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && a.Orphan {
-			a.Lost = true
-		}
-	}
 }
 
 // goOn is a process that continues. What its heartbeat finds is renewed.

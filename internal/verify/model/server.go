@@ -28,11 +28,11 @@ func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fail
 
 // forget drops the attempts that another run of the same step has begun: the answer does not name them.
 func (s *State) forget(server uint8) {
-	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && a.Phase == Begun {
+	s.each(server, func(a *Attempt) {
+		if a.Phase == Begun {
 			a.Phase = Gone
 		}
-	}
+	})
 }
 
 // copyOf returns the step that a server sends now.
@@ -114,15 +114,14 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 // sendAgain is what a server does when it learns that steps are forgotten: it sends their outcomes again, and ends
 // the attempts that they began.
 func (m *Model) sendAgain(s *State, server uint8) {
-	for i := range s.Attempts {
-		switch a := &s.Attempts[i]; {
-		case a.Server != server:
+	s.each(server, func(a *Attempt) {
+		switch {
 		case a.Phase == Settled:
 			a.Phase = Ended
 		case a.Orphan:
 			a.Lost = true
 		}
-	}
+	})
 }
 
 // rest puts a server to sleep that found nothing for its free slots.
@@ -139,11 +138,11 @@ func (s *State) rest(x *script, slots uint8) {
 
 // die ends a process. Another one takes its place.
 func (s *State) die(server uint8) {
-	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && a.Phase != None {
+	s.each(server, func(a *Attempt) {
+		if a.Phase != None {
 			*a = Attempt{Task: a.Task, Server: a.Server, Phase: Gone, Kind: a.Kind, Locked: a.Locked}
 		}
-	}
+	})
 	sv := &s.Servers[server]
 	next := Server{Strange: s.Back}
 	if sv.Way == Same && s.Records[server] != Latest {

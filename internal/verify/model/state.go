@@ -287,24 +287,29 @@ func (l *Lock) oldest() uint8 {
 	return oldest
 }
 
-// slots returns how many attempts a server has at work.
-func (s *State) working(server uint8) (n uint8) {
+// each calls do with the attempts of a server, and perhaps with places that have none.
+func (s *State) each(server uint8, do func(a *Attempt)) {
 	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && (a.Phase == Begun || a.Phase == Running) {
-			n++
+		if a := &s.Attempts[i]; a.Server == server {
+			do(a)
 		}
 	}
+}
+
+// working returns how many attempts a server has at work.
+func (s *State) working(server uint8) (n uint8) {
+	s.each(server, func(a *Attempt) {
+		if a.Phase == Begun || a.Phase == Running {
+			n++
+		}
+	})
 	return n
 }
 
 // ended reports whether a server has an outcome to send.
-func (s *State) ended(server uint8) bool {
-	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Server == server && a.Phase == Ended {
-			return true
-		}
-	}
-	return false
+func (s *State) ended(server uint8) (ended bool) {
+	s.each(server, func(a *Attempt) { ended = ended || a.Phase == Ended })
+	return ended
 }
 
 // List operations on pending, whose first element is its head.
