@@ -42,11 +42,14 @@ func TestRun(t *testing.T) {
 		if measured := !slices.Contains([]string{"Redis", "CPU of Redis", "memory beyond asynq's"}, f.Figure); measured && f.Median <= 0 {
 			t.Errorf("want it measured, have %s", line)
 		}
+		if f.Figure == "timed" && f.Median < 5 {
+			t.Errorf("want 5 hand-offs, have %s", line)
+		}
 	}
 	// One script ends many tasks and takes others.
 	want := map[string]int{"without a resource": 3, "on a free resource": 3, "that had to wait": 3}
 	for _, resources := range []int{1, 12, 120} {
-		want[fmt.Sprintf("120 tasks on %d resources", resources)] = 32
+		want[fmt.Sprintf("120 tasks on %d resources", resources)] = 34
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("figures (-want +have):\n%s", diff)

@@ -190,6 +190,7 @@ func (s *testbed) many(ctx context.Context) error {
 	s.results.AddPercentiles(s.name, handOffs, "all waiting", took)
 	s.addRatios(handOffs, took, s.tookFew)
 	s.addCPU(ctx, handOffs, before, len(took))
+	s.add(handOffs, "timed", "hand-offs", float64(len(took)))
 	return s.stop(ctx)
 }
 
