@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,12 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		}
 		return
 	}
-	for i := range s.Outcomes {
+	order := make([]int, len(s.Outcomes)) // those who ask get their locks by when they came
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(a.Replies[i].Fence, a.Replies[k].Fence) })
+	for _, i := range order {
 		w.settled(&s.Outcomes[i], a.Results[i], a.Replies[i])
 	}
 	for _, name := range a.Recovered {
