@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +191,7 @@ func (a *app) settle(ctx context.Context, s settling, outcome string, do func(co
 	}
 	done := settled{Task: e.Line.Task, Resource: e.Line.Resource, Outcome: outcome, Waiting: e.Line.Waiting, By: s.by, Reason: s.reason}
 	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has set a line going",
-		"task_id", done.Task.ID, "queue", done.Task.Queue, "resource", done.Resource, "outcome", outcome, "by", operator(), "reason", s.reason)
+		"task_id", done.Task.ID, "queue", done.Task.Queue, "resource", done.Resource, "outcome", outcome, "by", cmp.Or(s.by, operator()), "reason", s.reason)
 	return a.print(done, done.text)
 }
 

@@ -83,9 +83,12 @@ func TestStoppedLine(t *testing.T) {
 	poll.Eventually(t, "it has failed again", func() bool { return b.runs("first") == 2 })
 	b.awaitLine(t, 2)
 
-	done, status := answer[settled](t, b, "skip", "first", "--reason", "no such order", "--by", "alice", "--yes")
-	if status != cli.StatusOK || done.Outcome != "skipped" || done.By != "alice" || done.Waiting != 2 {
-		t.Errorf("skip: have status %d, %+v", status, done)
+	have := b.run(t, "", "skip", "first", "--reason", "no such order", "--by", "alice", "--yes", "--json")
+	if want := `"outcome":"skipped","waiting":2,"by":"alice","reason":"no such order"}`; have.status != cli.StatusOK || !strings.Contains(have.out, want) {
+		t.Errorf("skip: want %s, have %+v", want, have)
+	}
+	if want := `outcome=skipped by=alice reason="no such order"`; !strings.Contains(have.err, want) {
+		t.Errorf("skip: want a record with %s, have %s", want, have.err)
 	}
 	b.finish <- struct{}{}
 	b.finish <- struct{}{}
