@@ -124,9 +124,7 @@ of the whole installation.
 
 It reads the settings of the workers, from flags, from the environment
 (--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
-Only release, limit, retry, skip, run, archive, delete and queue change anything in Redis.
-
-` + statuses,
+Only release, limit, retry, skip, run, archive, delete and queue change anything in Redis.`,
 		Example: `  lockctl list --sort oldest
   lockctl why 77ab09
   lockctl doctor --config /etc/siding/config.yaml`,
@@ -153,13 +151,22 @@ Only release, limit, retry, skip, run, archive, delete and queue change anything
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(), a.retryCommand(), a.skipCommand(),
-		a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(),
+		a.retryCommand(), a.skipCommand(), a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"
 		root.AddCommand(cmd)
 	}
+	addStatuses(root)
 	return root
+}
+
+// addStatuses adds the exit statuses to the help of a command, and of those below it.
+func addStatuses(cmd *cobra.Command) {
+	cmd.Long += "\n\n" + statuses
+	for _, below := range cmd.Commands() {
+		addStatuses(below)
+	}
 }
 
 // connect reads the settings and connects to their Redis. The caller closes the connection.
@@ -179,7 +186,15 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	return c, err
 }
 
-func (c *connection) Close() error { return c.rdb.Close() }
+// with does something on a connection.
+func (a *app) with(ctx context.Context, do func(context.Context, *connection) error) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.rdb.Close()
+	return do(ctx, c)
+}
 
 // failed returns the error of a question that Redis did not answer.
 func (c *connection) failed(ctx context.Context, err error) error {
@@ -212,6 +227,17 @@ func (a *app) print(value any, text func() string) error {
 		return cli.Fault(err)
 	}
 	return nil
+}
+
+// printTable prints a value, for people as a table.
+func (a *app) printTable(value any, t *table) error {
+	return a.print(value, func() string { return a.tableText(t) })
+}
+
+// tableText is a table that fits the terminal.
+func (a *app) tableText(t *table) string {
+	columns, _ := a.size(a.stdout)
+	return t.text(columns)
 }
 
 // say writes to standard error. A terminal that has gone is no fault.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,22 +50,15 @@ the clocks of Redis and of the servers; that every queue has servers, and that a
 them take locks and run the same version; that a server looks after the queues;
 and it looks for tasks of dead workers, for handlers that go on without their locks,
 for resources that are free and not served, for lines that a failed task holds, and for
-locks that never end. It changes nothing, and takes some seconds if it has to look twice.
-
-` + statuses,
+locks that never end. It changes nothing, and takes some seconds if it has to look twice.`,
 		Example: `  lockctl doctor
   lockctl doctor --json`,
 		Args: cli.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.with(cmd.Context(), a.doctor) },
 	}
 }
 
-func (a *app) doctor(ctx context.Context) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) doctor(ctx context.Context, c *connection) error {
 	d, err := a.diagnose(ctx, c)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -91,13 +85,15 @@ type examination struct {
 	checks  []check
 }
 
-// add adds a check.
-func (x *examination) add(c check) { x.checks = append(x.checks, c) }
+// add adds a finding: what it means, and what to do.
+func (x *examination) add(s status, name, found, means, do string) {
+	x.checks = append(x.checks, check{Check: name, Status: s, Found: found, Means: means, Do: do})
+}
 
-// unless adds a check that is all right, if no finding was added since there were so many checks.
-func (x *examination) unless(since int, name, found string) {
-	if len(x.checks) == since {
-		x.add(check{Check: name, Status: ok, Found: found})
+// unless adds that a check is all right, unless it has found something.
+func (x *examination) unless(name, found string) {
+	if !slices.ContainsFunc(x.checks, func(c check) bool { return c.Check == name }) {
+		x.add(ok, name, found, "", "")
 	}
 }
 
@@ -145,25 +141,25 @@ func shorten(checks []check) (kept []check) {
 		check  string
 		status status
 	}
-	all, seen := make(map[kind]int), make(map[kind]int)
-	for _, c := range checks {
-		all[kind{c.Check, c.Status}]++
-	}
+	seen, more := make(map[kind]int), make(map[kind]int) // where kept says how many more there are
 	for _, c := range checks {
 		k := kind{c.Check, c.Status}
 		switch seen[k]++; {
+		case seen[k] == mostAlike+1:
+			more[k] = len(kept)
+			fallthrough
 		case seen[k] <= mostAlike:
 			kept = append(kept, c)
-		case seen[k] == mostAlike+1:
-			kept = append(kept, check{Check: c.Check, Status: c.Status, Found: fmt.Sprintf("and %d more; --json has all", all[k]-mostAlike)})
 		}
+	}
+	for k, n := range more {
+		kept[n] = check{Check: k.check, Status: k.status, Found: fmt.Sprintf("and %d more; --json has all", seen[k]-mostAlike)}
 	}
 	return kept
 }
 
 // diagnosisText is for people.
 func (a *app) diagnosisText(d diagnosis) string {
-	columns, _ := a.size(a.stdout)
 	var b strings.Builder
 	counts := make(map[status]int)
 	for _, c := range d.Checks {
@@ -178,16 +174,16 @@ func (a *app) diagnosisText(d diagnosis) string {
 		}
 	}
 	if len(d.Servers) > 0 {
-		b.WriteString("\n" + serverTable(d.Servers).text(columns))
+		b.WriteString("\n" + a.tableText(serverTable(d.Servers)))
 	}
-	b.WriteString("\n" + versionTable(d.Versions).text(columns))
+	b.WriteString("\n" + a.tableText(versionTable(d.Versions)))
 	fmt.Fprintf(&b, "\n%s, %s\n", count(counts[faulty], "fault"), count(counts[warning], "warning"))
 	return b.String()
 }
 
 // serverTable shows the servers side by side.
 func serverTable(servers []inspect.Server) *table {
-	t := &table{columns: []column{{title: "SERVER", cut: true}, {title: "PID", right: true}, {title: "GUARDED"}, {title: "QUEUES", cut: true}}}
+	t := newTable(cut("SERVER"), right("PID"), left("GUARDED"), cut("QUEUES"))
 	for _, s := range servers {
 		guarded := "yes"
 		switch {

@@ -12,7 +12,6 @@ import (
 // agreed checks that the servers of each queue have the same locks and rules, and that lockctl looks for these locks.
 func (x *examination) agreed(ctx context.Context) error {
 	const name = "settings of servers"
-	since := len(x.checks)
 	servers, err := x.published(ctx)
 	if err != nil {
 		return err
@@ -26,25 +25,22 @@ func (x *examination) agreed(ctx context.Context) error {
 			}
 			all = append(all, fmt.Sprintf("%s on %s", v.Value, some(names)))
 		}
-		c := check{
-			Check: name, Status: warning, Found: fmt.Sprintf("%s differs among the servers of %s: %s", d.Setting, some(d.Queues), strings.Join(all, "; ")),
-			Means: "what becomes of a task depends on the server that takes it", Do: "give all servers of these queues the same setting, and restart those that have another",
-		}
+		how, means := warning, "what becomes of a task depends on the server that takes it"
 		if d.Locks {
-			c.Status, c.Means = faulty, "these servers do not see each other's locks: tasks of one resource run at once"
+			how, means = faulty, "these servers do not see each other's locks: tasks of one resource run at once"
 		}
-		x.add(c)
+		x.add(how, name, fmt.Sprintf("%s differs among the servers of %s: %s", d.Setting, some(d.Queues), strings.Join(all, "; ")), means,
+			"give all servers of these queues the same setting, and restart those that have another")
 	}
 	own := strconv.Quote(x.settings.Queue.Lock.Prefix)
 	for _, s := range servers {
 		if s.Terms != nil && s.Terms.Prefix != own {
-			x.add(check{
-				Check: name, Status: warning, Found: fmt.Sprintf("lock.prefix is %s on %v, and %s here", s.Terms.Prefix, s, own),
-				Means: "lockctl does not see the locks of that server, so what it says below of its tasks may be wrong", Do: "run lockctl with the settings of that server, or --lock-prefix",
-			})
+			x.add(warning, name, fmt.Sprintf("lock.prefix is %s on %v, and %s here", s.Terms.Prefix, s, own),
+				"lockctl does not see the locks of that server, so what it says below of its tasks may be wrong",
+				"run lockctl with the settings of that server, or --lock-prefix")
 			break
 		}
 	}
-	x.unless(since, name, "the servers of each queue have the same locks, limits and policies")
+	x.unless(name, "the servers of each queue have the same locks, limits and policies")
 	return nil
 }

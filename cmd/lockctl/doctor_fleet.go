@@ -29,35 +29,28 @@ func tasksOf(q inspect.Queue) int {
 
 // fleet checks the servers and the queues.
 func (x *examination) fleet(context.Context) error {
-	since := len(x.checks)
 	for _, q := range x.queues {
 		switch n := tasksOf(q); {
 		case q.Servers == 0 && n > 0:
-			x.add(check{
-				Check: "queues", Status: faulty, Found: fmt.Sprintf("no server serves %s, which has %s", q.Name, count(n, "unfinished task")),
-				Means: "these tasks do not run", Do: "start a worker that serves " + q.Name + ", or see whether the name is misspelt; " + lookAgain,
-			})
+			x.add(faulty, "queues", fmt.Sprintf("no server serves %s, which has %s", q.Name, count(n, "unfinished task")), "these tasks do not run",
+				"start a worker that serves "+q.Name+", or see whether the name is misspelt; "+lookAgain)
 		case q.Paused && q.Pending+q.Waiting > 0:
-			x.add(check{
-				Check: "queues", Status: warning, Found: fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
-				Means: "its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
-				Do:    "`lockctl queue resume " + shellArg(q.Name) + "` resumes it",
-			})
+			x.add(warning, "queues", fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
+				"its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
+				"`lockctl queue resume "+shellArg(q.Name)+"` resumes it")
 		}
 	}
 	if len(x.servers) == 0 {
-		x.add(check{
-			Check: "servers", Status: warning, Found: "no server runs", Means: "no task runs, and nobody looks after the locks",
-			Do: "start the workers; if they run, compare their Redis with this one; " + lookAgain,
-		})
+		x.add(warning, "servers", "no server runs", "no task runs, and nobody looks after the locks",
+			"start the workers; if they run, compare their Redis with this one; "+lookAgain)
+		return nil
 	}
-	x.unless(since, "queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
+	x.unless("queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
 	return nil
 }
 
 // clocks compares the servers' clocks with this machine's.
 func (x *examination) clocks(ctx context.Context) error {
-	since := len(x.checks)
 	for _, s := range x.servers {
 		off, err := x.clockOff(ctx, s)
 		if err != nil {
@@ -70,14 +63,10 @@ func (x *examination) clocks(ctx context.Context) error {
 		if off < 0 {
 			way = "behind"
 		}
-		x.add(check{
-			Check: "clocks of servers", Status: faulty,
-			Found: fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), span(off.Abs()), way),
-			Means: "its tasks may come too early or too late, and may be taken for those of a dead worker",
-			Do:    "keep the clocks of all machines by NTP",
-		})
+		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), span(off.Abs()), way),
+			"its tasks may come too early or too late, and may be taken for those of a dead worker", "keep the clocks of all machines by NTP")
 	}
-	x.unless(since, "clocks of servers", "within a second of this machine's")
+	x.unless("clocks of servers", "within a second of this machine's")
 	return nil
 }
 
@@ -114,14 +103,11 @@ func (x *examination) elected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	since := len(x.checks)
 	for _, queues := range missing {
-		x.add(check{
-			Check: "upkeep", Status: faulty, Found: "no server looks after " + queues,
-			Means: "tasks that failed, or are to run later, do not come, and nobody ends those of dead workers", Do: "see the logs of the workers",
-		})
+		x.add(faulty, "upkeep", "no server looks after "+queues,
+			"tasks that failed, or are to run later, do not come, and nobody ends those of dead workers", "see the logs of the workers")
 	}
-	x.unless(since, "upkeep", fmt.Sprintf("a server looks after %s", countOf(all, "set of queues", "sets of queues")))
+	x.unless("upkeep", fmt.Sprintf("a server looks after %s", countOf(all, "set of queues", "sets of queues")))
 	return nil
 }
 
@@ -150,18 +136,14 @@ func (x *examination) unattended(ctx context.Context) (missing []string, all int
 
 // contended checks the locks for which somebody waits.
 func (x *examination) contended(ctx context.Context) error {
-	since := len(x.checks)
 	for _, l := range x.locks {
 		if l.Endless && l.State == inspect.Foreign {
-			c := check{
-				Check: "locks", Status: warning, Found: l.Resource + ": another program holds the lock, which has no TTL",
-				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release --reason TEXT " + shellArg(l.Resource) + "` takes its lock",
-			}
+			how, found := warning, l.Resource+": another program holds the lock, which has no TTL"
 			if l.Waiting > 0 {
-				c.Status = faulty
-				c.Found += fmt.Sprintf("; %s", count(l.Waiting, "waiter"))
+				how, found = faulty, found+"; "+count(l.Waiting, "waiter")
 			}
-			x.add(c)
+			x.add(how, "locks", found, "if that program dies, the lock is never free again",
+				"see whether the program lives; `lockctl release --reason TEXT "+shellArg(l.Resource)+"` takes its lock")
 		}
 	}
 	for _, l := range x.locks {
@@ -172,24 +154,17 @@ func (x *examination) contended(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		waiting := countOf(l.Waiting, "task waits", "tasks wait")
 		if limit := shown.Limit; limit != nil && limit.Holders == 0 {
-			x.add(check{
-				Check: "locks", Status: warning, Found: fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
-				Means: countOf(l.Waiting, "task waits", "tasks wait") + " until it is resumed", Do: "`lockctl limit unset " + shellArg(limit.Pattern) + "` resumes it",
-			})
-			continue
+			x.add(warning, "locks", fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
+				waiting+" until it is resumed", "`lockctl limit unset "+shellArg(limit.Pattern)+"` resumes it")
+		} else if l.Unserved > 0 { // otherwise it has just become free, or the rates keep its waiters
+			x.add(warning, "locks", fmt.Sprintf("%s: not served %s; %s", l.Resource, x.unserved(l), waiting),
+				"nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
+				"start more workers of these queues, or raise their concurrency; `lockctl show "+shellArg(l.Resource)+"` shows who waits")
 		}
-		if l.Unserved == 0 {
-			continue // it has just become free, or the rates keep its waiters
-		}
-		x.add(check{
-			Check: "locks", Status: warning,
-			Found: fmt.Sprintf("%s: not served for %s, ready since %s; %s", l.Resource, span(time.Duration(l.Unserved)), x.moment(l.Ready), countOf(l.Waiting, "task waits", "tasks wait")),
-			Means: "nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
-			Do:    "start more workers of these queues, or raise their concurrency; `lockctl show " + shellArg(l.Resource) + "` shows who waits",
-		})
 	}
-	x.unless(since, "locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
+	x.unless("locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
 	return nil
 }
 

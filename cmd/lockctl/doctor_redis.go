@@ -85,22 +85,21 @@ func (x *examination) reachable() {
 		if n.version != "" {
 			versions[n.version] = true
 		}
-		c := check{Check: name, Status: ok, Found: fmt.Sprintf("%s answers in %.2f ms", n.name, float64(n.trip.Microseconds())/1000)}
+		found := fmt.Sprintf("%s answers in %.2f ms", n.name, float64(n.trip.Microseconds())/1000)
 		switch {
 		case n.err != nil:
-			c.Status, c.Found = faulty, fmt.Sprintf("%s: %v", n.name, n.err)
-			c.Means, c.Do = "this node of the Cluster does not answer; its locks and tasks have no spare, or cannot be used", "start it, or see its log and the network"
+			x.add(faulty, name, fmt.Sprintf("%s: %v", n.name, n.err),
+				"this node of the Cluster does not answer; its locks and tasks have no spare, or cannot be used", "start it, or see its log and the network")
 		case n.trip > slow:
-			c.Status = warning
-			c.Means, c.Do = "a task takes at least one round trip, and a lock lives by renewals", "run lockctl beside a worker to compare; see the network, and slow commands on Redis"
+			x.add(warning, name, found, "a task takes at least one round trip, and a lock lives by renewals",
+				"run lockctl beside a worker to compare; see the network, and slow commands on Redis")
+		default:
+			x.add(ok, name, found, "", "")
 		}
-		x.add(c)
 	}
 	if len(versions) > 1 {
-		x.add(check{
-			Check: name, Status: warning, Found: fmt.Sprintf("the nodes have %d different versions", len(versions)),
-			Means: "after a failover another version serves the locks", Do: "finish the upgrade",
-		})
+		x.add(warning, name, fmt.Sprintf("the nodes have %d different versions", len(versions)),
+			"after a failover another version serves the locks", "finish the upgrade")
 	}
 }
 
@@ -123,13 +122,12 @@ func (x *examination) traits(ctx context.Context) error {
 		return err
 	}
 	for _, t := range traitChecks {
-		since := len(x.checks)
 		for _, f := range findings {
 			if slices.Contains(t.traits, f.Trait) {
-				x.add(checkOf(t.check, f))
+				x.checks = append(x.checks, checkOf(t.check, f))
 			}
 		}
-		x.unless(since, t.check, t.fine)
+		x.unless(t.check, t.fine)
 	}
 	return nil
 }
@@ -143,8 +141,7 @@ func checkOf(name string, f queue.Finding) check {
 	if f.Server != "" {
 		c.Found = f.Server + ": " + c.Found
 	}
-	switch f.Trait {
-	case "persistence", "appendfsync":
+	if f.Trait == "persistence" || f.Trait == "appendfsync" {
 		c.Status = warning // some want it so
 	}
 	if f.Advice == "" {
@@ -152,11 +149,6 @@ func checkOf(name string, f queue.Finding) check {
 		c.Means, c.Do = "this user may not ask, or it is the Redis of --embedded, which does not tell", "allow this user INFO and CONFIG GET; with --embedded do nothing"
 		return c
 	}
-	// An advice says what may happen, and then what to do.
-	if at := strings.Index(f.Advice, ": "); at >= 0 {
-		c.Means, c.Do = f.Advice[:at], f.Advice[at+2:]
-	} else {
-		c.Means = f.Advice
-	}
+	c.Means, c.Do, _ = strings.Cut(f.Advice, ": ") // what may happen, and then what to do
 	return c
 }

@@ -11,7 +11,6 @@ import (
 
 // tasks checks the tasks of workers that died: one finding for each worker.
 func (x *examination) tasks(context.Context) error {
-	since := len(x.checks)
 	var processes []string
 	dead := make(map[string][]inspect.Orphan)
 	for _, o := range x.orphans {
@@ -22,23 +21,20 @@ func (x *examination) tasks(context.Context) error {
 			dead[o.Process] = append(dead[o.Process], o)
 			continue
 		}
-		x.add(check{
-			Check: "orphans", Status: warning, Found: fmt.Sprintf("%s runs again after %s", taskIn(o.Task), countOf(o.Crashes, "worker crash", "worker crashes")),
-			Means: fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated),
-			Do:    "see whether workers died, and their logs; " + whySays(o.Task),
-		})
+		x.add(warning, "orphans", fmt.Sprintf("%s runs again after %s", taskIn(o.Task), countOf(o.Crashes, "worker crash", "worker crashes")),
+			fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated),
+			"see whether workers died, and their logs; "+whySays(o.Task))
 	}
 	for _, process := range processes {
-		x.add(x.dead(dead[process]))
+		x.dead(dead[process])
 	}
-	x.unless(since, "orphans", "every task that runs has its worker")
+	x.unless("orphans", "every task that runs has its worker")
 	return nil
 }
 
-// dead is the finding of a worker that died or is cut off with these tasks.
-func (x *examination) dead(tasks []inspect.Orphan) check {
-	c := check{Check: "orphans", Status: warning}
-	var names, unserved []string
+// dead adds the finding of a worker that died or is cut off with these tasks.
+func (x *examination) dead(tasks []inspect.Orphan) {
+	var names, unserved, means []string
 	again, retries := 0, 0
 	for _, o := range tasks {
 		names = append(names, taskIn(o.Task))
@@ -51,24 +47,22 @@ func (x *examination) dead(tasks []inspect.Orphan) check {
 			again++
 		}
 	}
-	c.Found = fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
-	var means []string
+	how, do := warning, whySays(tasks[0].Task)
 	if again > 0 {
 		means = append(means, countOf(again, "task runs", "tasks run")+" again as soon as a slot is free")
 	}
 	if retries > 0 {
-		c.Status = faulty
+		how = faulty
 		means = append(means, countOf(retries, "task uses", "tasks use")+" a retry, or has none left and is archived")
 	}
-	c.Do = whySays(tasks[0].Task)
 	if len(unserved) > 0 {
-		c.Status = faulty
+		how = faulty
 		means = append(means, countOf(len(unserved), "task has", "tasks have")+" no guarded server of the queue, which could run it again")
 		slices.Sort(unserved)
-		c.Do = "start a worker that serves " + strings.Join(slices.Compact(unserved), ", ") + "; " + c.Do
+		do = "start a worker that serves " + strings.Join(slices.Compact(unserved), ", ") + "; " + do
 	}
-	c.Means = strings.Join(means, "; ")
-	return c
+	found := fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
+	x.add(how, "orphans", found, strings.Join(means, "; "), do)
 }
 
 // workerOf names the worker that has these tasks, if one of them still has its lock.
@@ -84,7 +78,6 @@ func (x *examination) workerOf(tasks []inspect.Orphan) string {
 // handlers checks for tasks whose handlers go on without their locks. A handler that has just lost its
 // lock may be about to return.
 func (x *examination) handlers(ctx context.Context) error {
-	since := len(x.checks)
 	first, err := x.Lost(ctx)
 	if err != nil {
 		return err
@@ -98,13 +91,11 @@ func (x *examination) handlers(ctx context.Context) error {
 		if l.Worker != nil {
 			on = " on " + workerText(l.Worker)
 		}
-		x.add(check{
-			Check: "handlers", Status: faulty, Found: fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
-			Means: "the handler ignores that its context has ended; the task takes a place of its worker, and does not run again before the handler returns",
-			Do:    whySays(l.Task) + "; if the handler does not return, restart that worker",
-		})
+		x.add(faulty, "handlers", fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
+			"the handler ignores that its context has ended; the task takes a place of its worker, and does not run again before the handler returns",
+			whySays(l.Task)+"; if the handler does not return, restart that worker")
 	}
-	x.unless(since, "handlers", "no handler goes on after its lock was lost")
+	x.unless("handlers", "no handler goes on after its lock was lost")
 	return nil
 }
 
@@ -130,22 +121,19 @@ func some(names []string) string {
 
 // held checks the lines that a failed task holds.
 func (x *examination) held(ctx context.Context) error {
-	since := len(x.checks)
 	lines, _, err := x.HeldLines(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range lines {
-		c := check{
-			Check: "lines", Status: warning, Found: fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
-			Means: fmt.Sprintf("it goes on %s; %s behind it", x.goesOn(l), countOf(l.Waiting, "task waits", "tasks wait")),
-			Do:    fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", shellArg(l.Task.ID)),
-		}
+		how, means := warning, "it goes on "+x.goesOn(l)
 		if l.Stopped {
-			c.Status, c.Means = faulty, fmt.Sprintf("the task is archived, and the line does not go on by itself; %s behind it", countOf(l.Waiting, "task waits", "tasks wait"))
+			how, means = faulty, "the task is archived, and the line does not go on by itself"
 		}
-		x.add(c)
+		x.add(how, "lines", fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
+			fmt.Sprintf("%s; %s behind it", means, countOf(l.Waiting, "task waits", "tasks wait")),
+			fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", shellArg(l.Task.ID)))
 	}
-	x.unless(since, "lines", "no line is held by a task that has failed")
+	x.unless("lines", "no line is held by a task that has failed")
 	return nil
 }

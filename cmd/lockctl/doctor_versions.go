@@ -13,7 +13,6 @@ import (
 
 // releases checks that all guarded servers run the same Siding and the same asynq.
 func (x *examination) releases(context.Context) error {
-	since := len(x.checks)
 	servers := make(map[string][]string)       // by what they run
 	queues := make(map[string]map[string]bool) // by their names: what their servers run
 	for _, s := range x.servers {
@@ -43,14 +42,11 @@ func (x *examination) releases(context.Context) error {
 		if len(shared) > 0 {
 			found += "; they share " + some(shared)
 		}
-		x.add(check{
-			Check: "versions", Status: warning, Found: found,
-			Means: "they work on the same locks, each by its own version: what one mends may still go wrong on another",
-			Do:    "finish the upgrade: restart the servers of the older version",
-		})
+		x.add(warning, "versions", found, "they work on the same locks, each by its own version: what one mends may still go wrong on another",
+			"finish the upgrade: restart the servers of the older version")
 	}
 	for release := range servers {
-		x.unless(since, "versions", "every guarded server runs "+release)
+		x.unless("versions", "every guarded server runs "+release)
 	}
 	return nil
 }
@@ -105,7 +101,7 @@ func (x *examination) versions() []version {
 }
 
 func versionTable(versions []version) *table {
-	t := &table{columns: []column{{title: "OF", cut: true}, {title: "VERSION"}, {title: "NOTE"}}}
+	t := newTable(cut("OF"), left("VERSION"), left("NOTE"))
 	for _, v := range versions {
 		t.add(v.Of, cmp.Or(v.Version, "not known"), v.Note)
 	}

@@ -20,9 +20,9 @@ import (
 
 // A limiting says which limit to set.
 type limiting struct {
-	pattern, holders string
-	rates            []string
-	reason, by       string
+	deed
+
+	rates []string
 }
 
 func (a *app) limitCommand() *cobra.Command {
@@ -31,9 +31,7 @@ func (a *app) limitCommand() *cobra.Command {
 		Short: "Set how many tasks may hold a resource at once, or pause it",
 		Long: `Set how many tasks may hold a resource at once, and how often one may start. Such a
 limit holds in place of that in the settings of the workers, until it is unset. All
-servers keep to it within a second. 0 holders pause a resource.
-
-` + statuses,
+servers keep to it within a second. 0 holders pause a resource.`,
 		Example: `  lockctl limit list
   lockctl limit set account:42 0 --reason 'the bank is down'
   lockctl limit unset account:42`,
@@ -46,6 +44,7 @@ servers keep to it within a second. 0 holders pause a resource.
 
 func (a *app) limitSetCommand() *cobra.Command {
 	var l limiting
+	var o queue.LimitOverride
 	cmd := &cobra.Command{
 		Use:   "set RESOURCE HOLDERS --reason TEXT",
 		Short: "Set the limit of a resource or a pattern; 0 holders pause it",
@@ -63,34 +62,24 @@ away: no task starts until there are fewer holders. With 0 no task starts until 
 limit is changed or unset.
 
 Each --rate says how often a task may start: 100/1s is at most 100 in any second.
-Without --rate the rates in the settings of the workers stay.
-
-` + statuses,
+Without --rate the rates in the settings of the workers stay.`,
 		Example: `  lockctl limit set account:42 0 --reason 'the bank is down'
   lockctl limit set 'account:*' 3 --reason 'stock count'
   lockctl limit set 'api:*' 10 --rate 100/1s --rate 5000/1h --reason 'a new contract'`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) != 2 {
 				return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
 			}
-			l.pattern, l.holders = args[0], args[1]
-			_, err := l.override() // here, so that cobra does not complain of a missing reason first
+			o, err = l.override(args[0], args[1]) // here, so that cobra does not complain of a missing reason first
 			return err
 		},
-		ValidArgsFunction: a.completeResources,
+		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, err := l.override()
-			if err != nil {
-				return err
-			}
-			return a.setLimit(cmd.Context(), o)
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.setLimit(ctx, c, o) })
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&l.reason, "reason", "", "why, for those who look later; required")
-	f.StringVar(&l.by, "by", operator(), "who sets the limit")
-	f.StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
-	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	l.addFlags(cmd, "who sets the limit")
+	cmd.Flags().StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if number := config.Negative(err); number != "" {
 			return wrongHolders(number)
@@ -105,20 +94,20 @@ func wrongHolders(have string) error {
 }
 
 // override returns the limit that is asked for. An error names all arguments and flags that are wrong.
-func (l limiting) override() (queue.LimitOverride, error) {
-	o := queue.LimitOverride{Pattern: l.pattern, By: l.by, Reason: l.reason}
+func (l *limiting) override(pattern, holders string) (queue.LimitOverride, error) {
+	o := queue.LimitOverride{Pattern: pattern, By: l.by, Reason: l.reason}
 	var wrong []string
-	if err := limits.CheckPattern(l.pattern); err != nil {
+	err := limits.CheckPattern(pattern)
+	if err != nil {
 		wrong = append(wrong, "pattern: "+err.Error())
 	}
-	var err error
-	if o.Holders, err = strconv.Atoi(l.holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
-		wrong = append(wrong, wrongHolders(l.holders).Error())
+	if o.Holders, err = strconv.Atoi(holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
+		wrong = append(wrong, wrongHolders(holders).Error())
 	}
 	if o.Rates, err = ratesOf(l.rates); err != nil {
 		wrong = append(wrong, "--rate: "+err.Error())
 	}
-	if err := checkTexts(l.reason, l.by); err != nil {
+	if err := l.check(); err != nil {
 		wrong = append(wrong, err.Error())
 	}
 	if wrong != nil {
@@ -143,15 +132,10 @@ func ratesOf(texts []string) (rates []lock.Rate, err error) {
 	return rates, nil
 }
 
-func (a *app) setLimit(ctx context.Context, o queue.LimitOverride) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) setLimit(ctx context.Context, c *connection, o queue.LimitOverride) error {
 	o.Prefix = c.settings.Queue.Lock.Prefix
 	// An interrupt must not hide whether the limit was set.
-	err = queue.SetLimit(context.WithoutCancel(ctx), c.rdb, o)
+	err := queue.SetLimit(context.WithoutCancel(ctx), c.rdb, o)
 	if errors.Is(err, limits.ErrTooMany) {
 		return cli.Fault(fmt.Errorf("%s: %w", plain(o.Pattern), err))
 	}
@@ -198,18 +182,16 @@ func (a *app) limitUnsetCommand() *cobra.Command {
 		Use:   "unset PATTERN",
 		Short: "Remove a limit that was set; the settings of the workers hold again",
 		Long: `Remove the limit of a resource or a pattern, as list names it. The limit in the settings
-of the workers holds again within a second. So a resource that was paused is resumed.
-
-` + statuses,
+of the workers holds again within a second. So a resource that was paused is resumed.`,
 		Example: `  lockctl limit unset account:42
   lockctl limit unset 'account:*'`,
 		Args:              cli.One,
-		ValidArgsFunction: a.completeLimits,
+		ValidArgsFunction: a.argument(findLimits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := limits.CheckForm(args[0]); err != nil {
 				return fmt.Errorf("pattern: %w", err)
 			}
-			return a.unsetLimit(cmd.Context(), args[0])
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.unsetLimit(ctx, c, args[0]) })
 		},
 	}
 }
@@ -219,12 +201,7 @@ type unset struct {
 	Pattern string `json:"pattern"`
 }
 
-func (a *app) unsetLimit(ctx context.Context, pattern string) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) error {
 	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Lock.Prefix, pattern)
 	switch {
 	case err != nil:
@@ -245,22 +222,15 @@ func (a *app) limitListCommand() *cobra.Command {
 workers are not among them.
 
   HOLDERS  how many tasks may hold each resource at once, or "paused"
-  RATES    at most so many starts in any such period; "-" leaves those of the workers
-
-` + statuses,
+  RATES    at most so many starts in any such period; "-" leaves those of the workers`,
 		Example: `  lockctl limit list
   lockctl limit list --json`,
 		Args: cli.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listLimits(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.with(cmd.Context(), a.listLimits) },
 	}
 }
 
-func (a *app) listLimits(ctx context.Context) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) listLimits(ctx context.Context, c *connection) error {
 	set, failed := queue.Limits(ctx, c.rdb, c.settings.Queue.Lock.Prefix)
 	if failed != nil && len(set) == 0 {
 		return c.failed(ctx, failed)
@@ -269,8 +239,7 @@ func (a *app) listLimits(ctx context.Context) error {
 	for n, o := range set {
 		all[n] = inspect.LimitOf(o)
 	}
-	columns, _ := a.size(a.stdout)
-	if err := a.print(all, func() string { return a.limitTable(all).text(columns) }); err != nil {
+	if err := a.printTable(all, a.limitTable(all)); err != nil {
 		return err
 	}
 	if failed != nil { // some cannot be read
@@ -281,20 +250,13 @@ func (a *app) listLimits(ctx context.Context) error {
 
 // limitTable shows limits for people.
 func (a *app) limitTable(all []inspect.Limit) *table {
-	t := &table{columns: []column{
-		{title: "PATTERN", cut: true},
-		{title: "HOLDERS", right: true},
-		{title: "RATES"},
-		{title: "BY", cut: true},
-		{title: "SET", right: true},
-		{title: "REASON", cut: true},
-	}}
+	t := newTable(cut("PATTERN"), right("HOLDERS"), left("RATES"), cut("BY"), right("SET"), cut("REASON"))
 	for _, l := range all {
 		holders := "paused"
 		if l.Holders > 0 {
 			holders = strconv.Itoa(l.Holders)
 		}
-		t.add(l.Pattern, holders, ratesText(l), l.By, span(a.now().Sub(l.At))+" ago", l.Reason)
+		t.add(l.Pattern, holders, ratesText(l), l.By, a.ago(l.At), l.Reason)
 	}
 	return t
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/inspect"
@@ -23,22 +25,15 @@ and they wait for retry or skip. The others go on when their task has run again.
 
   QUEUE    asynq's queue of the task, and of those behind it
   GOES ON  when the task runs again; "stopped" if it does not by itself
-  WAITING  how many tasks of the queue wait behind it
-
-` + statuses,
+  WAITING  how many tasks of the queue wait behind it`,
 		Example: `  lockctl lines
   lockctl lines --json`,
 		Args: cli.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.lines(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.with(cmd.Context(), a.lines) },
 	}
 }
 
-func (a *app) lines(ctx context.Context) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) lines(ctx context.Context, c *connection) error {
 	held, leftOut, err := c.HeldLines(ctx)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -46,35 +41,16 @@ func (a *app) lines(ctx context.Context) error {
 	if leftOut > 0 {
 		a.say("lockctl: %s left out: a queue has more than one call reads\n", count(leftOut, "line"))
 	}
-	all := make([]inspect.HeldLine, 0, len(held)) // never nil, for JSON
-	for _, stopped := range []bool{true, false} {
-		for _, l := range held {
-			if l.Stopped == stopped {
-				all = append(all, l)
-			}
-		}
-	}
-	columns, _ := a.size(a.stdout)
-	return a.print(all, func() string { return a.lineTable(all).text(columns) })
+	all := append([]inspect.HeldLine{}, held...) // never nil, for JSON
+	slices.SortStableFunc(all, func(x, y inspect.HeldLine) int { return compareBool(y.Stopped, x.Stopped) })
+	return a.printTable(all, a.lineTable(all))
 }
 
 // lineTable shows held lines for people.
 func (a *app) lineTable(lines []inspect.HeldLine) *table {
-	t := &table{columns: []column{
-		{title: "RESOURCE", cut: true},
-		{title: "TASK", cut: true},
-		{title: "QUEUE", cut: true},
-		{title: "FAILED", right: true},
-		{title: "GOES ON", right: true},
-		{title: "WAITING", right: true},
-		{title: "ERROR", cut: true},
-	}}
+	t := newTable(cut("RESOURCE"), cut("TASK"), cut("QUEUE"), right("FAILED"), right("GOES ON"), right("WAITING"), cut("ERROR"))
 	for _, l := range lines {
-		failed := "-"
-		if !l.Since.IsZero() {
-			failed = span(a.now().Sub(l.Since)) + " ago"
-		}
-		t.add(l.Resource, taskText(&l.Task), l.Task.Queue, failed, a.goesOn(l), fmt.Sprint(l.Waiting), l.Error)
+		t.add(l.Resource, taskText(&l.Task), l.Task.Queue, a.ago(l.Since), a.goesOn(l), fmt.Sprint(l.Waiting), l.Error)
 	}
 	return t
 }
@@ -91,13 +67,7 @@ func (a *app) goesOn(l inspect.HeldLine) string {
 	}
 }
 
-// A settling says which task is to set its line going.
-type settling struct {
-	queue, id, reason, by string
-	yes                   bool
-}
-
-// A settled is what became of it.
+// A settled is what became of a task.
 type settled struct {
 	Task     inspect.Task `json:"task"`
 	Resource string       `json:"resource"`
@@ -108,116 +78,86 @@ type settled struct {
 }
 
 func (a *app) retryCommand() *cobra.Command {
-	var s settling
-	cmd := &cobra.Command{
+	// It asks nothing: the task would run by itself, or has to run at some time.
+	return a.errand(&cobra.Command{
 		Use:   "retry TASK",
 		Short: "Have a task run now that holds its line",
 		Long: `Have a task run now that has failed and holds its line, or has stopped it. It runs as
 soon as its resource is free and a server of its queue has a slot, before those behind
 it. If it succeeds, the line goes on. An archived task has no retries left: if it fails
-again, the line stops again.
-
-` + statuses,
+again, the line stops again.`,
 		Example: `  lockctl retry 77ab09
   lockctl retry 77ab09 --queue critical --json`,
-		Args:              cli.One,
-		ValidArgsFunction: a.completeHolding,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s.id = args[0]
-			return a.settle(cmd.Context(), s, "retried", func(ctx context.Context, c *connection, t inspect.Task) error {
-				return queue.RetryHeld(ctx, c.rdb, t.Queue, t.ID)
-			})
-		},
-	}
-	a.addQueueFlag(cmd, &s.queue)
-	s.yes = true // it would run by itself, or has to run at some time
-	return cmd
+	}, a.findHolding, "", func(ctx context.Context, c *connection, of errand) error {
+		return a.settle(ctx, c, of, "retried", queue.RetryHeld)
+	})
 }
 
 func (a *app) skipCommand() *cobra.Command {
-	var s settling
-	cmd := &cobra.Command{
+	return a.errand(&cobra.Command{
 		Use:   "skip TASK --reason TEXT",
 		Short: "Give up a task that holds its line, after a question",
 		Long: `Give up a task that has failed and holds its line, or has stopped it, after a question.
 The task is archived, or stays so, and the line goes on with the next one. The reason
-and your name become the task's last error, before its own.
-
-` + statuses,
+and your name become the task's last error, before its own.`,
 		Example: `  lockctl skip 77ab09 --reason 'the order was canceled'
   lockctl skip 77ab09 --reason 'drill' --by alice --yes`,
-		Args:              cli.One,
-		ValidArgsFunction: a.completeHolding,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s.id = args[0]
-			if err := checkTexts(s.reason, s.by); err != nil {
-				return err
-			}
-			return a.settle(cmd.Context(), s, "skipped", func(ctx context.Context, c *connection, t inspect.Task) error {
-				return queue.SkipHeld(ctx, c.rdb, t.Queue, t.ID, s.by, s.reason)
-			})
-		},
-	}
-	a.addQueueFlag(cmd, &s.queue)
-	a.addReasonFlags(cmd, &s.reason, &s.by, &s.yes, "who skips the task")
-	return cmd
+	}, a.findHolding, "who skips the task", func(ctx context.Context, c *connection, of errand) error {
+		return a.settle(ctx, c, of, "skipped", func(ctx context.Context, rdb redis.UniversalClient, queueName, id string) error {
+			return queue.SkipHeld(ctx, rdb, queueName, id, of.by, of.reason)
+		})
+	})
 }
 
+// A setGoing sets a line going. It is [queue.RetryHeld], or like it.
+type setGoing func(ctx context.Context, rdb redis.UniversalClient, queue, id string) error
+
 // settle has a task set its line going.
-func (a *app) settle(ctx context.Context, s settling, outcome string, do func(context.Context, *connection, inspect.Task) error) error {
-	c, e, err := a.openTask(ctx, s)
-	if err != nil {
+func (a *app) settle(ctx context.Context, c *connection, of errand, outcome string, do setGoing) error {
+	e, err := a.theOne(ctx, c, of)
+	switch {
+	case err != nil:
+		return err
+	case e.Line == nil:
+		return unchanged("the task %q holds no line: `lockctl why %s` says what it does", of.id, shellArg(of.id))
+	case e.Line.Task.ID != of.id:
+		return unchanged("the line of %s is held by the task %q, not by %q", plain(e.Resource), e.Line.Task.ID, of.id)
+	}
+	if err := a.ask(ctx, of.deed, of.id, a.explanation(e), "Give this task up, and have the line go on?"); err != nil {
 		return err
 	}
-	defer c.Close()
-	switch {
-	case e.Line == nil:
-		return cli.Fault(fmt.Errorf("nothing has changed: the task %q holds no line: `lockctl why %s` says what it does", s.id, shellArg(s.id)))
-	case e.Line.Task.ID != s.id:
-		return cli.Fault(fmt.Errorf("nothing has changed: the line of %s is held by the task %q, not by %q", plain(e.Resource), e.Line.Task.ID, s.id))
-	}
-	if !s.yes {
-		if err := a.ask(ctx, s.id, a.explanation(e), "Give this task up, and have the line go on?"); err != nil {
-			return err
-		}
-	}
 	// An interrupt must not hide whether it was done.
-	err = do(context.WithoutCancel(ctx), c, e.Line.Task)
+	err = do(context.WithoutCancel(ctx), c.rdb, e.Line.Task.Queue, of.id)
 	switch {
 	case errors.Is(err, queue.ErrHoldsNoLine):
-		return cli.Fault(fmt.Errorf("nothing has changed: %w", err))
+		return unchanged("%w", err)
 	case err != nil:
 		return c.failed(ctx, err)
 	}
-	done := settled{Task: e.Line.Task, Resource: e.Line.Resource, Outcome: outcome, Waiting: e.Line.Waiting, By: s.by, Reason: s.reason}
-	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has set a line going",
-		"task_id", done.Task.ID, "queue", done.Task.Queue, "resource", done.Resource, "outcome", outcome, "by", cmp.Or(s.by, operator()), "reason", s.reason)
+	done := settled{Task: e.Line.Task, Resource: e.Line.Resource, Outcome: outcome, Waiting: e.Line.Waiting, By: of.by, Reason: of.reason}
+	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has set a line going", done.record()...)
 	return a.print(done, done.text)
+}
+
+// record is for the log.
+func (s settled) record() []any {
+	return []any{
+		"task_id", s.Task.ID, "queue", s.Task.Queue, "resource", s.Resource, "outcome", s.Outcome, "by", cmp.Or(s.By, operator()), "reason", s.Reason,
+	}
 }
 
 // text is for people.
 func (s settled) text() string {
-	if s.Outcome == "retried" {
+	switch s.Outcome {
+	case "retried":
 		return fmt.Sprintf("%s runs again as soon as %s is free. %s behind it.\n", plain(s.Task.ID), plain(s.Resource), countOf(s.Waiting, "task waits", "tasks wait"))
+	case "skipped":
+		return fmt.Sprintf("%s is archived, by %s: %s. The line of %s goes on; %s waited.\n",
+			plain(s.Task.ID), plain(s.By), plain(s.Reason), plain(s.Resource), count(s.Waiting, "task"))
 	}
-	return fmt.Sprintf("%s is archived, by %s: %s. The line of %s goes on; %s.\n", plain(s.Task.ID), plain(s.By), plain(s.Reason), plain(s.Resource), count(s.Waiting, "task")+" waited")
-}
-
-func (a *app) addQueueFlag(cmd *cobra.Command, queue *string) {
-	cmd.Flags().StringVar(queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")
-	_ = cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // there is such a flag
-}
-
-// completeHolding suggests the tasks that hold a line.
-func (a *app) completeHolding(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+	why := ""
+	if s.Reason != "" {
+		why = ": " + plain(s.Reason)
 	}
-	return a.complete(cmd, func(ctx context.Context, c *connection) (found []string, err error) {
-		lines, _, err := c.HeldLines(ctx)
-		for _, l := range lines {
-			found = suggest(found, begin, l.Task.ID, fmt.Sprintf("%s, %s", l.Resource, a.goesOn(l)))
-		}
-		return found, err
-	})
+	return fmt.Sprintf("%s is %s, by %s%s.\n", plain(s.Task.ID), s.Outcome, plain(s.By), why)
 }

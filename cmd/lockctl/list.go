@@ -70,9 +70,7 @@ A lock that another program holds is not in the list if no task waits for it. --
 finds it. It reads all keys of Redis, which may take minutes.
 
 In the pattern of --filter * stands for any text, and ? for one character. \* and \? are
-these characters themselves, and \\ is a backslash.
-
-` + statuses,
+these characters themselves, and \\ is a backslash.`,
 		Example: `  lockctl list
   lockctl list --filter 'order:*' --sort oldest
   lockctl list --watch
@@ -87,7 +85,7 @@ these characters themselves, and \\ is a backslash.
 			if err := l.check(cmd.Flags().Changed("watch")); err != nil {
 				return err
 			}
-			return a.list(cmd.Context(), l)
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.list(ctx, c, l) })
 		},
 	}
 	f := cmd.Flags()
@@ -114,12 +112,7 @@ func (l listing) check(watching bool) error {
 	return nil
 }
 
-func (a *app) list(ctx context.Context, l listing) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) list(ctx context.Context, c *connection, l listing) error {
 	if l.watch > 0 {
 		return a.watch(ctx, c, l)
 	}
@@ -130,8 +123,7 @@ func (a *app) list(ctx context.Context, l listing) error {
 	if list.LeftOut > 0 {
 		a.say("lockctl: %s\n", leftOut(list.LeftOut))
 	}
-	columns, _ := a.size(a.stdout)
-	return a.print(list.Locks, func() string { return a.lockTable(list.Locks).text(columns) })
+	return a.printTable(list.Locks, a.lockTable(list.Locks))
 }
 
 // leftOut says that locks are missing.
@@ -197,26 +189,9 @@ func matcher(filter string) func(name string) bool {
 
 // lockTable shows locks for people.
 func (a *app) lockTable(locks []inspect.Lock) *table {
-	t := &table{columns: []column{
-		{title: "RESOURCE", cut: true},
-		{title: "STATE"},
-		{title: "HOLDER", cut: true},
-		{title: "WORKER", cut: true},
-		{title: "SINCE", right: true},
-		{title: "LEFT", right: true},
-		{title: "WAITERS", right: true},
-		{title: "OLDEST", right: true},
-	}}
+	t := newTable(cut("RESOURCE"), left("STATE"), cut("HOLDER"), cut("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"))
 	for _, l := range locks {
-		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.sinceOf(l), leftOf(l), fmt.Sprint(l.Waiting), oldestOf(l))
+		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), oldestOf(l))
 	}
 	return t
-}
-
-// sinceOf is how long ago a lock was granted or reserved.
-func (a *app) sinceOf(l inspect.Lock) string {
-	if l.Since.IsZero() {
-		return "-"
-	}
-	return span(a.now().Sub(l.Since)) + " ago"
 }

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/user"
 	"strings"
 	"time"
 
@@ -22,9 +17,10 @@ import (
 
 // A releasing says which lock to take from its holder.
 type releasing struct {
-	resource, reason, by string
-	yes                  bool
-	fence                int64 // of the holder that is meant; 0 for the only one
+	deed
+
+	resource string
+	fence    int64 // of the holder that is meant; 0 for the only one
 }
 
 // A released is the outcome of a release.
@@ -55,76 +51,35 @@ work on the resource any more.
 A lock with a limit may have several holders. Then --fence says which of them loses it.
 
 Redis keeps the reason and your name for a week, and show prints them. The log of the
-holder's server and the last error of the task have them, too.
-
-` + statuses,
+holder's server and the last error of the task have them, too.`,
 		Example: `  lockctl release order:536365 --reason 'the worker hangs in a call to the bank'
   lockctl release order:536365 --reason 'drill' --by alice --yes`,
 		Args:              cli.One,
-		ValidArgsFunction: a.completeResources,
+		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.resource = args[0]
 			if err := r.check(); err != nil {
 				return err
 			}
-			return a.release(cmd.Context(), r)
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.release(ctx, c, r) })
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&r.reason, "reason", "", "why, for those who look later; required")
-	f.StringVar(&r.by, "by", operator(), "who releases the lock")
-	f.Int64Var(&r.fence, "fence", 0, "the `fence` of the holder that is meant, if the lock has several; show lists them")
-	f.BoolVar(&r.yes, "yes", false, "do not ask")
-	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	r.addAskFlags(cmd, "who releases the lock")
+	cmd.Flags().Int64Var(&r.fence, "fence", 0, "the `fence` of the holder that is meant, if the lock has several; show lists them")
 	return cmd
 }
 
-// operator names who runs the program.
-func operator() string {
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = cmp.Or(u.Username, u.Uid)
-	}
-	if host, err := os.Hostname(); err == nil {
-		name += "@" + host
-	}
-	return name
-}
-
-func (r releasing) check() error {
+func (r *releasing) check() error {
 	if err := store.CheckResource(r.resource); err != nil {
 		return err
 	}
 	if r.fence < 0 {
 		return fmt.Errorf("--fence: want 0 or more, have %d", r.fence)
 	}
-	return checkTexts(r.reason, r.by)
+	return r.deed.check()
 }
 
-// checkTexts checks why something is done, and by whom. Redis keeps both.
-func checkTexts(reason, by string) error {
-	for _, text := range []struct {
-		flag, value string
-		most        int
-	}{{"--reason", reason, 1000}, {"--by", by, 200}} {
-		switch {
-		case strings.TrimSpace(text.value) == "":
-			return fmt.Errorf("%s: want a text, have nothing", text.flag)
-		case plain(text.value) != text.value:
-			return fmt.Errorf("%s: want text without control characters, have %q", text.flag, text.value)
-		case len(text.value) > text.most:
-			return fmt.Errorf("%s: want at most %d bytes, have %d", text.flag, text.most, len(text.value))
-		}
-	}
-	return nil
-}
-
-func (a *app) release(ctx context.Context, r releasing) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) release(ctx context.Context, c *connection, r releasing) error {
 	lock, _, err := c.Show(ctx, r.resource, 1, 0)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -133,26 +88,27 @@ func (a *app) release(ctx context.Context, r releasing) error {
 	case lock.Elsewhere:
 		return cli.Fault(fmt.Errorf("%s: the lock is in an external store: release it there", r.resource))
 	case lock.State == inspect.Free || lock.State == inspect.Reserved:
-		if hint := a.meant(ctx, c, lock); hint != "" {
-			return cli.Fault(fmt.Errorf("%s: nobody holds the lock; %s", r.resource, hint))
+		hint := a.meant(ctx, c, lock)
+		if hint != "" {
+			hint = "; " + hint
 		}
-		return cli.Fault(fmt.Errorf("%s: nobody holds the lock", r.resource))
+		return cli.Fault(fmt.Errorf("%s: nobody holds the lock%s", r.resource, hint))
 	}
 	if lock, err = r.of(lock); err != nil {
-		return cli.Fault(err)
+		return err
 	}
 	if lock.State == inspect.Revoked {
-		return cli.Fault(a.releasedBefore(lock))
+		return a.releasedBefore(lock)
 	}
-	if !r.yes {
-		text := a.lockText(lock)
-		if lock.State == inspect.Foreign {
-			text += "\nAnother program holds this lock. It will not learn that it has lost the lock, and the next\n" +
-				"waiter gets the lock at once. Make sure that the program does not work on the resource.\n"
-		}
-		if err := a.ask(ctx, lock.Resource, text, "Take this lock from its holder?"); err != nil {
-			return err
-		}
+	text := a.lockText(lock)
+	if lock.State == inspect.Foreign {
+		text += "\nAnother program holds this lock. It will not learn that it has lost the lock, and the next\n" +
+			"waiter gets the lock at once. Make sure that the program does not work on the resource.\n"
+	}
+	if err := a.ask(ctx, r.deed, lock.Resource, text, "Take this lock from its holder?"); err != nil {
+		return err
+	}
+	if lock.State == inspect.Foreign && !r.yes {
 		if err := c.checkForeign(ctx, lock); err != nil {
 			return err
 		}
@@ -170,21 +126,18 @@ func (a *app) releasedBefore(l inspect.Lock) error {
 	if r := l.Revoked; r != nil && r.Holder == l.Holder {
 		before = fmt.Sprintf("%s has released the lock before, %s: %s", plain(r.By), a.clock(r.At), plain(r.Reason))
 	}
-	return fmt.Errorf("nothing has changed: %s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, span(time.Duration(l.Left)))
+	return unchanged("%s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, span(time.Duration(l.Left)))
 }
 
-// checkForeign returns an error if another program held the lock that was shown, and holds it no more.
+// checkForeign returns an error if the other program that held the lock when it was shown holds it no more.
 // Such a holder has no fence by which the script could tell it from a later one.
 func (c *connection) checkForeign(ctx context.Context, shown inspect.Lock) error {
-	if shown.State != inspect.Foreign {
-		return nil
-	}
 	now, _, err := c.Show(ctx, shown.Resource, 1, 0)
 	if err != nil {
 		return c.failed(ctx, err)
 	}
 	if now.State != inspect.Foreign {
-		return cli.Fault(fmt.Errorf("nothing has changed: %s: the lock has another holder by now, or none", shown.Resource))
+		return unchanged("%s: the lock has another holder by now, or none", shown.Resource)
 	}
 	return nil
 }
@@ -201,12 +154,12 @@ func (r releasing) of(l inspect.Lock) (inspect.Lock, error) {
 	}
 	if len(held) == 0 || l.State == inspect.Foreign {
 		if r.fence > 0 && (r.fence != l.Fence || l.State == inspect.Foreign) {
-			return l, fmt.Errorf("nothing has changed: %s: no holder has the fence %d", r.resource, r.fence)
+			return l, unchanged("%s: no holder has the fence %d", r.resource, r.fence)
 		}
 		return l, nil
 	}
 	if r.fence == 0 && len(held) > 1 {
-		return l, fmt.Errorf("nothing has changed: %s has %d holders: say by --fence which one is meant:%s", r.resource, len(held), strings.Join(list, ""))
+		return l, unchanged("%s has %d holders: say by --fence which one is meant:%s", r.resource, len(held), strings.Join(list, ""))
 	}
 	for _, p := range held {
 		if r.fence == 0 || p.Fence == r.fence {
@@ -214,7 +167,7 @@ func (r releasing) of(l inspect.Lock) (inspect.Lock, error) {
 			return l, nil
 		}
 	}
-	return l, fmt.Errorf("nothing has changed: %s: no holder has the fence %d, but these:%s", r.resource, r.fence, strings.Join(list, ""))
+	return l, unchanged("%s: no holder has the fence %d, but these:%s", r.resource, r.fence, strings.Join(list, ""))
 }
 
 // revoke takes the lock from the holder that was shown, and from no later one.
@@ -229,7 +182,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	})
 	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore, queue.ErrRevoked} {
 		if errors.Is(err, refused) {
-			return released{}, cli.Fault(fmt.Errorf("nothing has changed: %w", err))
+			return released{}, unchanged("%w", err)
 		}
 	}
 	if err != nil {
@@ -241,29 +194,6 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason,
 		FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
 	}, nil
-}
-
-// ask shows what something is about, and asks whether to do it. Its error is that of an answer other than yes.
-func (a *app) ask(ctx context.Context, name, about, question string) error {
-	a.say("%s\n%s Type yes: ", about, question)
-	answers := make(chan string, 1)
-	go func() { // waits for the next input, or the end of the process
-		line, err := bufio.NewReader(a.stdin).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			line = ""
-		}
-		answers <- strings.TrimSpace(line)
-	}()
-	select {
-	case answer := <-answers:
-		if answer == "yes" || answer == "y" {
-			return nil
-		}
-		return cli.Fault(fmt.Errorf("%s: the answer was %q: nothing has changed", name, answer))
-	case <-ctx.Done():
-		a.say("\n")
-		return fault(ctx, nil)
-	}
 }
 
 // text is for people.

@@ -29,13 +29,11 @@ Tasks of paused queues keep their positions, and let others go before them.
 A lock with a limit may have several holders, each with a fencing token of its own.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
-looks like a free one.
-
-` + statuses,
+looks like a free one.`,
 		Example: `  lockctl show order:536365
   lockctl show order:536365 --from 101 --count 50`,
 		Args:              cli.One,
-		ValidArgsFunction: a.completeResources,
+		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 1:
@@ -43,7 +41,10 @@ looks like a free one.
 			case number < 0 || number > 10000:
 				return fmt.Errorf("--count: want 0 to 10000, have %d", number)
 			}
-			return a.show(cmd.Context(), args[0], from, number)
+			if err := store.CheckResource(args[0]); err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.show(ctx, c, args[0], from, number) })
 		},
 	}
 	cmd.Flags().IntVar(&from, "from", 1, "begin at this `position`")
@@ -51,15 +52,7 @@ looks like a free one.
 	return cmd
 }
 
-func (a *app) show(ctx context.Context, resource string, from, number int) error {
-	if err := store.CheckResource(resource); err != nil {
-		return err
-	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) show(ctx context.Context, c *connection, resource string, from, number int) error {
 	lock, waiters, err := c.Show(ctx, resource, from, number)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -98,9 +91,7 @@ func (a *app) lockText(l inspect.Lock) string {
 	if l.Worker != nil {
 		f.add("worker", workerOf(l))
 	}
-	if !l.Since.IsZero() {
-		f.add("since", a.clock(l.Since))
-	}
+	f.add("since", a.clock(l.Since))
 	if l.State != inspect.Free {
 		f.add("lease left", leftOf(l))
 	}
@@ -112,16 +103,12 @@ func (a *app) lockText(l inspect.Lock) string {
 		f.add("taken from", r.Holder)
 		f.add("reason", r.Reason)
 	}
-	if l.Limit != nil {
-		f.add("limit", a.limitOf(*l.Limit))
-	}
+	f.add("limit", a.limitOf(l.Limit))
 	f.add("waiting", waitingText(l))
 	for _, line := range l.Lines {
 		f.add("line", a.lineText(line))
 	}
-	if l.Unserved > 0 {
-		f.add("not served", a.unserved(l))
-	}
+	f.add("not served", a.unserved(l))
 	return f.text()
 }
 
@@ -134,14 +121,20 @@ func (a *app) lineText(l inspect.HeldLine) string {
 	return fmt.Sprintf("%s by %s in %s, which failed %s: %s; %s", how, taskText(&l.Task), l.Task.Queue, a.clock(l.Since), l.Error, next)
 }
 
-// unserved says for how long a lock has been free for those who wait.
+// unserved says for how long a lock has been free for those who wait; "" if they are served.
 func (a *app) unserved(l inspect.Lock) string {
+	if l.Unserved == 0 {
+		return ""
+	}
 	return fmt.Sprintf("for %s, ready since %s", span(time.Duration(l.Unserved)), a.moment(l.Ready))
 }
 
-// limitOf describes the limit that an operator has set.
-func (a *app) limitOf(l inspect.Limit) string {
-	text := fmt.Sprintf("%s, by %s for %s, %s: %s", limitText(l), l.By, l.Pattern, a.clock(l.At), l.Reason)
+// limitOf describes the limit that an operator has set; "" for none.
+func (a *app) limitOf(l *inspect.Limit) string {
+	if l == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s, by %s for %s, %s: %s", limitText(*l), l.By, l.Pattern, a.clock(l.At), l.Reason)
 	if l.Holders == 0 {
 		text += fmt.Sprintf("; `lockctl limit unset %s` resumes it", shellArg(l.Pattern))
 	}
@@ -153,27 +146,18 @@ func (a *app) permitText(l inspect.Lock) string {
 	if len(l.Permits) < 2 {
 		return ""
 	}
-	t := &table{columns: []column{
-		{title: "HOLDER", cut: true}, {title: "STATE"}, {title: "SINCE", right: true}, {title: "LEFT", right: true}, {title: "FENCE", right: true},
-	}}
+	t := newTable(cut("HOLDER"), left("STATE"), right("SINCE"), right("LEFT"), right("FENCE"))
 	for _, p := range l.Permits {
-		name, fence, since := p.Holder, "-", "-"
-		switch {
-		case p.State != inspect.Reserved:
-			fence = fmt.Sprint(p.Fence)
-		default:
-			name = "a goroutine"
+		name, fence := p.Holder, fmt.Sprint(p.Fence)
+		if p.State == inspect.Reserved {
+			name, fence = "a goroutine", "-"
 		}
 		if p.Gone {
 			name += ", gone"
 		}
-		if !p.Since.IsZero() {
-			since = span(a.now().Sub(p.Since)) + " ago"
-		}
-		t.add(name, string(p.State), since, span(time.Duration(p.Left)), fence)
+		t.add(name, string(p.State), a.ago(p.Since), span(time.Duration(p.Left)), fence)
 	}
-	columns, _ := a.size(a.stdout)
-	return "\n" + t.text(columns)
+	return "\n" + a.tableText(t)
 }
 
 // stateText says what the state of a lock means.
@@ -211,9 +195,7 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		}
 		return ""
 	}
-	t := &table{columns: []column{
-		{title: "POSITION", right: true}, {title: "WAITER", cut: true}, {title: "QUEUE", cut: true}, {title: "WAITS SINCE"}, {title: "WAITED", right: true},
-	}}
+	t := newTable(right("POSITION"), cut("WAITER"), cut("QUEUE"), left("WAITS SINCE"), right("WAITED"))
 	for _, w := range waiters {
 		name, queue := "a goroutine", "-"
 		if w.Task != nil {
@@ -225,8 +207,7 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		}
 		t.add(position, name, queue, a.moment(w.Since), span(time.Duration(w.Waited)))
 	}
-	columns, _ := a.size(a.stdout)
-	text := "\n" + t.text(columns)
+	text := "\n" + a.tableText(t)
 	if next := from + len(waiters); next <= l.Waiting {
 		text += fmt.Sprintf("and %d more, from position %d on: --from %d\n", l.Waiting-next+1, next, next)
 	}

@@ -14,6 +14,10 @@ type column struct {
 	cut   bool // its cells may be shortened to fit a terminal
 }
 
+func left(title string) column  { return column{title: title} }
+func right(title string) column { return column{title: title, right: true} }
+func cut(title string) column   { return column{title: title, cut: true} }
+
 // A table has rows of cells, one for each column.
 type table struct {
 	columns []column
@@ -26,6 +30,8 @@ const (
 	// Without a terminal, a cell that is wider than this does not widen its column.
 	longest = 64
 )
+
+func newTable(columns ...column) *table { return &table{columns: columns} }
 
 func (t *table) add(cells ...string) {
 	for i, cell := range cells {
@@ -118,7 +124,7 @@ func fitting(clusters func(yield func(int, string) bool), width int) (n int) {
 	return n
 }
 
-// write returns the table as text.
+// text returns the table as text.
 func (t *table) text(columns int) string {
 	return strings.Join(t.lines(columns), "\n") + "\n"
 }

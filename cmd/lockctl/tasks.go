@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,9 +31,7 @@ archived: those of a resource, or all. Tasks without a resource come first.
          again by themselves, retrying ones have failed, and archived ones do not run
          again by themselves
 
-At most 10,000 tasks of each kind in each queue are looked at.
-
-` + statuses,
+At most 10,000 tasks of each kind in each queue are looked at.`,
 		Example: `  lockctl tasks
   lockctl tasks order:536365 --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -44,16 +43,13 @@ At most 10,000 tasks of each kind in each queue are looked at.
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeResources,
+		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most < 1 || most > 1000 {
 				return fmt.Errorf("--count: want 1 to 1000, have %d", most)
 			}
-			resource := ""
-			if len(args) == 1 {
-				resource = args[0]
-			}
-			return a.tasks(cmd.Context(), resource, most)
+			resource := strings.Join(args, "") // "" for all
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.tasks(ctx, c, resource, most) })
 		},
 	}
 	cmd.Flags().IntVar(&most, "count", 50, "show at most `n` tasks")
@@ -70,12 +66,7 @@ type listed struct {
 	Error    string        `json:"error,omitempty"`
 }
 
-func (a *app) tasks(ctx context.Context, resource string, most int) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) tasks(ctx context.Context, c *connection, resource string, most int) error {
 	found, leftOut, err := c.find(ctx, resource, most)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -104,21 +95,12 @@ func (a *app) tasks(ctx context.Context, resource string, most int) error {
 	if leftOut {
 		a.say("lockctl: there are more tasks: --count shows more, and a RESOURCE only its own\n")
 	}
-	columns, _ := a.size(a.stdout)
-	return a.print(all, func() string { return a.taskTable(all).text(columns) })
+	return a.printTable(all, a.taskTable(all))
 }
 
 // taskTable shows tasks for people.
 func (a *app) taskTable(all []listed) *table {
-	t := &table{columns: []column{
-		{title: "RESOURCE", cut: true},
-		{title: "TASK", cut: true},
-		{title: "QUEUE", cut: true},
-		{title: "STATE"},
-		{title: "POSITION", right: true},
-		{title: "COMES", right: true},
-		{title: "ERROR", cut: true},
-	}}
+	t := newTable(cut("RESOURCE"), cut("TASK"), cut("QUEUE"), left("STATE"), right("POSITION"), right("COMES"), cut("ERROR"))
 	for _, l := range all {
 		position, comes := "-", "-"
 		if l.Position > 0 {

@@ -47,13 +47,24 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f d", d.Hours()/24)
 }
 
-// clock is a time with its zone, and how long ago it is, or how soon it comes.
+// clock is a time with its zone, and how long ago it is, or how soon it comes; "" for the zero time.
 func (a *app) clock(t time.Time) string {
-	d := a.now().Sub(t)
-	if d < 0 {
+	switch d := a.now().Sub(t); {
+	case t.IsZero():
+		return ""
+	case d < 0:
 		return fmt.Sprintf("%s (in %s)", a.moment(t), span(-d))
+	default:
+		return fmt.Sprintf("%s (%s)", a.moment(t), a.ago(t))
 	}
-	return fmt.Sprintf("%s (%s ago)", a.moment(t), span(d))
+}
+
+// ago is how long ago a time is.
+func (a *app) ago(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return span(a.now().Sub(t)) + " ago"
 }
 
 // moment is a time with its zone.

@@ -18,9 +18,7 @@ func (a *app) topCommand() *cobra.Command {
 		Short: "List the resources for which tasks wait longest",
 		Long: `List the resources with the most waiting time: how long all that wait now have waited,
 summed up. If tasks wait for more than 2,000 locks, it finds those with the most waiting time by a
-sample of the tasks.
-
-` + statuses,
+sample of the tasks.`,
 		Example: `  lockctl top
   lockctl top -n 3 --json`,
 		Args: cli.None,
@@ -28,19 +26,14 @@ sample of the tasks.
 			if n < 1 {
 				return fmt.Errorf("-n: want 1 or more, have %d", n)
 			}
-			return a.top(cmd.Context(), n)
+			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.top(ctx, c, n) })
 		},
 	}
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "list at most `n` resources")
 	return cmd
 }
 
-func (a *app) top(ctx context.Context, n int) error {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) top(ctx context.Context, c *connection, n int) error {
 	list, err := c.Top(ctx, n)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -51,20 +44,11 @@ func (a *app) top(ctx context.Context, n int) error {
 	if list.Locks == nil {
 		list.Locks = []inspect.Lock{}
 	}
-	columns, _ := a.size(a.stdout)
-	return a.print(list.Locks, func() string { return topTable(list.Locks).text(columns) })
+	return a.printTable(list.Locks, topTable(list.Locks))
 }
 
 func topTable(locks []inspect.Lock) *table {
-	t := &table{columns: []column{
-		{title: "RESOURCE", cut: true},
-		{title: "WAIT TIME", right: true},
-		{title: "WAITERS", right: true},
-		{title: "OLDEST", right: true},
-		{title: "STATE"},
-		{title: "HOLDER", cut: true},
-		{title: "WORKER", cut: true},
-	}}
+	t := newTable(cut("RESOURCE"), right("WAIT TIME"), right("WAITERS"), right("OLDEST"), left("STATE"), cut("HOLDER"), cut("WORKER"))
 	for _, l := range locks {
 		t.add(l.Resource, span(time.Duration(l.WaitTime)), fmt.Sprint(l.Waiting), oldestOf(l), string(l.State), holderOf(l), workerOf(l))
 	}

@@ -16,42 +16,23 @@ import (
 )
 
 func (a *app) whyCommand() *cobra.Command {
-	var queue string
-	cmd := &cobra.Command{
+	return a.errand(&cobra.Command{
 		Use:   "why TASK",
 		Short: "Say why a task does not run, and what to do",
 		Long: `Explain what a task does and why: its state, its resource, who holds the lock, its
 position among those who wait, and what the task has been through. The last three lines
 say whether something is wrong, whether it clears by itself, and what you can do.
 
-TASK is the id of a task. The last errors in the dashboard and the logs have it.
-
-` + statuses,
+TASK is the id of a task. The last errors in the dashboard and the logs have it.`,
 		Example: `  lockctl why 77ab09
   lockctl why 77ab09 --queue critical --json`,
-		Args:              cli.One,
-		ValidArgsFunction: a.completeTasks,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.why(cmd.Context(), queue, args[0]) },
-	}
-	a.addQueueFlag(cmd, &queue)
-	return cmd
+	}, findTasks, "", a.why)
 }
 
-func (a *app) why(ctx context.Context, queue, id string) error {
-	if id == "" {
-		return errors.New("want the id of a task, have nothing")
-	}
-	c, err := a.connect(ctx)
+func (a *app) why(ctx context.Context, c *connection, of errand) error {
+	e, err := a.explain(ctx, c, of)
 	if err != nil {
 		return err
-	}
-	defer c.Close()
-	e, err := c.Why(ctx, queue, id)
-	if errors.Is(err, inspect.ErrUnknownTask) {
-		return cli.Fault(a.unknownTask(ctx, c, queue, id))
-	}
-	if err != nil {
-		return c.failed(ctx, err)
 	}
 	if err := a.print(e, func() string { return a.explanation(e) }); err != nil {
 		return err
@@ -118,9 +99,7 @@ func (a *app) explanation(e inspect.Explanation) string {
 	if e.Failure != "" && e.Failure != e.LastError {
 		f.add("last failure", e.Failure)
 	}
-	if !e.FailedAt.IsZero() {
-		f.add("failed", a.clock(e.FailedAt))
-	}
+	f.add("failed", a.clock(e.FailedAt))
 	var v fields
 	v.add("Is something wrong?", e.Verdict.Wrong)
 	v.add("Will it clear?", e.Verdict.Clears)
@@ -144,15 +123,10 @@ func (a *app) addQueue(f *fields, e inspect.Explanation) {
 	if e.Servers == 0 {
 		f.add("servers", "none serves its queue")
 	}
-	switch {
-	case e.Next.IsZero():
-	case e.State == inspect.StateWaiting, e.State == inspect.StateReady: // it comes when it gets its lock
-	default:
+	if e.State != inspect.StateWaiting && e.State != inspect.StateReady { // these come when they get their locks
 		f.add("comes", a.clock(e.Next))
 	}
-	if !e.Deadline.IsZero() {
-		f.add("deadline", a.clock(e.Deadline))
-	}
+	f.add("deadline", a.clock(e.Deadline))
 }
 
 // addWorker adds who runs the task.
@@ -160,10 +134,8 @@ func (a *app) addWorker(f *fields, e inspect.Explanation) {
 	if e.Worker != nil {
 		f.add("worker", workerText(e.Worker))
 	}
-	if !e.Started.IsZero() {
-		f.add("started", a.clock(e.Started))
-	}
-	if e.State == inspect.StateOrphaned && !e.LeaseEnds.IsZero() {
+	f.add("started", a.clock(e.Started))
+	if e.State == inspect.StateOrphaned {
 		f.add("lease ends", a.clock(e.LeaseEnds))
 	}
 }
@@ -178,18 +150,12 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 			holder += " on " + workerOf(*l)
 		}
 		f.add("holder", holder)
-		if !l.Since.IsZero() {
-			f.add("since", a.clock(l.Since))
-		}
+		f.add("since", a.clock(l.Since))
 		if l.State != inspect.Free {
 			f.add("lease left", leftOf(*l))
 		}
-		if l.Unserved > 0 {
-			f.add("not served", a.unserved(*l))
-		}
-		if l.Limit != nil {
-			f.add("limit", a.limitOf(*l.Limit))
-		}
+		f.add("not served", a.unserved(*l))
+		f.add("limit", a.limitOf(l.Limit))
 	}
 	if e.Position > 0 && e.Lock != nil {
 		f.add("position", fmt.Sprintf("%d of %d", e.Position, e.Lock.Waiting))
