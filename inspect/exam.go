@@ -29,14 +29,6 @@ type exam struct {
 	next      time.Time // from when on the rates of limit allow a start; zero for now
 }
 
-// several returns the resources of a task that needs more than one.
-func (x *exam) several() []string {
-	if len(x.resources) < 2 {
-		return nil
-	}
-	return x.resources
-}
-
 // holds reports whether the task holds its lock.
 func (x *exam) holds() bool {
 	return x.lock.State == lockredis.LookHeld && isHolder(x.Message, x.First, x.lock.Holder)

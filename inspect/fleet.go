@@ -45,31 +45,20 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 		return nil, err
 	}
 	active := make(map[spot][]*taskredis.Active)
-	var places []place
+	var g gathering
 	for n := range f.active {
 		a := &f.active[n]
 		if a.Lock == "" || a.Orphaned {
 			continue
 		}
 		for _, key := range store.SplitLocks(a.Lock) {
-			s, _, ok := i.spotOf(key)
-			if !ok {
-				continue
+			if s, _, ok := i.spotOf(key); ok {
+				g.add(s, a.Queue)
+				active[s] = append(active[s], a)
 			}
-			if active[s] == nil {
-				places = append(places, place{spot: s})
-			}
-			active[s] = append(active[s], a)
 		}
 	}
-	for n := range places {
-		for _, a := range active[places[n].spot] {
-			places[n].queues = append(places[n].queues, a.Queue)
-		}
-		slices.Sort(places[n].queues)
-		places[n].queues = slices.Compact(places[n].queues)
-	}
-	sights, err := i.lookAt(ctx, places)
+	sights, err := i.lookAt(ctx, g.places)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +104,8 @@ func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: slices.Sorted(maps.Keys(s.Queues)), Guarded: s.Guarded, Versions: s.Versions}
 	}
 	for _, bad := range taskredis.Unguarded(all, func(string) bool { return true }) {
-		for n := range servers {
-			if s := &servers[n]; s.ID == bad.ID && s.Worker == (Worker{bad.Host, bad.PID}) {
-				s.Unguarded = slices.Sorted(maps.Keys(bad.Queues))
-			}
-		}
+		at := slices.IndexFunc(servers, func(s Server) bool { return s.ID == bad.ID && s.Worker == Worker{bad.Host, bad.PID} })
+		servers[at].Unguarded = slices.Sorted(maps.Keys(bad.Queues))
 	}
 	return servers, nil
 }

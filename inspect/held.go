@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -107,27 +108,20 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	places, more, err := i.contended(ctx, f.queues)
+	g, more, err := i.contended(ctx, f.queues)
 	if err != nil {
 		return List{}, err
 	}
-	known, mine := make(map[spot]bool), make(map[spot][]string)
-	for _, p := range places {
-		known[p.spot] = true
-	}
+	contended := len(g.places)
 	for n := range f.active {
 		a := &f.active[n]
 		for _, s := range i.spotsOf(a.Lock, a.Message) {
-			if !known[s] {
-				mine[s] = append(mine[s], a.Queue)
+			if at, known := g.at[s]; !known || at >= contended {
+				g.add(s, a.Queue)
 			}
 		}
 	}
-	for s, queues := range mine {
-		slices.Sort(queues)
-		places = append(places, place{spot: s, queues: slices.Compact(queues)})
-	}
-	sights, err := i.lookAt(ctx, places)
+	sights, err := i.lookAt(ctx, g.places)
 	if err != nil {
 		return List{}, err
 	}
@@ -137,7 +131,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 		if l.State == Free && l.Waiting == 0 {
 			continue
 		}
-		if l.Waiting > 0 && !known[sights[n].spot] {
+		if l.Waiting > 0 && n >= contended {
 			more-- // a contended lock that was left out, but belongs to a running task
 		}
 		f.name(i, &l)
@@ -157,10 +151,11 @@ func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	places, more, err := i.contended(ctx, f.queues)
+	g, more, err := i.contended(ctx, f.queues)
 	if err != nil {
 		return List{}, err
 	}
+	places := g.places
 	if more > 0 {
 		all := len(places) + more
 		if places, err = i.candidates(ctx, f.queues); err != nil {
@@ -230,13 +225,9 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	if err != nil {
 		return nil, err
 	}
-	contended, _, err := i.contended(ctx, f.queues)
+	g, _, err := i.contended(ctx, f.queues)
 	if err != nil {
 		return nil, err
-	}
-	known := make(map[spot]place)
-	for _, p := range contended {
-		known[p.spot] = p
 	}
 	var mu sync.Mutex
 	found, scanned := make(map[string]Lock), 0
@@ -250,10 +241,12 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 			var places []place
 			for _, key := range keys {
 				// A key with braces is another key of a lock.
-				if resource := strings.TrimPrefix(key, i.cfg.Prefix); store.CheckResource(resource) == nil {
-					p := known[spot{resource: resource}]
-					p.resource = resource
-					places = append(places, p)
+				if s := (spot{resource: strings.TrimPrefix(key, i.cfg.Prefix)}); store.CheckResource(s.resource) == nil {
+					if n, known := g.at[s]; known {
+						places = append(places, g.places[n])
+					} else {
+						places = append(places, place{spot: s})
+					}
 				}
 			}
 			sights, err := i.lookAt(ctx, places)
@@ -285,10 +278,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	if err != nil {
 		return nil, fmt.Errorf("inspect: scan: %w", err)
 	}
-	locks := make([]Lock, 0, len(found))
-	for _, l := range found {
-		locks = append(locks, l)
-	}
+	locks := slices.AppendSeq(make([]Lock, 0, len(found)), maps.Values(found))
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
 	return locks, nil
 }

@@ -68,7 +68,7 @@ func (j judge) held() Verdict {
 	retry, skip := fmt.Sprintf("`lockctl retry %s`", arg(l.Task.ID)), fmt.Sprintf("`lockctl skip --reason TEXT %s`", arg(l.Task.ID))
 	reason := strings.TrimSuffix(l.Error, ".")
 	own := l.Task.ID == j.x.ID
-	v := Verdict{Trouble: own || l.Stopped, Do: fmt.Sprintf("Mend the cause, then %s runs it now; %s gives it up, and the line goes on.", retry, skip)}
+	v := Verdict{Do: fmt.Sprintf("Mend the cause, then %s runs it now; %s gives it up, and the line goes on.", retry, skip)}
 	switch {
 	case own && l.Stopped:
 		v.Wrong = fmt.Sprintf("Yes: the task is archived: %s. It has stopped the line of %s, in which %s.", reason, j.x.resource, waitingNow(l.Waiting))

@@ -101,10 +101,9 @@ func isAre(n int) string {
 // behindPause is the verdict of a task whose resource an operator has paused.
 func (j judge) behindPause(l *Lock) Verdict {
 	v := Verdict{
-		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: %s.", j.pausedBy()),
-		Clears:  "Not by itself: somebody has to resume it. The task keeps its position.",
-		Do:      fmt.Sprintf("Resume it: `lockctl limit unset %s`.", arg(j.x.limit.Pattern)),
+		Wrong:  fmt.Sprintf("Yes: %s.", j.pausedBy()),
+		Clears: "Not by itself: somebody has to resume it. The task keeps its position.",
+		Do:     fmt.Sprintf("Resume it: `lockctl limit unset %s`.", arg(j.x.limit.Pattern)),
 	}
 	if n := len(l.holders()); n > 0 {
 		v.Clears += fmt.Sprintf(" %s still at work.", some(l.holders())+" "+isAre(n))
@@ -143,7 +142,6 @@ func (j judge) behindPermits(l *Lock) Verdict {
 		}
 	}
 	if len(gone) > 0 {
-		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: of the holders of %s, %s: the worker is dead or cut off from Redis, and Redis cannot tell which.", j.x.resource, some(gone))
 		v.Clears = fmt.Sprintf("The first of these permits expires %s, and the first waiter gets it then.%s", j.at(end), j.before())
 	}

@@ -276,39 +276,54 @@ func (p *place) come(e taskredis.Ready) {
 // used reports whether somebody has the lock, or waits for it.
 func (s *sight) used() bool { return s.State != lockredis.LookFree || s.Waiting() > 0 }
 
-// contended returns the locks for which tasks wait, those first that should be looked at first. more is how many it left
-// out.
-func (i *Inspector) contended(ctx context.Context, queues []string) (places []place, more int, _ error) {
-	entries, more, err := taskredis.AllReady(ctx, i.rdb, queues, mostContended)
-	if err != nil {
-		return nil, 0, fmt.Errorf("inspect: %w", err)
-	}
-	slices.SortStableFunc(entries, func(a, b taskredis.Ready) int { return cmp.Compare(a.Due, b.Due) })
-	places = i.placesOf(entries)
-	if n := len(places); n > mostContended {
-		places, more = places[:mostContended], more+n-mostContended
-	}
-	return places, more, nil
+// A gathering has places that are to be looked at, each once, in the order in which they came.
+type gathering struct {
+	places []place
+	at     map[spot]int // where each of them is
 }
 
-// placesOf returns the places of entries, in their order. It leaves out those of another prefix.
-func (i *Inspector) placesOf(entries []taskredis.Ready) []place {
-	found := make(map[spot]int)
-	var places []place
-	for _, e := range entries {
-		s, _, ok := i.spotOf(e.Lock)
-		if !ok {
-			continue
-		}
-		n, known := found[s]
-		if !known {
-			n = len(places)
-			places, found[s] = append(places, place{spot: s}), n
-		}
-		places[n].queues = append(places[n].queues, e.Queue)
-		places[n].come(e)
+// add returns the place of a lock, for which tasks of the queue may wait.
+func (g *gathering) add(s spot, queue string) *place {
+	if g.at == nil {
+		g.at = make(map[spot]int)
 	}
-	return places
+	n, known := g.at[s]
+	if !known {
+		n = len(g.places)
+		g.places, g.at[s] = append(g.places, place{spot: s}), n
+	}
+	p := &g.places[n]
+	if !slices.Contains(p.queues, queue) {
+		p.queues = append(p.queues, queue)
+	}
+	return p
+}
+
+// contended returns the locks for which tasks wait, those first that should be looked at first. more is how many it left
+// out.
+func (i *Inspector) contended(ctx context.Context, queues []string) (g gathering, more int, _ error) {
+	entries, more, err := taskredis.AllReady(ctx, i.rdb, queues, mostContended)
+	if err != nil {
+		return g, 0, fmt.Errorf("inspect: %w", err)
+	}
+	slices.SortStableFunc(entries, func(a, b taskredis.Ready) int { return cmp.Compare(a.Due, b.Due) })
+	g = i.gather(entries)
+	for _, p := range g.places[min(mostContended, len(g.places)):] {
+		delete(g.at, p.spot)
+		more++
+	}
+	g.places = g.places[:len(g.at)]
+	return g, more, nil
+}
+
+// gather returns the places of entries. It leaves out those of another prefix.
+func (i *Inspector) gather(entries []taskredis.Ready) (g gathering) {
+	for _, e := range entries {
+		if s, _, ok := i.spotOf(e.Lock); ok {
+			g.add(s, e.Queue).come(e)
+		}
+	}
+	return g
 }
 
 // candidates returns the locks with the most waiting time in a sample of the waiting tasks.
@@ -328,5 +343,5 @@ func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, e
 	if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	return i.placesOf(entries), nil
+	return i.gather(entries).places, nil
 }

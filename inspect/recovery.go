@@ -27,10 +27,9 @@ func (j judge) orphaned() Verdict {
 		worker += " " + workerName(j.x.worker)
 	}
 	v := Verdict{
-		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: %s is dead or cut off from Redis, and Redis cannot tell which.%s", worker, j.history()),
-		Clears:  j.runsAgain(j.x, "the task"),
-		Do:      "Wait; see whether that worker lives.",
+		Wrong:  fmt.Sprintf("Yes: %s is dead or cut off from Redis, and Redis cannot tell which.%s", worker, j.history()),
+		Clears: j.runsAgain(j.x, "the task"),
+		Do:     "Wait; see whether that worker lives.",
 	}
 	if j.x.holds() {
 		v.Clears = fmt.Sprintf("The lock expires %s.%s %s", j.lockEnd(), j.there(), v.Clears)

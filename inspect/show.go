@@ -39,8 +39,13 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	}
 	waiters := make([]Waiter, len(s.Waiters))
 	for n, w := range s.Waiters {
-		waiters[n] = f.waiterOf(w, s.Now)
-		waiters[n].Position = first + n + 1
+		since := time.UnixMicro(w.Ticket)
+		waiters[n] = Waiter{Position: first + n + 1, Since: utc(since), Waited: Duration(max(0, s.Now.Sub(since)))}
+		if w.Queue == "" {
+			waiters[n].Name = w.Name
+		} else {
+			waiters[n].Task, waiters[n].Paused = &Task{Queue: w.Queue, ID: w.Name}, f.paused[w.Queue]
+		}
 	}
 	lock := f.lockOf(&s)
 	lock.Limit, lock.Rated = limit, s.Rated
@@ -53,10 +58,10 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Type}
 		}
 	}
+	if lock.State != Free { // somebody gets on
+		s.Lines = nil
+	}
 	for _, line := range s.Lines {
-		if lock.State != Free {
-			break // somebody gets on
-		}
 		held, _, err := i.heldLines(ctx, []string{line.Queue}, i.waitKey(spot{resource, s.elsewhere}, line.Queue))
 		if err != nil {
 			return Lock{}, nil, err
@@ -126,17 +131,6 @@ func (f *fleet) lockOf(s *sight) Lock {
 		l.Revoked = &Revocation{At: utc(r.At), By: r.By, Reason: r.Reason, Holder: r.Holder}
 	}
 	return l
-}
-
-func (f *fleet) waiterOf(w lockredis.Waiter, now time.Time) Waiter {
-	since := time.UnixMicro(w.Ticket)
-	waiter := Waiter{Since: utc(since), Waited: Duration(max(0, now.Sub(since)))}
-	if w.Queue == "" {
-		waiter.Name = w.Name
-	} else {
-		waiter.Task, waiter.Paused = &Task{Queue: w.Queue, ID: w.Name}, f.paused[w.Queue]
-	}
-	return waiter
 }
 
 // workerLabel is the label of a holder which does not choose another, with what is done there before " on ".

@@ -8,7 +8,7 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A judge finds the verdict of a task.
+// A judge finds the verdict of a task. Its sentence on what is wrong begins with Yes if there is trouble.
 type judge struct {
 	*inquiry
 
@@ -22,10 +22,12 @@ type judge struct {
 func (w *inquiry) verdict(x *exam, e *Explanation, holder *exam) Verdict {
 	j := judge{inquiry: w, x: x, e: e, holder: holder}
 	j.all, j.guarded = serving(w.servers, x.Queue)
-	return j.verdict()
+	v := j.judge()
+	v.Trouble = strings.HasPrefix(v.Wrong, "Yes")
+	return v
 }
 
-func (j judge) verdict() Verdict {
+func (j judge) judge() Verdict {
 	switch j.x.state {
 	case StatePending, StateReady, StateWaiting, StateParked:
 		if v, stuck := j.queueStuck(); stuck {
@@ -61,17 +63,15 @@ func (j judge) queueStuck() (Verdict, bool) {
 	switch {
 	case j.x.Paused:
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
-			Clears:  "Not by itself: somebody has to resume the queue." + keeps,
-			Do:      fmt.Sprintf("Resume the queue: `lockctl queue resume %s`.", arg(j.x.Queue)),
+			Wrong:  fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
+			Clears: "Not by itself: somebody has to resume the queue." + keeps,
+			Do:     fmt.Sprintf("Resume the queue: `lockctl queue resume %s`.", arg(j.x.Queue)),
 		}, true
 	case j.all == 0:
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: no server serves the queue %s.", j.x.Queue),
-			Clears:  "Not before a server of that queue starts." + keeps,
-			Do:      fmt.Sprintf("Start a worker that serves %s; %s.", quoted(j.x.Queue), whileAway),
+			Wrong:  fmt.Sprintf("Yes: no server serves the queue %s.", j.x.Queue),
+			Clears: "Not before a server of that queue starts." + keeps,
+			Do:     fmt.Sprintf("Start a worker that serves %s; %s.", quoted(j.x.Queue), whileAway),
 		}, true
 	}
 	return Verdict{}, false
@@ -121,7 +121,6 @@ func (j judge) ready() Verdict {
 		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 	}
 	if d := j.x.lock.unserved(); d > 0 {
-		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to others%s.%s",
 			span(d), j.x.Queue, j.turn(), j.history())
 		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl list`."
@@ -161,10 +160,9 @@ func (j judge) active() Verdict {
 		return j.orphaned()
 	case j.x.resource != "" && !j.x.guarded && !j.x.holds():
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
-			Clears:  "When the task ends; the next ones meet the same server.",
-			Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
+			Wrong:  fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
+			Clears: "When the task ends; the next ones meet the same server.",
+			Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
 		return j.lost()
@@ -196,10 +194,9 @@ func (j judge) active() Verdict {
 // lost is the verdict of a task whose handler goes on without the lock.
 func (j judge) lost() Verdict {
 	v := Verdict{
-		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
-		Clears:  "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
-		Do:      "See why the worker could not renew its lock; if",
+		Wrong:  fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
+		Clears: "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
+		Do:     "See why the worker could not renew its lock; if",
 	}
 	if j.takenFrom() {
 		v.Do = "Wait; if"
@@ -225,10 +222,9 @@ func (j judge) atRest() Verdict {
 		}
 	case StateRetrying:
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the task has failed: %s.", strings.TrimSuffix(j.e.Failure, ".")),
-			Clears:  fmt.Sprintf("It runs again %s, as retry %d of %d.%s", j.at(j.x.At), j.e.Retried, j.e.Retries, j.unlessStuck()),
-			Do:      fmt.Sprintf("Mend the cause, then run it now: %s.", j.run()),
+			Wrong:  fmt.Sprintf("Yes: the task has failed: %s.", strings.TrimSuffix(j.e.Failure, ".")),
+			Clears: fmt.Sprintf("It runs again %s, as retry %d of %d.%s", j.at(j.x.At), j.e.Retried, j.e.Retries, j.unlessStuck()),
+			Do:     fmt.Sprintf("Mend the cause, then run it now: %s.", j.run()),
 		}
 	case StateArchived:
 		reason := strings.TrimSuffix(j.x.Sentence, ".")
@@ -236,10 +232,9 @@ func (j judge) atRest() Verdict {
 			reason = "an operator has archived it"
 		}
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the task is archived: %s.%s", reason, j.history()),
-			Clears:  "No: an archived task does not run again by itself.",
-			Do:      fmt.Sprintf("Mend the cause, then run it: %s.", j.run()),
+			Wrong:  fmt.Sprintf("Yes: the task is archived: %s.%s", reason, j.history()),
+			Clears: "No: an archived task does not run again by itself.",
+			Do:     fmt.Sprintf("Mend the cause, then run it: %s.", j.run()),
 		}
 	case StateCompleted:
 		return Verdict{

@@ -11,19 +11,17 @@ func (j judge) waiting() Verdict {
 	switch {
 	case j.guarded == 0:
 		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: no server of the queue %s takes locks, so none takes tasks that wait for them.", j.x.Queue),
-			Clears:  "Not before a guarded server of that queue starts. The task keeps its position.",
-			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
+			Wrong:  fmt.Sprintf("Yes: no server of the queue %s takes locks, so none takes tasks that wait for them.", j.x.Queue),
+			Clears: "Not before a guarded server of that queue starts. The task keeps its position.",
+			Do:     fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
 		}
 	case j.guarded < j.all:
 		return j.unguarded()
 	case j.x.lock.Position == 0:
 		return Verdict{
-			Trouble: true,
-			Wrong:   "Yes: the task has lost its position, as after an eviction or a failover.",
-			Clears:  "A server puts it back, at its old position, when it comes upon it: within a minute, or later if many tasks wait.",
-			Do:      fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+			Wrong:  "Yes: the task has lost its position, as after an eviction or a failover.",
+			Clears: "A server puts it back, at its old position, when it comes upon it: within a minute, or later if many tasks wait.",
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
 	if v, ok := j.limited(l); ok {
@@ -66,10 +64,9 @@ func (j judge) unguarded() Verdict {
 		bad = fmt.Sprintf("1 of %d servers of the queue %s takes no locks, and runs", j.all, j.x.Queue)
 	}
 	return Verdict{
-		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: %s tasks without their locks.", bad),
-		Clears:  "Not by itself: any server of the queue may take the task.",
-		Do:      fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+		Wrong:  fmt.Sprintf("Yes: %s tasks without their locks.", bad),
+		Clears: "Not by itself: any server of the queue may take the task.",
+		Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
 	}
 }
 
@@ -92,7 +89,6 @@ func (j judge) behindForeign(l *Lock) Verdict {
 		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release --reason TEXT %s` takes the lock from it while it works.", arg(j.x.resource)),
 	}
 	if l.Endless {
-		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
 		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter gets it within a second after that.%s", j.before())
 		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
@@ -111,10 +107,9 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	}
 	if l.Gone {
 		v := Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
-			Clears:  fmt.Sprintf("The lock expires %s.%s", j.lockEnd(), j.before()),
-			Do:      "Wait, as the holder may still trust its lock; see whether that worker lives.",
+			Wrong:  fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
+			Clears: fmt.Sprintf("The lock expires %s.%s", j.lockEnd(), j.before()),
+			Do:     "Wait, as the holder may still trust its lock; see whether that worker lives.",
 		}
 		if h := j.holder; h != nil && h.State == "active" {
 			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
@@ -137,7 +132,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", arg(j.x.resource))
 	}
 	if l.Endless {
-		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
+		v.Wrong = fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
 		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
 	}
 	return v

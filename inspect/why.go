@@ -160,16 +160,17 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 func (w *inquiry) explanation(x *exam) Explanation {
 	m := x.Message
 	e := Explanation{
-		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource, Resources: x.several(),
-		Worker: x.worker, Started: utc(x.started), LeaseEnds: utc(x.Lease), Paused: x.Paused,
+		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource, Line: x.line, Worker: x.worker, Started: utc(x.started),
+		LeaseEnds: utc(x.Lease), Paused: x.Paused, Priority: priorityOf(m), Policy: m.Headers[queue.HeaderPolicy],
 		Retried: m.Retried, Retries: m.Retry, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
 		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),
 	}
 	if x.state == StateParked {
 		e.Failure = "" // the error is not of its own
 	}
-	e.Line = x.line
-	e.Priority, e.Policy = priorityOf(m), m.Headers[queue.HeaderPolicy]
+	if len(x.resources) > 1 {
+		e.Resources = x.resources
+	}
 	all, guarded := serving(w.servers, x.Queue)
 	if e.Servers = all; x.state == StateReady && !x.Paused && all > 0 && guarded == all {
 		e.TurnIn = Duration(time.Duration(x.Before) * x.Pace)
@@ -191,9 +192,10 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	switch {
 	case x.Ticket > 0 && x.resource != "" && x.State != "active":
 		e.Since = utc(time.UnixMicro(x.Ticket).Add(time.Duration(e.Priority) * taskredis.HeadStart))
-		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
 	case x.State == "pending" && x.Came.Unix() > 0:
 		e.Since = utc(x.Came)
+	}
+	if !e.Since.IsZero() {
 		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
 	}
 	switch x.State {
