@@ -3,6 +3,7 @@ package lockpage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -95,7 +96,7 @@ func (h *Handler) charts(now time.Time) *charts {
 	if last, most, known := extremes(waiting); !known {
 		c.Waiting.Empty = "no sample yet"
 	} else {
-		c.Waiting.Text = fmt.Sprintf("%s now, %s at most", thousands(int64(last)), thousands(int64(most)))
+		c.Waiting.Text = fmt.Sprintf("%s now, %s at most", thousands(int(last)), thousands(int(most)))
 		c.Waiting.draw(plain, series{"area", waiting})
 	}
 	c.HotText = "no waiting tasks sampled"
@@ -150,7 +151,7 @@ func x(sample float64) float64 { return plotLeft + sample/(samples-1)*(plotRight
 func path(values []float64, y func(float64) float64, area bool) string {
 	var b strings.Builder
 	inside := false
-	for i, v := range values {
+	for i, v := range append(slices.Clip(values), math.NaN()) { // which ends the last part
 		at := x(float64(i))
 		switch {
 		case math.IsNaN(v):
@@ -167,9 +168,6 @@ func path(values []float64, y func(float64) float64, area bool) string {
 			fmt.Fprintf(&b, "M%.1f %.1fh.01", at, y(v)) // a dot, if nothing follows
 		}
 		inside = true
-	}
-	if inside && area {
-		fmt.Fprintf(&b, "V%dZ", plotBottom)
 	}
 	return b.String()
 }

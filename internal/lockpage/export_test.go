@@ -13,7 +13,8 @@ func ObserveAt(h *History, at time.Time, handOff time.Duration) {
 
 // Sums are what a History says of all its samples.
 type Sums struct {
-	HandOffs, Refused    int64
+	HandOffs             int64
+	Refused              int
 	P50, P99             time.Duration
 	Points, WithHandOffs int
 }

@@ -20,8 +20,8 @@ var functions = template.FuncMap{
 	"ago":         ago,
 	"moved":       moved,
 	"clock":       clock,
-	"thousands":   func(n int) string { return thousands(int64(n)) },
-	"things":      func(n int, one string) string { return count(int64(n), one) },
+	"thousands":   thousands,
+	"things":      count,
 	"asynqURL":    asynqURL,
 	"lower":       strings.ToLower,
 	"spans":       spans,
@@ -113,8 +113,8 @@ func plain(v float64) string {
 }
 
 // thousands formats a number with a thin space between each three digits.
-func thousands(n int64) string {
-	text := strconv.FormatInt(n, 10)
+func thousands(n int) string {
+	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
 		text = text[:i] + "\u202f" + text[i:]
 	}
@@ -122,7 +122,7 @@ func thousands(n int64) string {
 }
 
 // count formats a number and its noun.
-func count(n int64, one string) string {
+func count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -33,7 +33,7 @@ func TestDurations(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1\u202f000", 1234567: "1\u202f234\u202f567"} {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1\u202f000", 1234567: "1\u202f234\u202f567"} {
 		if have := thousands(n); have != want {
 			t.Errorf("%d: want %q, have %q", n, want, have)
 		}

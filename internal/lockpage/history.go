@@ -35,16 +35,13 @@ type sample struct {
 
 // Observe counts a hand-off or a refusal, and leaves out other events.
 func (h *History) Observe(e queue.Event) {
-	handOff := e.Kind == queue.EventAcquired && e.HandOff > 0
-	if !handOff && e.Kind != queue.EventParked {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := h.at(time.Now()); handOff {
-		s.handOffs.add(e.HandOff)
-	} else {
+	switch s := h.at(time.Now()); {
+	case e.Kind == queue.EventParked:
 		s.refusals++
+	case e.Kind == queue.EventAcquired && e.HandOff > 0:
+		s.handOffs.add(e.HandOff)
 	}
 }
 
@@ -64,8 +61,9 @@ type record struct {
 	p50, p99 []float64 // seconds
 	refusals []float64 // a second
 	// Of all samples together.
-	handOffs, refused int64
-	allP50, allP99    time.Duration
+	handOffs       int64
+	refused        int
+	allP50, allP99 time.Duration
 }
 
 // read returns the complete samples of the 15 minutes before now.
@@ -84,7 +82,7 @@ func (h *History) read(now time.Time) record {
 		r.p50 = append(r.p50, seconds(s.handOffs.quantile(50)))
 		r.p99 = append(r.p99, seconds(s.handOffs.quantile(99)))
 		r.refusals = append(r.refusals, float64(s.refusals)/sampleTime.Seconds())
-		r.refused += int64(s.refusals)
+		r.refused += int(s.refusals)
 	}
 	r.handOffs, r.allP50, r.allP99 = all.total, all.quantile(50), all.quantile(99)
 	return r

@@ -2,7 +2,6 @@ package lockpage
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -63,10 +62,7 @@ type listPage struct {
 }
 
 func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
-	h.fleet.looked()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	list, err := h.held(ctx)
+	list, err := h.held(r.Context())
 	if err != nil {
 		h.failAsking(w, r, err)
 		return
@@ -132,15 +128,13 @@ func filter(locks []inspect.Lock, query string) []inspect.Lock {
 }
 
 // SortURL returns the address of the same list in another order.
-func (p listPage) SortURL(name string) string { return listURL(p.Query, name) }
-
-func listURL(query, order string) string {
+func (p listPage) SortURL(name string) string {
 	v := url.Values{}
-	if query != "" {
-		v.Set("q", query)
+	if p.Query != "" {
+		v.Set("q", p.Query)
 	}
-	if order != orders[0].Name {
-		v.Set("sort", order)
+	if name != orders[0].Name {
+		v.Set("sort", name)
 	}
 	if len(v) == 0 {
 		return RootPath
@@ -148,20 +142,12 @@ func listURL(query, order string) string {
 	return RootPath + "?" + v.Encode()
 }
 
-// A topPage is the list of the hottest resources.
-type topPage struct {
-	Locks   []inspect.Lock
-	LeftOut int
-}
-
+// showTop shows the list of the hottest resources.
 func (h *Handler) showTop(w http.ResponseWriter, r *http.Request) {
-	h.fleet.looked()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	list, err := h.cfg.Source.Top(ctx, 50)
+	list, err := h.cfg.Source.Top(r.Context(), 50)
 	if err != nil {
 		h.failAsking(w, r, err)
 		return
 	}
-	h.write(w, r, http.StatusOK, "top", page{Title: "Hottest resources", Tab: "top", Refresh: true, Content: topPage{list.Locks, list.LeftOut}})
+	h.write(w, r, http.StatusOK, "top", page{Title: "Hottest resources", Tab: "top", Refresh: true, Content: list})
 }

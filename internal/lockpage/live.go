@@ -20,12 +20,23 @@ const (
 // live serves a page, and to browsers that ask for events the same page again whenever it has changed, until they go. Then each
 // event is a whole page, so that there is one way to make one, and the script puts its parts in the place of the old ones.
 func (h *Handler) live(show http.HandlerFunc) http.HandlerFunc {
+	show = h.patient(show)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") == "text/event-stream" {
 			h.watch(w, r, show)
 		} else {
 			show(w, r)
 		}
+	}
+}
+
+// patient makes a page within patience, and notes that somebody looks at it.
+func (h *Handler) patient(show http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h.fleet.looked()
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		show(w, r.WithContext(ctx))
 	}
 }
 

@@ -38,7 +38,6 @@ func (h *Handler) showResource(w http.ResponseWriter, r *http.Request) {
 
 // writeResource writes the page of the resource that the request names. p has what the person typed.
 func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status int, p resourcePage) {
-	h.fleet.looked()
 	name := r.FormValue("name")
 	if name == "" {
 		h.fail(w, r, http.StatusBadRequest, "Which resource?", "The address of this page needs a name: "+RootPath+"/resource?name=...")
@@ -48,10 +47,8 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	if from, err := strconv.Atoi(r.FormValue("from")); err == nil && from > 1 {
 		p.From = from
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
 	var err error
-	if p.Lock, p.Waiters, err = h.cfg.Source.Show(ctx, name, p.From, shown); err != nil {
+	if p.Lock, p.Waiters, err = h.cfg.Source.Show(r.Context(), name, p.From, shown); err != nil {
 		h.failAsking(w, r, err)
 		return
 	}
@@ -78,6 +75,11 @@ func pageURL(resource string, from int) string {
 // revoke takes a lock from its holder. The form says which holder the person has seen.
 func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	name, reason := r.PostFormValue("name"), strings.TrimSpace(r.PostFormValue("reason"))
+	again := func(status int, mistake string) {
+		h.patient(func(w http.ResponseWriter, r *http.Request) {
+			h.writeResource(w, r, status, resourcePage{Reason: reason, Mistake: mistake})
+		})(w, r)
+	}
 	mistake := ""
 	switch {
 	case h.cfg.Revoke == nil:
@@ -97,14 +99,14 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		mistake = "Confirm that you want to take the lock from its holder."
 	}
 	if mistake != "" {
-		h.writeResource(w, r, http.StatusUnprocessableEntity, resourcePage{Reason: reason, Mistake: mistake})
+		again(http.StatusUnprocessableEntity, mistake)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	lock, _, err := h.cfg.Source.Show(ctx, name, 1, 1)
 	if err == nil && seen(lock) != r.PostFormValue("seen") {
-		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "Nothing has changed: the lock has another holder by now, or none."})
+		again(http.StatusConflict, "Nothing has changed: the lock has another holder by now, or none.")
 		return
 	}
 	fence := lock.Fence
@@ -115,7 +117,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		err = h.cfg.Revoke(ctx, name, fence, h.cfg.By(r), reason)
 	}
 	if err != nil {
-		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock may not have been taken from its holder: " + err.Error()})
+		again(http.StatusServiceUnavailable, "The lock may not have been taken from its holder: "+err.Error())
 		return
 	}
 	http.Redirect(w, r, resourceURL(name), http.StatusSeeOther) // its page shows the record
@@ -133,19 +135,13 @@ func resourceURL(name string) string {
 	return RootPath + "/resource?" + url.Values{"name": {name}}.Encode()
 }
 
-// A taskPage explains a task.
-type taskPage struct{ inspect.Explanation }
-
 func (h *Handler) showTask(w http.ResponseWriter, r *http.Request) {
-	h.fleet.looked()
 	queue, id := r.FormValue("queue"), strings.TrimSpace(r.FormValue("id"))
 	if id == "" {
 		h.fail(w, r, http.StatusBadRequest, "Which task?", "The address of this page needs the id of a task: "+RootPath+"/task?id=...")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	why, err := h.cfg.Source.Why(ctx, queue, id)
+	why, err := h.cfg.Source.Why(r.Context(), queue, id)
 	switch {
 	case errors.Is(err, inspect.ErrUnknownTask):
 		where := "No queue has the task " + id + "."
@@ -158,7 +154,7 @@ func (h *Handler) showTask(w http.ResponseWriter, r *http.Request) {
 		h.failAsking(w, r, err)
 		return
 	}
-	h.write(w, r, http.StatusOK, "task", page{Title: "Task " + id, Tab: "list", Refresh: true, Content: taskPage{why}})
+	h.write(w, r, http.StatusOK, "task", page{Title: "Task " + id, Tab: "list", Refresh: true, Content: why})
 }
 
 func taskURL(t inspect.Task) string {

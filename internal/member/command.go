@@ -14,6 +14,7 @@ import (
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/metrics"
 )
 
 // A command is one run of a program.
@@ -159,8 +160,10 @@ func (c *command) member(cfg config.Config) (*Member, error) {
 	cfg.HTTP.PasswordFile = ""
 	m := &Member{
 		Config: cfg, name: c.Name, embedded: c.embedded,
-		end:     func(why string) { c.end(c.stderr, why) },
-		figures: newFigures(cfg.HTTP),
+		end: func(why string) { c.end(c.stderr, why) },
+	}
+	if cfg.HTTP.Address != "" && cfg.HTTP.Metrics {
+		m.metrics = metrics.New()
 	}
 	logger := cfg.Log.Logger(c.stderr)
 	if c.own {

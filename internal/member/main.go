@@ -16,13 +16,6 @@ import (
 	"github.com/sidingq/siding/internal/cli"
 )
 
-// The exit statuses.
-const (
-	exitOK    = 0
-	exitFault = 1
-	exitUsage = 2
-)
-
 // A Program is a worker with its command line.
 type Program struct {
 	// Name is what the program calls itself in its help and its errors.
@@ -63,15 +56,15 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return cli.StatusOK
 	}
 	for line := range strings.Lines(err.Error()) { // one for each mistake
 		say(stderr, "%s: %s\n", p.Name, strings.TrimSuffix(line, "\n"))
 	}
 	if _, refused := errors.AsType[refusal](err); c.serving && !refused {
-		return exitFault
+		return cli.StatusFault
 	}
-	return exitUsage
+	return cli.StatusUsage
 }
 
 // end ends the process while tasks still run.
@@ -80,7 +73,7 @@ func (p Program) end(stderr io.Writer, why string) {
 	if p.Cleanup != nil {
 		p.Cleanup()
 	}
-	os.Exit(exitFault)
+	os.Exit(cli.StatusFault)
 }
 
 // say writes to standard error. A terminal that has gone is no reason to stop working.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -30,7 +31,7 @@ type Member struct {
 	end      func(why string) // ends the process
 
 	stats     Collector
-	figures   figures
+	metrics   *metrics.Metrics // that are served; nil for none
 	history   lockpage.History
 	server    *queue.Server
 	web       *web
@@ -58,8 +59,10 @@ func (m *Member) Refuse(key, wrong string) error {
 // observe counts an event.
 func (m *Member) observe(e queue.Event) {
 	m.stats.Observe(e)
-	m.figures.observe(e)
 	m.history.Observe(e)
+	if m.metrics != nil {
+		m.metrics.Observe(e)
+	}
 }
 
 // Stats sums up the tasks that have run.
@@ -126,7 +129,7 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 		m.web, err = newWeb(m) //nolint:contextcheck // it lives until it is stopped
 	}
 	if err != nil {
-		return errors.Join(err, m.figures.close(), m.server.Shutdown(ctx))
+		return errors.Join(err, m.server.Shutdown(ctx))
 	}
 	return nil
 }
@@ -254,5 +257,5 @@ func (m *Member) drain(ctx context.Context) error {
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()
-	return errors.Join(err, m.besideErr, m.web.stop(ctx), m.figures.close())
+	return errors.Join(err, m.besideErr, m.web.stop(ctx))
 }

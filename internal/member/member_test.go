@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/clitest"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -62,8 +63,8 @@ func TestHardDeadlineEndsTheProcess(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--redis", redistest.Start(t).Addr, "--http", "off", "--shutdown-timeout", "100ms", "--shutdown-hard-deadline", "300ms")
 	cmd.Env, cmd.Dir = append(os.Environ(), asProgram+"=1"), t.TempDir()
 	out, err := cmd.CombinedOutput()
-	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitFault {
-		t.Errorf("want exit status %d, have %v", exitFault, err)
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != cli.StatusFault {
+		t.Errorf("want exit status %d, have %v", cli.StatusFault, err)
 	}
 	if want := "hanger: shutdown.hard_deadline: 300ms have passed, and the drain has not ended\ncleaned up\n"; !strings.HasSuffix(string(out), want) || strings.Contains(string(out), "closed") {
 		t.Errorf("want %q at the end, and nothing closed, have %s", want, out)
@@ -81,22 +82,22 @@ func TestServe(t *testing.T) {
 		status int
 		want   string
 	}{
-		"error":          {func(context.Context, *Member) error { return failed }, nil, exitFault, "own: out of ink"},
-		"refused":        {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, nil, exitUsage, "own: ledger.dsn: want a book"},
-		"refused a flag": {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, []string{"--ledger=x"}, exitUsage, "own: --ledger: want a book"},
+		"error":          {func(context.Context, *Member) error { return failed }, nil, cli.StatusFault, "own: out of ink"},
+		"refused":        {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, nil, cli.StatusUsage, "own: ledger.dsn: want a book"},
+		"refused a flag": {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, []string{"--ledger=x"}, cli.StatusUsage, "own: --ledger: want a book"},
 		"server": {func(ctx context.Context, m *Member) error {
 			m.Server.Asynq.DelayedTaskCheckInterval = time.Microsecond
 			return m.Run(ctx, register, nil)
-		}, nil, exitFault, "own: queue: delayed task check interval: want 10ms or more, have 1µs"},
+		}, nil, cli.StatusFault, "own: queue: delayed task check interval: want 10ms or more, have 1µs"},
 		"beside ends": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(context.Context, string) error { return nil })
-		}, nil, exitOK, `msg="worker ended"`},
+		}, nil, cli.StatusOK, `msg="worker ended"`},
 		"beside fails": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(context.Context, string) error { return failed })
-		}, nil, exitFault, "own: out of ink"},
+		}, nil, cli.StatusFault, "own: out of ink"},
 		"address": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(_ context.Context, url string) error { return errors.New(url) })
-		}, []string{"--http-dashboard=false"}, exitFault, "own: http://127.0.0.1:"},
+		}, []string{"--http-dashboard=false"}, cli.StatusFault, "own: http://127.0.0.1:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +122,7 @@ func TestCommand(t *testing.T) {
 		cmd.PreRunE = func(*cobra.Command, []string) error { return errors.New("want no page " + page) }
 	}}
 	var out, log proc.Output
-	if have := p.Run(t.Context(), []string{"--page", "7", "--concurrency", "0"}, &out, &log); have != exitUsage || log.String() != "own: want no page 7\n" {
+	if have := p.Run(t.Context(), []string{"--page", "7", "--concurrency", "0"}, &out, &log); have != cli.StatusUsage || log.String() != "own: want no page 7\n" {
 		t.Errorf("want the page refused, have %d, %s", have, log.String())
 	}
 	if p.Run(t.Context(), []string{"--help"}, &out, &log); strings.Index(out.String(), "--page") > strings.Index(out.String(), "--embedded") {
@@ -145,7 +146,7 @@ func TestSettingsFromAllPlaces(t *testing.T) {
 		}
 		return nil
 	}
-	if have := p.Run(t.Context(), []string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}, io.Discard, &log); have != exitOK {
+	if have := p.Run(t.Context(), []string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}, io.Discard, &log); have != cli.StatusOK {
 		t.Errorf("want exit status 0, have %d, %s", have, log.String())
 	}
 }

@@ -11,16 +11,20 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/queue"
 )
 
 // A web serves the dashboard and the probes.
 type web struct {
 	config config.HTTP
 	pages  *dashboard.Handler
-	server *http.Server // nil until started, or if there is no address
+	fleet  redis.UniversalClient // that reads the metrics of the fleet; nil without
+	server *http.Server          // nil until started, or if there is no address
 	addr   net.Addr
 	served sync.WaitGroup
 	broken chan error // gets the error of a server that ended by itself
@@ -29,6 +33,7 @@ type web struct {
 // newWeb returns the web of a member. It is not started.
 func newWeb(m *Member) (*web, error) {
 	cfg, server := m.Config.HTTP, m.Server
+	w := &web{config: cfg, broken: make(chan error, 1)}
 	password := string(cfg.Password)
 	pages := dashboard.Config{
 		ReadOnly: cfg.ReadOnly,
@@ -44,14 +49,32 @@ func newWeb(m *Member) (*web, error) {
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
 	}
-	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server); err != nil {
-		return nil, err
+	if m.metrics != nil {
+		w.fleet = queue.Redis(m.Redis)
+		inspector, err := inspect.New(w.fleet, pages.Inspect)
+		if err != nil {
+			return nil, errors.Join(err, w.fleet.Close())
+		}
+		m.metrics.Kinds(m.server.Kinds())
+		m.metrics.Watch(inspector, server.Logger)
+		pages.Metrics = m.metrics.Handler()
 	}
-	m.figures.serve(&pages)
-	w := &web{config: cfg, broken: make(chan error, 1)}
 	var err error
-	w.pages, err = dashboard.New(pages)
-	return w, err
+	if w.pages, err = dashboard.New(pages); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+// close closes the connections to Redis.
+func (w *web) close() (err error) {
+	if w.pages != nil {
+		err = w.pages.Close()
+	}
+	if w.fleet != nil {
+		err = errors.Join(err, w.fleet.Close())
+	}
+	return err
 }
 
 // start listens and serves, if there is an address.
@@ -107,5 +130,5 @@ func (w *web) stop(ctx context.Context) (err error) {
 		}
 		w.served.Wait()
 	}
-	return errors.Join(err, w.pages.Close())
+	return errors.Join(err, w.close())
 }
