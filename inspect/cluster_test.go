@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 	t.Run("running and waiting", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		holder, _ := b.running(0)
+		holder := b.running(0)
 		ids := b.waiting(1, 3)
 		e := b.awaitWhy(holder, inspect.StateRunning)
 		if e.Task.Queue == b.queue || e.Lock.State != inspect.Held || e.Lock.Waiting != 3 || e.Verdict.Trouble {
@@ -40,23 +40,18 @@ func TestCluster(t *testing.T) {
 		if e.Position != 3 || e.Lock.Task == nil || e.Lock.Task.ID != holder || e.Lock.Gone || e.Verdict.Trouble || e.Servers != 1 {
 			t.Errorf("want the third behind a running one, have %+v", e)
 		}
-		l, waiters, err := b.inspector.Show(t.Context(), b.resource, 2, 10)
-		if err != nil || l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
-			t.Errorf("show: have %+v, %+v, %v", l, waiters, err)
+		l, waiters := b.show(2, 10)
+		if l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
+			t.Errorf("show: have %+v, %+v", l, waiters)
 		}
 		if l := b.held(b.resource); l == nil || l.Waiting != 3 || l.Task.ID != holder || l.Gone {
 			t.Errorf("held: have %+v", l)
 		}
-		top, err := b.inspector.Top(t.Context(), 100)
-		if err != nil || find(top.Locks, b.resource) == nil {
-			t.Errorf("top: have %+v, %v", top, err)
+		top, locks := b.top(100), b.scan()
+		if find(top.Locks, b.resource) == nil || find(locks, b.resource) == nil {
+			t.Errorf("top and scan: have %+v, %+v", top, locks)
 		}
-		locks, err := b.inspector.Scan(t.Context(), func(int) {})
-		if err != nil || find(locks, b.resource) == nil {
-			t.Errorf("scan: have %+v, %v", locks, err)
-		}
-		queues, err := b.inspector.Queues(t.Context())
-		must(t, err)
+		queues := get(b, b.inspector.Queues)
 		for _, q := range queues {
 			if q.Name == b.queue && (q.Active != 1 || q.Waiting != 3 || q.Servers != 1) {
 				t.Errorf("queues: have %+v", q)
@@ -67,9 +62,9 @@ func TestCluster(t *testing.T) {
 			e := b.why(ids[0])
 			return e.Verdict.Trouble && e.Lock.Gone
 		})
-		orphans, err := b.inspector.Orphans(t.Context())
-		if err != nil || len(orphans) != 1 || orphans[0].Task.ID != holder {
-			t.Errorf("orphans: have %+v, %v", orphans, err)
+		orphans := get(b, b.inspector.Orphans)
+		if len(orphans) != 1 || orphans[0].Task.ID != holder {
+			t.Errorf("orphans: have %+v", orphans)
 		}
 		b.wantNoToken([]any{locks, top, e, l})
 	})

@@ -42,12 +42,11 @@ func (b *bed) awaitWrong(id, want string) inspect.Explanation {
 	b.Helper()
 	var e inspect.Explanation
 	poll.Eventually(b.T, "the verdict: "+want, func() bool {
-		var err error
-		e, err = b.inspector.Why(b.Context(), "", id)
+		e = b.why(id)
 		if strings.Contains(e.Verdict.Wrong, "not Siding's") {
 			b.Fatalf("want no other program, have %+v", e)
 		}
-		return err == nil && strings.Contains(e.Verdict.Wrong, want)
+		return strings.Contains(e.Verdict.Wrong, want)
 	})
 	return e
 }
@@ -79,14 +78,11 @@ func TestHoldersOfALimit(t *testing.T) {
 	b.serve(limited(3))
 	b.awaitServers(1)
 	var ids []string
-	var open []func()
 	for n := range 3 {
-		id, end := b.running(n)
-		ids, open = append(ids, id), append(open, end)
+		ids = append(ids, b.running(n))
 	}
 	waiting := b.waiting(3, 2)
-	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-	must(t, err)
+	l, waiters := b.show(1, 10)
 	b.wantHolders(&l, ids)
 	if len(waiters) != 2 || l.Waiting != 2 || l.Limit != nil {
 		t.Errorf("want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
@@ -96,8 +92,7 @@ func TestHoldersOfALimit(t *testing.T) {
 		b.wantHolders(held, ids)
 		return !slices.ContainsFunc(held.Permits, func(p inspect.Permit) bool { return p.Task == nil || p.Task.Queue != b.queue })
 	})
-	all, err := b.inspector.Scan(t.Context(), nil)
-	must(t, err)
+	all := b.scan()
 	b.wantHolders(find(all, b.resource), ids)
 
 	e := b.awaitWrong(waiting[1], "No: 3 permits of "+b.resource+" are held or reserved, by ")
@@ -112,8 +107,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	for _, id := range ids { // as if they had run for long
 		b.worker(id)
 	}
-	lost, err := b.inspector.Lost(t.Context())
-	must(t, err)
+	lost := get(b, b.inspector.Lost)
 	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Resource == b.resource }) {
 		t.Errorf("want no lost task, have %+v", lost)
 	}
@@ -131,12 +125,10 @@ func TestHoldersOfALimit(t *testing.T) {
 		t.Errorf("want who paused it, why, and how to resume it, have %+v", e.Verdict)
 	}
 	b.awaitRead()
-	for _, end := range open {
-		end()
-	}
+	b.let(0, 1, 2)
 	poll.Eventually(t, "a free lock", func() bool {
-		l, _, err = b.inspector.Show(t.Context(), b.resource, 1, 10)
-		return err == nil && l.State == inspect.Free && len(l.Permits) == 0 && l.Waiting == len(waiting)
+		l, _ = b.show(1, 10)
+		return l.State == inspect.Free && len(l.Permits) == 0 && l.Waiting == len(waiting)
 	})
 	if l.Limit == nil || l.Limit.By != "alice" || l.Limit.Holders != 0 {
 		t.Errorf("want the pause, have %+v", l.Limit)
@@ -153,16 +145,16 @@ func TestRatesDelay(t *testing.T) {
 	b := setup(t)
 	b.serve(limited(2, lock.Rate{Starts: 1, Period: time.Hour}))
 	b.awaitServers(1)
-	_, open := b.running(0)
+	b.running(0)
 	id := b.waiting(1, 1)[0]
 	b.awaitWrong(id, "The limit or the rates in the settings of the workers let no other task start yet.")
-	open()
+	b.let(0)
 	e := b.awaitWrong(id, "No: nobody holds "+b.resource+". The rates in the settings of the workers may let the next task start later.")
 	if e.Lock.State != inspect.Free || e.Verdict.Trouble {
 		t.Errorf("want a free lock, have %+v", e)
 	}
-	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-	if must(t, err); !l.Rated || l.State != inspect.Free {
+	l, _ := b.show(1, 0)
+	if !l.Rated || l.State != inspect.Free {
 		t.Errorf("want a free lock with rates, have %+v", l)
 	}
 	b.setLimit(2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
@@ -172,16 +164,22 @@ func TestRatesDelay(t *testing.T) {
 	}
 }
 
-// A lock with one holder and a permit looks like one without.
+// A lock with one holder and a permit looks like one without. Its mark may have lost its TTL, as by PERSIST; the holder has its own.
 func TestOnePermit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve(limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
-	id, _ := b.running(0)
-	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-	must(t, err)
+	id := b.running(0)
+	l, _ := b.show(1, 10)
 	if l.State != inspect.Held || l.Task == nil || l.Task.ID != id || l.Worker == nil || len(l.Permits) != 1 || l.Permits[0].Fence != l.Fence || l.Since.IsZero() {
 		t.Errorf("want the task, have %+v", l)
+	}
+	b.awaitServers(1)
+	waiting := b.waiting(1, 1)
+	must(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
+	e := b.awaitWrong(waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
+	if e.Lock.Endless {
+		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)
 	}
 }
 
@@ -191,26 +189,11 @@ func TestLimitOnAHeldLock(t *testing.T) {
 	b := setup(t)
 	b.serve()
 	b.awaitServers(1)
-	holder, _ := b.running(0)
+	holder := b.running(0)
 	waiting := b.waiting(1, 1)
 	b.setLimit(3)
 	e := b.awaitWrong(waiting[0], "No: the task "+holder+" on ")
 	if e.Lock.Task == nil || e.Lock.Task.ID != holder {
 		t.Errorf("want the holder, have %+v", e)
-	}
-}
-
-// The mark of a lock with a limit may have lost its TTL, as by PERSIST. Its holders have theirs.
-func TestMarkWithoutTTL(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.serve(limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
-	b.awaitServers(1)
-	b.running(0)
-	waiting := b.waiting(1, 1)
-	must(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
-	e := b.awaitWrong(waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
-	if e.Lock.Endless {
-		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)
 	}
 }

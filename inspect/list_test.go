@@ -36,8 +36,7 @@ func find(locks []inspect.Lock, resource string) *inspect.Lock {
 
 func (b *bed) held(resource string) *inspect.Lock {
 	b.Helper()
-	list, err := b.inspector.Held(b.Context())
-	b.must(err)
+	list := get(b, b.inspector.Held)
 	b.wantNoToken(list)
 	return find(list.Locks, resource)
 }
@@ -46,11 +45,10 @@ func TestShow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve()
-	holder, _ := b.running(0)
+	holder := b.running(0)
 	ids := b.waiting(1, 12)
 	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}} {
-		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
-		must(t, err)
+		l, waiters := b.show(tt.from, tt.count)
 		if l.State != inspect.Held || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
 			t.Errorf("want the holder and 12 waiters, have %+v", l)
 		}
@@ -88,15 +86,14 @@ func TestShowPausedWaiters(t *testing.T) {
 		paused int
 	}{{paused, time.Hour, "1h", 1}, {b.queue, 10 * time.Minute, "10m", 1}, {paused, time.Minute, "10m", 2}} {
 		wait(step.queue, step.waited)
-		l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-		must(t, err)
+		l, waiters := b.show(1, 10)
 		if !strings.HasPrefix(l.OldestWait.String(), step.oldest) || l.Paused != step.paused || !waiters[0].Paused || waiters[0].Position != 1 {
 			t.Errorf("want the oldest wait %s and %d paused, have %+v, %+v", step.oldest, step.paused, l, waiters)
 		}
 	}
 	b.do("zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
-	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 2)
-	if must(t, err); !strings.HasPrefix(l.OldestWait.String(), "2h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
+	l, waiters := b.show(1, 2)
+	if !strings.HasPrefix(l.OldestWait.String(), "2h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
 		t.Errorf("want the goroutine first, have %+v, %+v", l, waiters)
 	}
 }
@@ -104,15 +101,15 @@ func TestShowPausedWaiters(t *testing.T) {
 func TestShowFreeAndRevoked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); err != nil || !reflect.DeepEqual(l, want) || len(waiters) != 0 {
-		t.Errorf("want a free lock, have %+v, %v, %v", l, waiters, err)
+	l, waiters := b.show(1, 10)
+	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); !reflect.DeepEqual(l, want) || len(waiters) != 0 {
+		t.Errorf("want a free lock, have %+v, %v", l, waiters)
 	}
 	b.do("hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")
-	l, _, err = b.inspector.Show(t.Context(), b.resource, 1, 10)
+	l, _ = b.show(1, 10)
 	want := inspect.Revocation{At: time.Unix(1_700_000_000, 0).UTC(), By: "ann", Reason: "stuck", Holder: "x"}
-	if err != nil || l.Revoked == nil || *l.Revoked != want {
-		t.Errorf("want %+v, have %+v, %v", want, l.Revoked, err)
+	if l.Revoked == nil || *l.Revoked != want {
+		t.Errorf("want %+v, have %+v", want, l.Revoked)
 	}
 }
 
@@ -123,9 +120,9 @@ func TestShowElsewhere(t *testing.T) {
 	b.do("sadd", "asynq:queues", b.queue)
 	b.do("zadd", "{wait:lock:"+b.resource+"}siding:lines", us(time.Now()), b.queue)
 	b.do("zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
-	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-	if err != nil || !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
-		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v, %v", l, waiters, err)
+	l, waiters := b.show(1, 10)
+	if !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
+		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v", l, waiters)
 	}
 }
 
@@ -155,8 +152,7 @@ func TestHolderLabels(t *testing.T) {
 		"x y on a1 (pid 7) and more":    {},
 	} {
 		b.do("set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
-		have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-		must(t, err)
+		have, _ := b.show(1, 0)
 		want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
 		if diff := cmp.Diff(want, have); diff != "" {
 			t.Errorf("%q (-want +have):\n%s", label, diff)
@@ -189,8 +185,7 @@ func TestWaitTime(t *testing.T) {
 				}
 				_, err := pipe.Exec(t.Context())
 				must(t, err)
-				l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-				must(t, err)
+				l, _ := b.show(1, 0)
 				exact += time.Duration(n) * (time.Duration(l.OldestWait) - ago(0, n)) // time passes
 				off := math.Abs(float64(l.WaitTime)/float64(exact) - 1)
 				if limit := map[bool]float64{true: 0.001, false: 0.05}[n <= 32]; off > limit {
@@ -205,7 +200,7 @@ func TestHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve()
-	holder, open := b.running(0)
+	holder := b.running(0)
 	l := b.held(b.resource)
 	if l == nil || l.State != inspect.Held || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Gone || l.Waiting != 0 || l.Fence == 0 ||
 		l.Since.IsZero() || l.Left <= 0 {
@@ -217,7 +212,7 @@ func TestHeld(t *testing.T) {
 		l := b.held(b.resource)
 		return l.Gone && l.Waiting == 2 && l.Task.Queue == b.queue
 	})
-	open()
+	b.let(0)
 	poll.Eventually(t, "no lock", func() bool { return b.held(b.resource) == nil })
 	// A foreign holder is found once a task waits.
 	foreign := b.resource + ":foreign"
@@ -249,15 +244,12 @@ func TestRevoked(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
 	b.serve()
-	holder, _ := b.running(0)
+	holder := b.running(0)
 	b.waiting(1, 1)
 	b.revoke()
-	top, err := b.inspector.Top(t.Context(), 1)
-	must(t, err)
-	shown, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-	must(t, err)
-	scanned, err := b.inspector.Scan(t.Context(), nil)
-	must(t, err)
+	top := b.top(1)
+	shown, _ := b.show(1, 0)
+	scanned := b.scan()
 	for name, l := range map[string]*inspect.Lock{"held": b.held(b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
 		want := inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}
 		if l == nil || l.State != inspect.Revoked || !l.Leased() || l.Task == nil || *l.Task != want || l.Left <= 0 {
@@ -270,14 +262,13 @@ func TestHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve(queue.ServerConfig{Store: locktest.NewMemory()})
-	holder, _ := b.running(0)
+	holder := b.running(0)
 	l := b.held(b.resource)
 	if l == nil || !l.Elsewhere || l.State != inspect.Held || l.Task.ID != holder || l.Task.Queue != b.queue {
 		t.Fatalf("want a lock elsewhere, have %+v", l)
 	}
 	b.waiting(1, 1)
-	list, err := b.inspector.Held(t.Context())
-	must(t, err)
+	list := get(b, b.inspector.Held)
 	found := slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource != b.resource })
 	if len(found) != 1 || !found[0].Elsewhere || found[0].Waiting != 1 {
 		t.Errorf("want it once, with a waiter, have %+v", found)
@@ -334,14 +325,13 @@ func TestTop(t *testing.T) {
 	for i, waited := range map[int]time.Duration{0: time.Minute, 2: time.Hour} {
 		b.do("zadd", "{lock:"+b.seeded(i)+"}:queue", us(time.Now().Add(-waited)), "siding-goroutine:x:1")
 	}
-	list, err := b.inspector.Top(t.Context(), 2)
-	must(t, err)
+	list := b.top(2)
 	b.wantNoToken(list)
 	if len(list.Locks) != 2 || list.Locks[0].Resource != b.seeded(2) || list.Locks[1].Resource != b.seeded(0) || list.LeftOut != 0 || list.Locks[0].Waiting != 26 {
 		t.Errorf("want the third and the first, have %+v", list)
 	}
-	if list, err = b.inspector.Top(t.Context(), 0); err != nil || len(list.Locks) != 0 {
-		t.Errorf("want none, have %+v, %v", list, err)
+	if list = b.top(0); len(list.Locks) != 0 {
+		t.Errorf("want none, have %+v", list)
 	}
 }
 
@@ -350,9 +340,8 @@ func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
 	b.seed(2100, 2100)
-	list, err := b.inspector.Held(t.Context())
-	if err != nil || len(list.Locks) != 2000 || list.LeftOut != 100 {
-		t.Errorf("want 2,000 and 100 left out, have %d and %d, %v", len(list.Locks), list.LeftOut, err)
+	if list := get(b, b.inspector.Held); len(list.Locks) != 2000 || list.LeftOut != 100 {
+		t.Errorf("want 2,000 and 100 left out, have %d and %d", len(list.Locks), list.LeftOut)
 	}
 }
 
@@ -362,8 +351,7 @@ func TestTopOfMany(t *testing.T) {
 	b := setupAlone(t)
 	b.seed(3000, 3000)
 	b.seed(1000, 1) // these wait for the first now
-	list, err := b.inspector.Top(t.Context(), 3)
-	must(t, err)
+	list := b.top(3)
 	if l := list.Locks[0]; len(list.Locks) != 3 || l.Resource != b.seeded(0) || l.Waiting != 1000 || list.LeftOut < 2000 || list.LeftOut >= 3000 {
 		t.Errorf("want the first with 1,000 waiters, and the rest left out, have %+v and %d", l, list.LeftOut)
 	}
@@ -429,8 +417,7 @@ func TestOrphans(t *testing.T) {
 	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
 	processes := make(map[string]bool)
 	poll.Eventually(t, "three orphans", func() bool {
-		all, err := b.inspector.Orphans(t.Context())
-		must(t, err)
+		all := get(b, b.inspector.Orphans)
 		have := make(map[string]string)
 		for _, o := range all {
 			if o.Task.Queue != b.queue {
@@ -471,8 +458,7 @@ func TestLost(t *testing.T) {
 		b.worker(id)
 		ids = append(ids, id)
 	}
-	lost, err := b.inspector.Lost(t.Context())
-	must(t, err)
+	lost := get(b, b.inspector.Lost)
 	var have []string
 	for _, l := range lost {
 		if l.Worker == nil || l.Worker.PID != os.Getpid() || l.Started.IsZero() || l.Task.Queue != b.queue || l.Task.Kind != "test:job" || !strings.HasPrefix(l.Resource, b.resource) {
@@ -495,8 +481,7 @@ func TestServers(t *testing.T) {
 	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	t.Cleanup(server.Shutdown)
 	b.awaitServers(2)
-	all, err := b.inspector.Servers(t.Context())
-	must(t, err)
+	all := get(b, b.inspector.Servers)
 	for _, s := range all {
 		if !slices.Contains(s.Queues, b.queue) {
 			continue
@@ -519,8 +504,7 @@ func TestQueues(t *testing.T) {
 	b.awaitWhy(b.enqueue(note{8}, queue.Options{Retention: time.Hour}), inspect.StateCompleted)
 	b.pause()
 	b.enqueue(note{10})
-	all, err := b.inspector.Queues(t.Context())
-	must(t, err)
+	all := get(b, b.inspector.Queues)
 	at := slices.IndexFunc(all, func(q inspect.Queue) bool { return q.Name == b.queue })
 	want := inspect.Queue{Name: b.queue, Paused: true, Pending: 1, Active: 1, Scheduled: 1, Waiting: 3, Retrying: 1, Archived: 1, Completed: 1, Contended: 1, Servers: 1}
 	if at < 0 || all[at] != want {

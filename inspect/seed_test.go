@@ -38,13 +38,9 @@ func (b *bed) seed(tasks, resources int) {
 	b.Helper()
 	ctx, now := b.Context(), time.Now()
 	const batch = 2000
-	var ids []int
-	for i := range tasks {
-		ids = append(ids, i)
-	}
-	for some := range slices.Chunk(ids, batch) {
+	for first := 0; first < tasks; first += batch {
 		pipe := b.rdb.Pipeline()
-		for _, i := range some {
+		for i := first; i < min(first+batch, tasks); i++ {
 			id, resource := fmt.Sprintf("task-%d", i), b.seeded(i%resources)
 			ticket := now.Add(-time.Duration(tasks-i) * time.Millisecond).UnixMicro()
 			ends := now.Add(time.Hour).Unix()
@@ -57,9 +53,8 @@ func (b *bed) seed(tasks, resources int) {
 				pipe.Set(ctx, "lock:"+resource, "siding:1:warehouse", time.Hour)
 			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			b.Fatal(err)
-		}
+		_, err := pipe.Exec(ctx)
+		b.must(err)
 	}
 	b.must(b.rdb.SAdd(ctx, "asynq:queues", b.queue).Err())
 }
@@ -120,7 +115,7 @@ func (m *meter) reset() (commands []string, trips int) {
 }
 
 // metered counts what the bed's inspector sends from now on.
-func (b *bed) metered(*testing.T) *meter {
+func (b *bed) metered() *meter {
 	m := &meter{}
 	b.rdb.AddHook(m)
 	return m
@@ -130,14 +125,11 @@ func (b *bed) metered(*testing.T) *meter {
 func (b *bed) questions() map[string]func(context.Context) error {
 	i := b.inspector
 	return map[string]func(context.Context) error{
-		"held": func(ctx context.Context) error { _, err := i.Held(ctx); return err },
-		"top":  func(ctx context.Context) error { _, err := i.Top(ctx, 10); return err },
-		"show": func(ctx context.Context) error { _, _, err := i.Show(ctx, b.seeded(0), 1, 20); return err },
-		"why":  func(ctx context.Context) error { _, err := i.Why(ctx, "", "task-5"); return err },
-		"orphans": func(ctx context.Context) error {
-			_, err := i.Orphans(ctx)
-			return err
-		},
+		"held":    func(ctx context.Context) error { _, err := i.Held(ctx); return err },
+		"top":     func(ctx context.Context) error { _, err := i.Top(ctx, 10); return err },
+		"show":    func(ctx context.Context) error { _, _, err := i.Show(ctx, b.seeded(0), 1, 20); return err },
+		"why":     func(ctx context.Context) error { _, err := i.Why(ctx, "", "task-5"); return err },
+		"orphans": func(ctx context.Context) error { _, err := i.Orphans(ctx); return err },
 		"lost":    func(ctx context.Context) error { _, err := i.Lost(ctx); return err },
 		"servers": func(ctx context.Context) error { _, err := i.Servers(ctx); return err },
 		"queues":  func(ctx context.Context) error { _, err := i.Queues(ctx); return err },
@@ -150,7 +142,7 @@ func TestCost(t *testing.T) {
 	cost := func(tasks int) map[string]int {
 		b := setupAlone(t)
 		b.seed(tasks, 10)
-		m := b.metered(t)
+		m := b.metered()
 		sent := make(map[string]int)
 		for name, ask := range b.questions() {
 			must(t, ask(t.Context())) // Redis learns of the scripts
@@ -193,11 +185,9 @@ func TestLostCost(t *testing.T) {
 	pipe.SAdd(t.Context(), "asynq:queues", b.queue)
 	_, err := pipe.Exec(t.Context())
 	must(t, err)
-	_, err = b.inspector.Lost(t.Context()) // Redis learns of the scripts
-	must(t, err)
-	m := b.metered(t)
-	lost, err := b.inspector.Lost(t.Context())
-	must(t, err)
+	get(b, b.inspector.Lost) // Redis learns of the scripts
+	m := b.metered()
+	lost := get(b, b.inspector.Lost)
 	if _, trips := m.reset(); len(lost) > 0 || trips > examined*each+tasks/8+10 {
 		t.Errorf("want no lost task, and few round trips, have %+v and %d", lost, trips)
 	}
@@ -208,7 +198,7 @@ func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
 	b.seed(100, 10)
-	m := b.metered(t)
+	m := b.metered()
 	m.readOnly = true
 	questions := b.questions()
 	questions["scan"] = func(ctx context.Context) error { _, err := b.inspector.Scan(ctx, nil); return err }
@@ -241,8 +231,7 @@ func TestMillion(t *testing.T) {
 				t.Errorf("%d resources: %s: want an answer within a second, have %v", resources, name, took)
 			}
 		}
-		list, err := b.inspector.Top(t.Context(), 3)
-		must(t, err)
+		list := b.top(3)
 		if many := resources > 2000; many != (list.LeftOut > 0) || len(list.Locks) != min(3, resources) {
 			t.Errorf("%d resources: want 3 locks, and some left out of more than 2,000, have %d and %d", resources, len(list.Locks), list.LeftOut)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,6 +65,7 @@ type bed struct {
 	queue     string
 	resource  string
 	host      string // of a server that is not there; see alive
+	runner    string // the job that running has started last
 
 	mu    sync.Mutex
 	gates map[int]chan struct{}
@@ -97,13 +99,21 @@ func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clie
 	}
 }
 
-// hold makes job n wait in its handler until the returned function is called, or the test ends.
-func (b *bed) hold(n int) (open func()) {
+// hold makes job n wait in its handler until it is let go, or the test ends.
+func (b *bed) hold(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	gate := make(chan struct{})
-	b.gates[n] = gate
-	return sync.OnceFunc(func() { close(gate) })
+	b.gates[n] = make(chan struct{})
+}
+
+// let lets jobs go on that are held.
+func (b *bed) let(jobs ...int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range jobs {
+		close(b.gates[n])
+		delete(b.gates, n)
+	}
 }
 
 func (b *bed) run(ctx context.Context, n int) error {
@@ -156,20 +166,9 @@ func (b *bed) serve(configs ...queue.ServerConfig) *queue.Server {
 	queue.Handle(s, func(ctx context.Context, j job) error { return b.run(ctx, j.N) })
 	queue.Handle(s, func(ctx context.Context, j note) error { return b.run(ctx, j.N) })
 	queue.HandleBatch(s, 3, func(ctx context.Context, batch []*queue.BatchTask[bulk]) error { return b.run(ctx, batch[0].Task.N) })
-	if err := s.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	b.must(s.Start(b.Context()))
 	b.Cleanup(func() {
-		b.mu.Lock()
-		for _, gate := range b.gates {
-			select {
-			case <-gate:
-			default:
-				close(gate)
-			}
-		}
-		b.gates = nil
-		b.mu.Unlock()
+		b.let(slices.Collect(maps.Keys(b.gates))...)
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
@@ -198,13 +197,22 @@ func (b *bed) job(n int, opts ...queue.Options) string {
 	return b.enqueue(job{b.resource, n}, opts...)
 }
 
-// running enqueues a job that runs until the test ends, or open is called.
-func (b *bed) running(n int) (id string, open func()) {
+// running enqueues a job that runs until it is let go, or the test ends.
+func (b *bed) running(n int) (id string) {
 	b.Helper()
-	open = b.hold(n)
-	id = b.job(n)
+	b.hold(n)
+	b.runner = b.job(n)
 	b.awaitRun(n)
-	return id, open
+	return b.runner
+}
+
+// runningNote is the like of [bed.running] without a resource.
+func (b *bed) runningNote() (id string) {
+	b.Helper()
+	b.hold(7)
+	id = b.enqueue(note{7})
+	b.awaitRun(7)
+	return id
 }
 
 // waiting enqueues so many jobs behind a running one, and returns once all of them wait.
@@ -239,8 +247,7 @@ func (b *bed) unguarded() (entered <-chan struct{}) {
 // waiters is how many wait for the bed's lock.
 func (b *bed) waiters() int {
 	b.Helper()
-	l, _, err := b.inspector.Show(b.Context(), b.resource, 1, 0)
-	b.must(err)
+	l, _ := b.show(1, 0)
 	return l.Waiting
 }
 
@@ -250,18 +257,16 @@ func (b *bed) ready(n int) (ids []string) {
 	b.Helper()
 	other := b.queue + ".other"
 	b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{other: 1}}})
-	open := b.hold(0)
+	b.hold(0)
 	b.enqueue(job{b.resource, 0}, queue.Options{Queue: other})
 	b.awaitRun(0)
 	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 	ids = b.waiting(1, n)
-	b.hold(7)
-	b.enqueue(note{7})
-	b.awaitRun(7)
-	open()
+	b.runningNote()
+	b.let(0)
 	poll.Eventually(b.T, "a lock that nobody takes", func() bool {
-		l, _, err := b.inspector.Show(b.Context(), b.resource, 1, 0)
-		return err == nil && l.Unserved > 0
+		l, _ := b.show(1, 0)
+		return l.Unserved > 0
 	})
 	return ids
 }
@@ -290,8 +295,8 @@ func (b *bed) why(id string) inspect.Explanation {
 func (b *bed) awaitWhy(id string, want inspect.State) inspect.Explanation {
 	b.Helper()
 	var e inspect.Explanation
-	var err error
 	poll.Eventually(b.T, "task to be "+string(want), func() bool {
+		var err error
 		e, err = b.inspector.Why(b.Context(), "", id)
 		return err == nil && e.State == want
 	})
@@ -302,17 +307,8 @@ func (b *bed) awaitWhy(id string, want inspect.State) inspect.Explanation {
 func (b *bed) awaitServers(n int) {
 	b.Helper()
 	poll.Eventually(b.T, "servers", func() bool {
-		all, err := b.inspector.Servers(b.Context())
-		if err != nil {
-			return false
-		}
-		have := 0
-		for _, s := range all {
-			if slices.Contains(s.Queues, b.queue) {
-				have++
-			}
-		}
-		return have == n
+		all := get(b, b.inspector.Servers)
+		return len(slices.DeleteFunc(all, func(s inspect.Server) bool { return !slices.Contains(s.Queues, b.queue) })) == n
 	})
 }
 
@@ -321,6 +317,32 @@ func (b *bed) taskKey(id string) string { return b.key("t:" + id) }
 func (b *bed) key(name string) string   { return "asynq:{" + b.queue + "}:" + name }
 func (b *bed) pause()                   { b.Helper(); b.must(b.operator.PauseQueue(b.queue)) }
 func (b *bed) do(a ...any)              { b.Helper(); b.must(b.rdb.Do(b.Context(), a...).Err()) }
+
+// get returns the answer to a question.
+func get[T any](b *bed, ask func(context.Context) (T, error)) T {
+	b.Helper()
+	answer, err := ask(b.Context())
+	b.must(err)
+	return answer
+}
+
+// show shows the bed's lock.
+func (b *bed) show(from, count int) (inspect.Lock, []inspect.Waiter) {
+	b.Helper()
+	l, waiters, err := b.inspector.Show(b.Context(), b.resource, from, count)
+	b.must(err)
+	return l, waiters
+}
+
+func (b *bed) top(n int) inspect.List {
+	b.Helper()
+	return get(b, func(ctx context.Context) (inspect.List, error) { return b.inspector.Top(ctx, n) })
+}
+
+func (b *bed) scan() []inspect.Lock {
+	b.Helper()
+	return get(b, func(ctx context.Context) ([]inspect.Lock, error) { return b.inspector.Scan(ctx, nil) })
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -378,8 +400,7 @@ func (b *bed) worker(id string) { b.Helper(); b.workerFor(id, time.Minute) }
 func (b *bed) workerFor(id string, long time.Duration) {
 	b.Helper()
 	b.awaitServers(1)
-	all, err := b.inspector.Servers(b.Context())
-	b.must(err)
+	all := get(b, b.inspector.Servers)
 	at := slices.IndexFunc(all, func(s inspect.Server) bool { return slices.Contains(s.Queues, b.queue) })
 	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-long).Unix()))
 	entry := protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), b.queue)

@@ -15,8 +15,9 @@ func TestSeveralResources(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve()
-	release, open := b.holder(), b.hold(1)
-	defer open()
+	release := b.holder()
+	b.hold(1)
+	defer b.let(1)
 	free := "a free one, " + b.resource
 	id := b.enqueue(job{Res: queue.AllOf(b.resource, free), N: 1})
 	e := b.awaitWhy(id, inspect.StateWaiting)
@@ -32,16 +33,14 @@ func TestSeveralResources(t *testing.T) {
 	if !strings.HasPrefix(e.Verdict.Wrong, "No") {
 		t.Errorf("have %q", e.Verdict.Wrong)
 	}
-	list, err := b.inspector.Held(t.Context())
-	must(t, err)
+	list := get(b, b.inspector.Held)
 	for _, resource := range []string{free, b.resource} {
 		at := slices.IndexFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource == resource })
 		if at < 0 || list.Locks[at].Task == nil || list.Locks[at].Task.ID != id {
 			t.Errorf("%s: want the task as its holder, have %+v", resource, list.Locks)
 		}
 	}
-	lost, err := b.inspector.Lost(t.Context())
-	must(t, err)
+	lost := get(b, b.inspector.Lost)
 	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Task.ID == id }) {
 		t.Errorf("have it among those that have lost their locks: %+v", lost)
 	}
@@ -58,8 +57,9 @@ func TestBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve()
-	release, open := b.holder(), b.hold(1)
-	defer open()
+	release := b.holder()
+	b.hold(1)
+	defer b.let(1)
 	var ids []string
 	for range 3 {
 		ids = append(ids, b.enqueue(bulk{Res: b.resource, N: 1}))

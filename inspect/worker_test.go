@@ -62,8 +62,7 @@ func (b *bed) process() (*exec.Cmd, string) {
 // forget deletes the entry of a server, which would expire after 10 s.
 func (b *bed) forget(pid int) {
 	b.Helper()
-	servers, err := b.inspector.Servers(b.Context())
-	b.must(err)
+	servers := get(b, b.inspector.Servers)
 	for _, s := range servers {
 		if s.PID == pid {
 			b.do("del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
