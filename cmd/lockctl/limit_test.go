@@ -42,12 +42,8 @@ func TestLimit(t *testing.T) {
 		all[1].By != "alice" || all[1].Reason != "the bank is down" || time.Since(all[1].At) > time.Minute {
 		t.Errorf("want two limits, have %+v", all)
 	}
-	if text := b.run(t, "", "limit", "list"); !strings.Contains(text.out, "\norder:*        2  100/1s 5000/1h  bob  ") || !strings.Contains(text.out, "\norder:1   paused  -               alice  ") {
-		t.Errorf("want two rows, have %+v", text)
-	}
-	if have := b.run(t, "", "__complete", "limit", "unset", "order:1"); have.out != "order:1\tpaused\n:4\n" {
-		t.Errorf("completion: want order:1, have %+v", have)
-	}
+	b.says(t, "", "limit list", cli.StatusOK, "\norder:*        2  100/1s 5000/1h  bob  …\norder:1   paused  -               alice  ")
+	b.says(t, "", "__complete limit unset order:1", cli.StatusOK, "order:1\tpaused\n:4\n")
 
 	b.serve(t)                                                // knows the limits from the first task on
 	for _, id := range []string{"first", "second", "third"} { // of a resource of the class
@@ -66,20 +62,14 @@ func TestLimit(t *testing.T) {
 	if have := b.run(t, "", "doctor"); !strings.Contains(have.out, "order:1: alice has paused order:1: the bank is down") || strings.Contains(have.out, "nobody holds the lock") {
 		t.Errorf("doctor: want the pause, and no fault, have %+v", have)
 	}
-	have = b.run(t, "", "limit", "unset", "order:1")
-	wantResult(t, result{"order:1: no limit is set any more. The settings of the workers hold again within a second.\n", "", cli.StatusOK}, have)
+	b.says(t, "", "limit unset order:1", cli.StatusOK, "order:1: no limit is set any more. The settings of the workers hold again within a second.\n")
 	poll.Eventually(t, "the task goes on", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return one.Lock.Waiting == 0 && one.Lock.State != inspect.Free
 	})
-	have = b.run(t, "", "limit", "unset", "order:1")
-	wantResult(t, result{"", "lockctl: order:1: no limit of this name is set: lockctl limit list names all\n", cli.StatusFault}, have)
-	if out, _ := answer[unset](t, b, "limit", "unset", "order:*"); out.Pattern != "order:*" {
-		t.Errorf("want order:* unset, have %+v", out)
-	}
-	if have := b.run(t, "", "limit", "list", "--json"); have.out != "[]\n" {
-		t.Errorf("want no limit, have %+v", have)
-	}
+	b.says(t, "", "limit unset order:1", cli.StatusFault, "lockctl: order:1: no limit of this name is set: lockctl limit list names all\n")
+	b.says(t, "", "limit unset order:* --json", cli.StatusOK, `{"pattern":"order:*"}`)
+	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n")
 }
 
 // The prefix of the locks counts. An entry that cannot be read is named, and hides no other.
@@ -88,16 +78,11 @@ func TestLimitsOfAPrefix(t *testing.T) {
 	b := newTestbed(t)
 	b.run(t, "", "limit", "set", "*", "3", "--reason", "drill", "--lock-prefix", "mine:")
 	must(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err())
-	have := b.run(t, "", "limit", "list", "--json", "--lock-prefix", "mine:")
-	if have.status != cli.StatusFault || !strings.HasPrefix(have.out, `[{"pattern":"*","holders":3,`) || !strings.Contains(have.err, "x:*: want what SetLimit writes") {
-		t.Errorf("want one limit and an error, have %+v", have)
-	}
-	if all, _ := answer[[]inspect.Limit](t, b, "limit", "list"); len(all) != 0 {
-		t.Errorf("want none of the default prefix, have %+v", all)
-	}
+	b.says(t, "", "limit list --json --lock-prefix mine:", cli.StatusFault, `[{"pattern":"*","holders":3,…x:*: want what SetLimit writes`)
+	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n") // none of the default prefix
 }
 
-// limitLines are wrong command lines, and what is said of them.
+// What is said of wrong command lines.
 func TestLimitUsage(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -108,19 +93,15 @@ func TestLimitUsage(t *testing.T) {
 		"holders: want a whole number from 0 to 1000, have \"-12\"":     {"set", "--reason", "r", "a", "-12"},
 		"unknown shorthand flag: 'x' in -x":                             {"set", "a", "-x", "--reason", "r"},
 		"pattern: want a resource, a pattern that ends in \":*\" such as \"account:*\", or \"*\", have \"a*\"; holders: want a whole number from 0 to 1000, have \"abc\"; --rate: want starts/period such as 100/1s, have \"100\"; --reason: want a text, have nothing": {"set", "a*", "abc", "--rate", "100"},
-		"holders: want a whole number from 0 to 1000, have \"1002\"; --reason: want a text, have nothing": {"set", "a", "1002"},
-		"--reason: want a text, have nothing":                                                                                           {"set", "a", "1"},
-		"holders: want a whole number from 0 to 1000, have \"1001\"":                                                                    {"set", "a", "1001", "--reason", "r"},
-		"holders: want a whole number from 0 to 1000, have \"none\"":                                                                    {"set", "a", "none", "--reason", "r"},
-		"pattern: want a resource, a pattern that ends in \":*\" such as \"account:*\", or \"*\", have \"acc*\"":                        {"set", "acc*", "1", "--reason", "r"},
-		"--rate: want starts/period such as 100/1s, have \"100\"":                                                                       {"set", "a", "1", "--reason", "r", "--rate", "100"},
-		"--rate: want starts/period such as 100/1s, have \"1/s\"":                                                                       {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
-		"--rate: starts: want 1 to 10000, have 0":                                                                                       {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
-		"--rate: period: want 1ms to 744h0m0s, have 0s":                                                                                 {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
-		"--by: want at most 200 bytes, have 201":                                                                                        {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
-		"want \"unset PATTERN\", have 0 arguments":                                                                                      {"unset"},
+		"holders: want a whole number from 0 to 1000, have \"1001\"; --reason: want a text, have nothing": {"set", "a", "1001"},
+		"--reason: want a text, have nothing":                     {"set", "a", "1"},
+		"--rate: want starts/period such as 100/1s, have \"1/s\"": {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
+		"--rate: starts: want 1 to 10000, have 0":                 {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
+		"--rate: period: want 1ms to 744h0m0s, have 0s":           {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
+		"--by: want at most 200 bytes, have 201":                  {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
+		"want \"unset PATTERN\", have 0 arguments":                {"unset"},
 		"pattern: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\"": {"unset", "{x"},
-		"want no arguments, have [\"x\"]":                                                                                               {"list", "x"},
+		"want no arguments, have [\"x\"]": {"list", "x"},
 	} {
 		have := lockctl(t, append([]string{"limit"}, args...)...)
 		hint := "lockctl limit"
@@ -149,20 +130,14 @@ func TestReleaseOneOfSeveralHolders(t *testing.T) {
 		!strings.Contains(text.out, "\nlimit       at most 2 holders, by alice for order:*, ") {
 		t.Errorf("show: want both holders and the limit, have %+v", text)
 	}
-	if list := b.run(t, "", "list"); !strings.Contains(list.out, "order:1   held   2 holders  -") {
-		t.Errorf("list: want 2 holders, have %+v", list)
-	}
-	if why := b.run(t, "", "why", one.Waiters[0].Task.ID); why.status != cli.StatusOK || !strings.Contains(why.out, "No: 2 of 2 permits of order:1 are held or reserved, by ") {
-		t.Errorf("why: want the holders, have %+v", why)
-	}
+	b.says(t, "", "list", cli.StatusOK, "order:1   held   2 holders  -")
+	b.says(t, "", "why "+one.Waiters[0].Task.ID, cli.StatusOK, "No: 2 of 2 permits of order:1 are held or reserved, by ")
 
 	mine, other, next := one.Lock.Permits[1], one.Lock.Permits[0], one.Waiters[0].Task.ID
-	have := b.run(t, "", "release", "order:1", "--reason", "drill", "--yes")
 	list := fmt.Sprintf("\n  --fence %d  %s\n  --fence %d  %s\n", other.Fence, other.Holder, mine.Fence, mine.Holder)
-	wantResult(t, result{"", "lockctl: nothing has changed: order:1 has 2 holders: say by --fence which one is meant:" + list, cli.StatusFault}, have)
-	have = b.run(t, "", "release", "order:1", "--reason", "drill", "--yes", "--fence", "7")
-	wantResult(t, result{"", "lockctl: nothing has changed: order:1: no holder has the fence 7, but these:" + list, cli.StatusFault}, have)
-	have = b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "bob", "--fence", fmt.Sprint(mine.Fence))
+	b.says(t, "", "release order:1 --reason drill --yes", cli.StatusFault, "lockctl: nothing has changed: order:1 has 2 holders: say by --fence which one is meant:"+list)
+	b.says(t, "", "release order:1 --reason drill --yes --fence 7", cli.StatusFault, "lockctl: nothing has changed: order:1: no holder has the fence 7, but these:"+list)
+	have := b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "bob", "--fence", fmt.Sprint(mine.Fence))
 	if have.status != cli.StatusOK || !strings.HasPrefix(have.out, "order:1: taken from "+mine.Holder+" by bob.\n") || !strings.Contains(have.err, "\nholder      "+strings.Split(mine.Holder, " on ")[0]) {
 		t.Errorf("want the lock taken from the one that was shown, have %+v", have)
 	}

@@ -52,15 +52,10 @@ func (b *testbed) ran(ids ...string) bool {
 }
 
 // runs returns how often the handler of a task has begun.
-func (b *testbed) runs(id string) (n int) {
+func (b *testbed) runs(id string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, ran := range b.order {
-		if ran == id {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(slices.Clone(b.order), func(ran string) bool { return ran != id }))
 }
 
 func newTestbed(t *testing.T, args ...string) *testbed {
@@ -68,9 +63,8 @@ func newTestbed(t *testing.T, args ...string) *testbed {
 	b := &testbed{at: redistest.Start(t, args...), finish: make(chan struct{}), ended: make(chan error, 10)}
 	b.rdb = b.at.Client(t)
 	var err error
-	if b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{})
+	must(t, err)
 	return b
 }
 
@@ -101,17 +95,30 @@ func (b *testbed) serve(t *testing.T) {
 	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
 }
 
-func (b *testbed) enqueue(t *testing.T, id, resource string) {
+func (b *testbed) enqueue(t *testing.T, id, resource string, opts ...queue.Options) {
 	t.Helper()
-	if _, err := b.client.Enqueue(t.Context(), job{resource}, &queue.Options{TaskID: id}); err != nil {
-		t.Fatal(err)
-	}
+	o := append(opts, queue.Options{})[0]
+	o.TaskID = id
+	_, err := b.client.Enqueue(t.Context(), job{resource}, &o)
+	must(t, err)
 }
 
 // run runs the program on the testbed's Redis.
 func (b *testbed) run(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	return runIn(context.WithoutCancel(t.Context()), []string{"SIDING_REDIS_ADDRS=" + b.at.Addr}, stdin, args...)
+}
+
+// says runs the words of a line on the testbed's Redis, and wants its status and all parts of a text, with "…" between two, in
+// what it writes.
+func (b *testbed) says(t *testing.T, stdin, line string, status int, text string) {
+	t.Helper()
+	have := b.run(t, stdin, strings.Fields(line)...)
+	for part := range strings.SplitSeq(text, "…") {
+		if have.status != status || !strings.Contains(have.out+have.err, part) {
+			t.Errorf("lockctl %s: want status %d and %q, have %+v", line, status, part, have)
+		}
+	}
 }
 
 // answer runs the program with --json and reads its answer, also of a run that found something wrong.
@@ -129,9 +136,8 @@ func busy(t *testing.T) *testbed {
 	t.Helper()
 	b := newTestbed(t)
 	b.serve(t)
-	for _, id := range []string{"first", "second", "third"} {
+	for want, id := range []string{"first", "second", "third"} {
 		b.enqueue(t, id, "order:1")
-		want := map[string]int{"first": 0, "second": 1, "third": 2}[id]
 		poll.Eventually(t, id+" holds or waits", func() bool {
 			list, _ := answer[[]inspect.Lock](t, b, "list")
 			return len(list) == 1 && list[0].State == inspect.Held && list[0].Waiting == want
@@ -147,9 +153,7 @@ func TestHeldLock(t *testing.T) {
 	if l := list[0]; status != cli.StatusOK || l.Resource != "order:1" || l.Task == nil || l.Task.ID != "first" || l.Worker == nil || l.Left <= 0 || l.Gone {
 		t.Errorf("list: want order:1 held by first on a live worker, have %+v", l)
 	}
-	if have := b.run(t, "", "list"); !strings.Contains(have.out, "order:1   held   test:job first") || have.status != cli.StatusOK {
-		t.Errorf("list: want order:1, have %+v", have)
-	}
+	b.says(t, "", "list", cli.StatusOK, "order:1   held   test:job first")
 	if have := b.run(t, "", "list", "--filter", "order:2"); have.status != cli.StatusOK || strings.Count(have.out, "\n") != 1 {
 		t.Errorf("filter: want the titles alone, have %+v", have)
 	}
@@ -160,9 +164,7 @@ func TestHeldLock(t *testing.T) {
 	if w := one.Waiters; len(w) != 2 || w[0].Task.ID != "second" || w[0].Position != 1 || w[1].Task.ID != "third" {
 		t.Errorf("show: want second and third, have %+v", w)
 	}
-	if part := b.run(t, "", "show", "order:1", "--count", "1"); !strings.Contains(part.out, "and 1 more, from position 2 on: --from 2\n") {
-		t.Errorf("show: want one waiter, and one more, have %+v", part)
-	}
+	b.says(t, "", "show order:1 --count 1", cli.StatusOK, "and 1 more, from position 2 on: --from 2\n")
 	for id, want := range map[string]inspect.State{"first": inspect.StateRunning, "third": inspect.StateWaiting} {
 		e, status := answer[inspect.Explanation](t, b, "why", id)
 		if e.State != want || e.Verdict.Trouble || status != cli.StatusOK || e.Resource != "order:1" {
@@ -171,13 +173,9 @@ func TestHeldLock(t *testing.T) {
 		if id == "third" && e.Position != 2 {
 			t.Errorf("why third: want position 2, have %d", e.Position)
 		}
-		if text := b.run(t, "", "why", id, "--queue", "default"); text.status != cli.StatusOK || !strings.Contains(text.out, "\nIs something wrong?  No") {
-			t.Errorf("why %s: want a verdict, have %+v", id, text)
-		}
+		b.says(t, "", "why --queue default "+id, cli.StatusOK, "\nIs something wrong?  No")
 	}
-	if have := b.run(t, "", "why", "first", "--queue", "low"); have.status != cli.StatusFault || !strings.Contains(have.err, `the queue "low" has no task "first"`) {
-		t.Errorf("why in another queue: want an error, have %+v", have)
-	}
+	b.says(t, "", "why first --queue low", cli.StatusFault, `the queue "low" has no task "first"`)
 }
 
 func TestRelease(t *testing.T) {
@@ -197,10 +195,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("want the lock as it was, have %+v", after.Lock)
 	}
 
-	have := b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "alice")
-	if have.status != cli.StatusOK || !strings.Contains(have.out, "order:1: taken from test:job first on ") || !strings.Contains(have.err, "by=alice reason=drill") {
-		t.Errorf("want the lock released and a record of it, have %+v", have)
-	}
+	b.says(t, "yes\n", "release order:1 --reason drill --by alice", cli.StatusOK, "order:1: taken from test:job first on …by=alice reason=drill")
 	if err := <-b.ended; err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
 	}
@@ -215,9 +210,7 @@ func TestRelease(t *testing.T) {
 	if r := now.Lock.Revoked; r == nil || r.By != "alice" || r.Reason != "drill" || !strings.HasPrefix(r.Holder, "test:job first on ") {
 		t.Errorf("record: want that of alice, have %+v", r)
 	}
-	if text := b.run(t, "", "show", "order:1"); !strings.Contains(text.out, "\nreleased by  alice, ") || !strings.Contains(text.out, "\nreason       drill\n") {
-		t.Errorf("show: want the record, have %+v", text)
-	}
+	b.says(t, "", "show order:1", cli.StatusOK, "\nreleased by  alice, …\nreason       drill\n")
 }
 
 // An operatorAfter says yes once something has happened.
@@ -228,22 +221,28 @@ func (happens operatorAfter) Read(p []byte) (int, error) {
 	return copy(p, "yes\n"), io.EOF
 }
 
+// release releases order:1 by an operator who says yes after something has happened.
+func (b *testbed) release(t *testing.T, happens func()) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := newApp(operatorAfter(happens), &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
+	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
+	return result{out.String(), errs.String(), status}
+}
+
 // Who gets the lock while the operator thinks keeps it.
 func TestReleaseOfAnotherHolder(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	var out, errs bytes.Buffer
-	thinks := operatorAfter(func() {
+	have := b.release(t, func() {
 		b.finish <- struct{}{}
 		poll.Eventually(t, "second holds the lock", func() bool {
 			one, _ := answer[shown](t, b, "show", "order:1")
 			return one.Lock.State == inspect.Held && one.Lock.Task != nil && one.Lock.Task.ID == "second"
 		})
 	})
-	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
-	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
-	if status != cli.StatusFault || out.Len() > 0 || !strings.Contains(errs.String(), "nothing has changed: queue: another lease or program holds the lock: order:1 is held by test:job second on ") {
-		t.Errorf("want nothing changed, have status %d, %q, %q", status, out.String(), errs.String())
+	if have.status != cli.StatusFault || have.out != "" || !strings.Contains(have.err, "nothing has changed: queue: another lease or program holds the lock: order:1 is held by test:job second on ") {
+		t.Errorf("want nothing changed, have %+v", have)
 	}
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Task == nil || one.Lock.Task.ID != "second" || one.Lock.Revoked != nil {
 		t.Errorf("want second to have the lock, have %+v", one.Lock)
@@ -259,20 +258,15 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
 	must(t, err)
 	var lease *lock.Lease
-	thinks := operatorAfter(func() {
-		if err := b.rdb.Del(t.Context(), key).Err(); err != nil {
-			t.Error(err)
-		}
-		if lease, err = locker.Acquire(t.Context(), "order:1", nil); err != nil {
-			t.Error(err)
+	have := b.release(t, func() {
+		deleted := b.rdb.Del(t.Context(), key).Err()
+		if lease, err = locker.Acquire(t.Context(), "order:1", nil); deleted != nil || err != nil {
+			t.Error(deleted, err)
 		}
 	})
-	var out, errs bytes.Buffer
-	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
-	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
 	const want = "nothing has changed: order:1: the lock has another holder by now, or none\n"
-	if status != cli.StatusFault || out.Len() > 0 || !strings.HasSuffix(errs.String(), want) {
-		t.Errorf("want nothing changed, have status %d, %q, %q", status, out.String(), errs.String())
+	if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, want) {
+		t.Errorf("want nothing changed, have %+v", have)
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("want the lock kept until its release, have %v", err)
@@ -288,13 +282,9 @@ func TestReleaseAgain(t *testing.T) {
 	if _, err := locker.Acquire(t.Context(), "order:1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if have := b.run(t, "", "release", "order:1", "--reason", "drill", "--by", "alice", "--yes"); have.status != cli.StatusOK {
-		t.Fatalf("want it released, have %+v", have)
-	}
-	have := b.run(t, "", "release", "order:1", "--reason", "again", "--by", "bob")
-	if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "lockctl: nothing has changed: order:1: alice has released the lock before, ") || !strings.Contains(have.err, ": drill; it is free once its holder returns") {
-		t.Errorf("want to know that alice has released it, have %+v", have)
-	}
+	b.says(t, "", "release order:1 --reason drill --by alice --yes", cli.StatusOK, "")
+	b.says(t, "", "release order:1 --reason again --by bob", cli.StatusFault,
+		"lockctl: nothing has changed: order:1: alice has released the lock before, …: drill; it is free once its holder returns")
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Revoked == nil || one.Lock.Revoked.By != "alice" {
 		t.Errorf("want the record of alice, have %+v", one.Lock.Revoked)
 	}
@@ -304,24 +294,12 @@ func TestReleaseAgain(t *testing.T) {
 func TestMeant(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	for want, args := range map[string][]string{
-		"order:* is taken as a name, not as a pattern: `lockctl list --filter 'order:*'` lists the locks that fit\n": {"show", "order:*"},
-		"second is a task: `lockctl why second` says what it does\n":                                                 {"show", "second"},
-		"or was deleted; but a resource has this name: `lockctl show order:1` shows its lock\n":                      {"why", "order:1"},
-		"or was deleted; if it is a resource: `lockctl show order:7`\n":                                              {"why", "order:7"},
-		"order:*: nobody holds the lock; order:* is taken as a name":                                                 {"release", "order:*", "--reason", "drill"},
-	} {
-		if have := b.run(t, "", args...); !strings.Contains(have.err, want) {
-			t.Errorf("%q: want %q, have %+v", args, want, have)
-		}
-	}
-}
-
-func TestReleaseOfNothing(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	have := b.run(t, "", "release", "order:1", "--reason", "drill", "--yes")
-	wantResult(t, result{"", "lockctl: order:1: nobody holds the lock\n", cli.StatusFault}, have)
+	b.says(t, "", "show order:*", cli.StatusOK, "order:* is taken as a name, not as a pattern: `lockctl list --filter 'order:*'` lists the locks that fit\n")
+	b.says(t, "", "show second", cli.StatusOK, "second is a task: `lockctl why second` says what it does\n")
+	b.says(t, "", "why order:1", cli.StatusFault, "or was deleted; but a resource has this name: `lockctl show order:1` shows its lock\n")
+	b.says(t, "", "why order:7", cli.StatusFault, "or was deleted; if it is a resource: `lockctl show order:7`\n")
+	b.says(t, "", "release order:* --reason drill", cli.StatusFault, "order:*: nobody holds the lock; order:* is taken as a name")
+	b.says(t, "", "release order:7 --reason drill --yes", cli.StatusFault, "lockctl: order:7: nobody holds the lock\n")
 }
 
 // A lock of another program is found by a scan, and can be released.
@@ -329,17 +307,12 @@ func TestForeignLock(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	must(t, b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err())
-	if list, _ := answer[[]inspect.Lock](t, b, "list"); len(list) != 0 {
-		t.Errorf("list: want none, have %+v", list)
-	}
+	b.says(t, "", "list --json", cli.StatusOK, "[]\n")
 	list, _ := answer[[]inspect.Lock](t, b, "list", "--all")
 	if len(list) != 1 || list[0].State != inspect.Foreign || !list[0].Endless {
 		t.Errorf("list --all: want a foreign lock without an end, have %+v", list)
 	}
-	have := b.run(t, "y\n", "release", "order:1", "--reason", "it is gone")
-	if have.status != cli.StatusOK || !strings.Contains(have.err, "Another program holds this lock.") || !strings.HasSuffix(have.out, "The lock is free.\n") {
-		t.Errorf("release: want a warning and a free lock, have %+v", have)
-	}
+	b.says(t, "y\n", "release order:1 --reason gone", cli.StatusOK, "Another program holds this lock.…The lock is free.\n")
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.State != inspect.Free || one.Lock.Revoked == nil {
 		t.Errorf("show: want a free lock with a record, have %+v", one.Lock)
 	}
@@ -349,21 +322,18 @@ func TestForeignLock(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"show", ""}, "order:1\ttest:job first, 2 waiters\n:4\n"},
-		{[]string{"show", "ord"}, "order:1\ttest:job first, 2 waiters\n:4\n"},
-		{[]string{"release", "x"}, ":4\n"},
-		{[]string{"show", "order:1", ""}, ":4\n"},
-		{[]string{"why", ""}, "first\ttest:job, has order:1\n:4\n"},
-		{[]string{"why", "--queue", ""}, "default\n:4\n"},
-		{[]string{"list", "--sort", ""}, "waiters\noldest\nleft\nresource\nsince\n:4\n"},
+	for line, want := range map[string]string{
+		"show ":         "order:1\ttest:job first, 2 waiters\n:4\n",
+		"show ord":      "order:1\ttest:job first, 2 waiters\n:4\n",
+		"release x":     ":4\n",
+		"show order:1 ": ":4\n",
+		"why ":          "first\ttest:job, has order:1\n:4\n",
+		"why --queue ":  "default\n:4\n",
+		"list --sort ":  "waiters\noldest\nleft\nresource\nsince\n:4\n",
 	} {
-		have := b.run(t, "", append([]string{"__complete"}, c.args...)...)
-		if have.out != c.want {
-			t.Errorf("%q: want %q, have %+v", c.args, c.want, have)
+		have := b.run(t, "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		if have.out != want {
+			t.Errorf("%q: want %q, have %+v", line, want, have)
 		}
 	}
 	if have := lockctl(t, "__complete", "--redis", "127.0.0.1:1", "show", ""); have.out != ":4\n" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -25,23 +24,12 @@ func TestTasks(t *testing.T) {
 		t.Errorf("want second and third in their order, have %+v", all)
 	}
 	for _, verb := range []string{"archive", "delete"} {
-		have := b.run(t, "", verb, "first", "--reason", "drill", "--yes")
-		if have.status != cli.StatusFault || !strings.Contains(have.err, "nothing has changed: task \"first\": a worker has it") {
-			t.Errorf("%s of a running task: want it refused, have %+v", verb, have)
-		}
-		if have := b.run(t, "no\n", verb, "third", "--reason", "drill"); have.status != cli.StatusFault || !strings.Contains(have.err, "nothing has changed") {
-			t.Errorf("%s: want a question, have %+v", verb, have)
-		}
+		b.says(t, "", verb+" first --reason drill --yes", cli.StatusFault, "nothing has changed: task \"first\": a worker has it")
+		b.says(t, "no\n", verb+" third --reason drill", cli.StatusFault, "nothing has changed")
 	}
-	if have := b.run(t, "", "run", "second"); have.status != cli.StatusFault || !strings.Contains(have.err, waitsInLine) {
-		t.Errorf("run of a waiting task: want it refused, have %+v", have)
-	}
-	if have := b.run(t, "yes\n", "archive", "second", "--reason", "drill", "--by", "alice"); have.status != cli.StatusOK || !strings.Contains(have.out, "second is archived, by alice: drill.\n") || !strings.Contains(have.err, "by=alice reason=drill") {
-		t.Errorf("archive: have %+v", have)
-	}
-	if have := b.run(t, "", "delete", "third", "--reason", "drill", "--yes"); have.status != cli.StatusOK {
-		t.Errorf("delete: have %+v", have)
-	}
+	b.says(t, "", "run second", cli.StatusFault, waitsInLine)
+	b.says(t, "yes\n", "archive second --reason drill --by alice", cli.StatusOK, "second is archived, by alice: drill.\n…by=alice reason=drill")
+	b.says(t, "", "delete third --reason drill --yes", cli.StatusOK, "third is deleted, by ")
 	poll.Eventually(t, "the line is empty", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return one.Lock.Waiting == 0
@@ -51,9 +39,7 @@ func TestTasks(t *testing.T) {
 	}
 	b.finish <- struct{}{} // first, or other
 	b.finish <- struct{}{}
-	if have := b.run(t, "", "run", "second"); have.status != cli.StatusOK {
-		t.Errorf("run: have %+v", have)
-	}
+	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
 	b.finish <- struct{}{}
 	poll.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
 }
@@ -62,18 +48,12 @@ func TestTasks(t *testing.T) {
 func TestQueuePause(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	if have := b.run(t, "", "queue", "resume", "default"); have.status != cli.StatusFault || !strings.Contains(have.err, `nothing has changed: the queue "default" is not paused`) {
-		t.Errorf("want nothing to resume, have %+v", have)
-	}
-	if have := b.run(t, "yes\n", "queue", "pause", "default", "--reason", "drill", "--by", "alice"); have.status != cli.StatusOK || !strings.HasPrefix(have.out, "default: paused by alice; ") {
-		t.Fatalf("pause: have %+v", have)
-	}
+	b.says(t, "", "queue resume default", cli.StatusFault, `nothing has changed: the queue "default" is not paused`)
+	b.says(t, "yes\n", "queue pause default --reason drill --by alice", cli.StatusOK, "default: paused by alice; …by=alice reason=drill")
+	b.says(t, "", "queue pause default --reason drill --yes", cli.StatusFault, `nothing has changed: the queue "default" is paused already`)
+	b.says(t, "", "queue pause defalt --reason drill --yes", cli.StatusFault, `there is no queue "defalt"`)
 	if info, err := asynq.NewInspectorFromRedisClient(b.rdb).GetQueueInfo("default"); err != nil || !info.Paused {
 		t.Errorf("want it paused, have %+v, %v", info, err)
-	}
-	have := b.run(t, "", "queue", "pause", "defalt", "--reason", "drill", "--yes")
-	if have.status != cli.StatusFault || !strings.Contains(have.err, `there is no queue "defalt"`) {
-		t.Errorf("want no such queue, have %+v", have)
 	}
 	if done, status := answer[queued](t, b, "queue", "resume", "default"); status != cli.StatusOK || done.Outcome != "resumed" || done.Queue != "default" {
 		t.Errorf("resume: have %+v, %d", done, status)
