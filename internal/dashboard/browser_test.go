@@ -23,9 +23,7 @@ func serve(t *testing.T, h *dashboard.Handler) string {
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
 	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600))
 	}
 }
 

@@ -30,22 +30,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // oddID is the id of a task, with characters that mean something else in a query than in a path.
 const oddID = "a&b;c+d"
 
-// setup returns a handler on an in-process Redis with two tasks in it.
-func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
 	t.Helper()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// start starts an in-process Redis.
+func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
+	t.Helper()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	must(t, err)
 	t.Cleanup(server.Close)
-	client := asynq.NewClient(asynq.RedisClientOpt{Addr: server.Addr()})
-	defer func() { _ = client.Close() }()
+	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
+	rdb := redis.NewUniversalClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return opts, rdb
+}
+
+// enqueue enqueues a task with some options.
+func enqueue(t *testing.T, rdb redis.UniversalClient, payload string, opts ...asynq.Option) {
+	t.Helper()
+	_, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(payload)), opts...)
+	must(t, err)
+}
+
+// setup returns a handler on an in-process Redis with two tasks in it.
+func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
+	t.Helper()
+	opts, rdb := start(t)
 	for _, id := range []string{"one", oddID} {
-		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.TaskID(id)); err != nil {
-			t.Fatal(err)
-		}
+		enqueue(t, rdb, "", asynq.TaskID(id))
 	}
-	cfg.Redis = &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
+	cfg.Redis = opts
 	return open(t, cfg)
 }
 
@@ -53,9 +72,7 @@ func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 func open(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Helper()
 	h, err := dashboard.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -133,46 +150,6 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-func TestRequests(t *testing.T) {
-	t.Parallel()
-	const deletion = "/dashboard/api/queues/default/pending_tasks/one"
-	tests := []struct {
-		name   string
-		cfg    dashboard.Config
-		method string
-		path   string
-		edits  []func(*http.Request)
-		want   int
-	}{
-		{"root leads to the dashboard", dashboard.Config{}, http.MethodGet, "/", nil, http.StatusFound},
-		{"root path without slash", dashboard.Config{}, http.MethodGet, "/dashboard", nil, http.StatusTemporaryRedirect},
-		{"queues", dashboard.Config{}, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
-		{"unknown path", dashboard.Config{}, http.MethodGet, "/nothing", nil, http.StatusNotFound},
-		{"page is only read", dashboard.Config{}, http.MethodPost, "/dashboard/servers", nil, http.StatusMethodNotAllowed},
-		{"deletion", dashboard.Config{}, http.MethodDelete, deletion, nil, http.StatusNoContent},
-		{"deletion from our page", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Sec-Fetch-Site", "same-origin")}, http.StatusNoContent},
-		{"deletion when read-only", dashboard.Config{ReadOnly: true}, http.MethodDelete, deletion, nil, http.StatusMethodNotAllowed},
-		{"reading when read-only", dashboard.Config{ReadOnly: true}, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
-		{"deletion from another site", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
-		{"deletion from another origin", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Origin", "https://other.example")}, http.StatusForbidden},
-		{"another host name", dashboard.Config{}, http.MethodGet, "/dashboard/api/queues", []func(*http.Request){host("other.example:8080")}, http.StatusMisdirectedRequest},
-		{"another host name, allowed", dashboard.Config{AnyHost: true}, http.MethodGet, "/dashboard/api/queues", []func(*http.Request){host("other.example")}, http.StatusOK},
-		{"host without port", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("localhost")}, http.StatusOK},
-		{"IPv4 host", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("127.0.0.1:8080")}, http.StatusOK},
-		{"IPv6 host", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("[::1]:8080")}, http.StatusOK},
-		{"IPv6 host without port", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("[::1]")}, http.StatusOK},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			reply := ask(t, setup(t, test.cfg), test.method, test.path, test.edits...)
-			if reply.Code != test.want {
-				t.Errorf("want %d, have %d %s", test.want, reply.Code, reply.Body)
-			}
-		})
-	}
-}
-
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("redis does not answer")
@@ -199,9 +176,7 @@ func TestProbes(t *testing.T) {
 				Ready  bool
 				Reason string
 			}
-			if err := json.Unmarshal(reply.Body.Bytes(), &have); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(reply.Body.Bytes(), &have))
 			if reply.Code != test.want || have.Ready != (test.want == http.StatusOK) || have.Reason != test.reason {
 				t.Errorf("readyz: want %d with reason %q, have %d %+v", test.want, test.reason, reply.Code, have)
 			}
@@ -240,9 +215,7 @@ func TestLoopback(t *testing.T) {
 func TestServerRefusesLargeHeaders(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := dashboard.NewServer(open(t, dashboard.Config{}), slog.New(slog.DiscardHandler))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -256,15 +229,11 @@ func TestServerRefusesLargeHeaders(t *testing.T) {
 	})
 	for size, want := range map[int]int{1 << 10: http.StatusOK, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.Header.Set("X-Large", strings.Repeat("x", size))
 		r.Close = true
 		reply, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = io.Copy(io.Discard, reply.Body)
 		_ = reply.Body.Close()
 		if reply.StatusCode != want {

@@ -16,64 +16,80 @@ func basic(user, password string) func(*http.Request) {
 	return func(r *http.Request) { r.SetBasicAuth(user, password) }
 }
 
-func TestLogin(t *testing.T) {
+// Who may do what, on a loopback address without a password, and elsewhere with one.
+func TestRequests(t *testing.T) {
 	t.Parallel()
-	const queues, deletion = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one"
-	const metrics = "/metrics"
+	const queues, deletion, metrics = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one", "/metrics"
 	good := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good}
-	readOnly := cfg
-	readOnly.ReadOnly = true
-	tests := []struct {
-		name   string
-		cfg    dashboard.Config
-		method string
-		path   string
-		edits  []func(*http.Request)
-		want   int
+	local, closed, login := dashboard.Config{}, dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good}, basic("me", "sesame")
+	type edits = []func(*http.Request)
+	for name, tt := range map[string]struct {
+		cfg      dashboard.Config
+		readOnly bool
+		method   string
+		path     string
+		edits    edits
+		want     int
 	}{
-		{"page without", cfg, http.MethodGet, "/dashboard/", nil, http.StatusUnauthorized},
-		{"file without", cfg, http.MethodGet, "/dashboard/favicon.ico", nil, http.StatusUnauthorized},
-		{"API without", cfg, http.MethodGet, queues, nil, http.StatusUnauthorized},
-		{"API without, read-only", readOnly, http.MethodGet, queues, nil, http.StatusUnauthorized},
-		{"deletion without", cfg, http.MethodDelete, deletion, nil, http.StatusUnauthorized},
-		{"path that is cleaned, without", cfg, http.MethodGet, "//dashboard/api/../api/queues", nil, http.StatusBadRequest},
-		{"page", cfg, http.MethodGet, "/dashboard/", []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
-		{"API", cfg, http.MethodGet, queues, []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
-		{"deletion", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame")}, http.StatusNoContent},
-		{"deletion, read-only", readOnly, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame")}, http.StatusMethodNotAllowed},
-		{"wrong password", cfg, http.MethodGet, queues, []func(*http.Request){basic("me", "Sesame")}, http.StatusUnauthorized},
-		{"longer password", cfg, http.MethodGet, queues, []func(*http.Request){basic("me", "sesame2")}, http.StatusUnauthorized},
-		{"no password", cfg, http.MethodGet, queues, []func(*http.Request){basic("me", "")}, http.StatusUnauthorized},
-		{"wrong user", cfg, http.MethodGet, queues, []func(*http.Request){basic("you", "sesame")}, http.StatusUnauthorized},
-		{"another scheme", cfg, http.MethodGet, queues, []func(*http.Request){header("Authorization", "Bearer bWU6c2VzYW1l")}, http.StatusUnauthorized},
-		{"deletion from another site by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
-		{"deletion from another origin by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Origin", "https://other.example")}, http.StatusForbidden},
-		{"metrics", cfg, http.MethodGet, metrics, nil, http.StatusOK},
-		{"no metrics", dashboard.Config{AnyHost: true}, http.MethodGet, metrics, nil, http.StatusNotFound},
-		{"locks without", cfg, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
-		{"resource without", cfg, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
-		{"release without", cfg, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},
-		{"font without", cfg, http.MethodGet, "/files/font/roboto.css", nil, http.StatusUnauthorized},
-		{"locks", cfg, http.MethodGet, "/locks", []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
-		{"release from another site by a browser that is let in", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
-		{"release", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusBadRequest}, // it names no resource
-		{"release, read-only", readOnly, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusForbidden},
-		{"alive", cfg, http.MethodGet, "/healthz", nil, http.StatusOK},
-		{"ready", cfg, http.MethodGet, "/readyz", nil, http.StatusOK},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		"root leads to the dashboard":    {local, false, http.MethodGet, "/", nil, http.StatusFound},
+		"root path without slash":        {local, false, http.MethodGet, "/dashboard", nil, http.StatusTemporaryRedirect},
+		"queues on a loopback address":   {local, false, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
+		"unknown path":                   {local, false, http.MethodGet, "/nothing", nil, http.StatusNotFound},
+		"page is only read":              {local, false, http.MethodPost, "/dashboard/servers", nil, http.StatusMethodNotAllowed},
+		"deletion on a loopback address": {local, false, http.MethodDelete, deletion, nil, http.StatusNoContent},
+		"deletion from our page":         {local, false, http.MethodDelete, deletion, edits{header("Sec-Fetch-Site", "same-origin")}, http.StatusNoContent},
+		"deletion when read-only":        {local, true, http.MethodDelete, deletion, nil, http.StatusMethodNotAllowed},
+		"reading when read-only":         {local, true, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
+		"deletion from another site":     {local, false, http.MethodDelete, deletion, edits{header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		"deletion from another origin":   {local, false, http.MethodDelete, deletion, edits{header("Origin", "https://other.example")}, http.StatusForbidden},
+		"another host name":              {local, false, http.MethodGet, "/dashboard/api/queues", edits{host("other.example:8080")}, http.StatusMisdirectedRequest},
+		"another host name, allowed":     {dashboard.Config{AnyHost: true}, false, http.MethodGet, "/dashboard/api/queues", edits{host("other.example")}, http.StatusOK},
+		"host without port":              {local, false, http.MethodGet, "/healthz", edits{host("localhost")}, http.StatusOK},
+		"IPv4 host":                      {local, false, http.MethodGet, "/healthz", edits{host("127.0.0.1:8080")}, http.StatusOK},
+		"IPv6 host":                      {local, false, http.MethodGet, "/healthz", edits{host("[::1]:8080")}, http.StatusOK},
+		"IPv6 host without port":         {local, false, http.MethodGet, "/healthz", edits{host("[::1]")}, http.StatusOK},
+		"page without":                   {closed, false, http.MethodGet, "/dashboard/", nil, http.StatusUnauthorized},
+		"file without":                   {closed, false, http.MethodGet, "/dashboard/favicon.ico", nil, http.StatusUnauthorized},
+		"API without":                    {closed, false, http.MethodGet, queues, nil, http.StatusUnauthorized},
+		"API without, read-only":         {closed, true, http.MethodGet, queues, nil, http.StatusUnauthorized},
+		"deletion without":               {closed, false, http.MethodDelete, deletion, nil, http.StatusUnauthorized},
+		"path that is cleaned, without":  {closed, false, http.MethodGet, "//dashboard/api/../api/queues", nil, http.StatusBadRequest},
+		"page":                           {closed, false, http.MethodGet, "/dashboard/", edits{login}, http.StatusOK},
+		"API":                            {closed, false, http.MethodGet, queues, edits{login}, http.StatusOK},
+		"deletion":                       {closed, false, http.MethodDelete, deletion, edits{login}, http.StatusNoContent},
+		"deletion, read-only":            {closed, true, http.MethodDelete, deletion, edits{login}, http.StatusMethodNotAllowed},
+		"wrong password":                 {closed, false, http.MethodGet, queues, edits{basic("me", "Sesame")}, http.StatusUnauthorized},
+		"longer password":                {closed, false, http.MethodGet, queues, edits{basic("me", "sesame2")}, http.StatusUnauthorized},
+		"no password":                    {closed, false, http.MethodGet, queues, edits{basic("me", "")}, http.StatusUnauthorized},
+		"wrong user":                     {closed, false, http.MethodGet, queues, edits{basic("you", "sesame")}, http.StatusUnauthorized},
+		"another scheme":                 {closed, false, http.MethodGet, queues, edits{header("Authorization", "Bearer bWU6c2VzYW1l")}, http.StatusUnauthorized},
+		"deletion from another site by a browser that is let in":   {closed, false, http.MethodDelete, deletion, edits{login, header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		"deletion from another origin by a browser that is let in": {closed, false, http.MethodDelete, deletion, edits{login, header("Origin", "https://other.example")}, http.StatusForbidden},
+		"metrics":          {closed, false, http.MethodGet, metrics, nil, http.StatusOK},
+		"no metrics":       {dashboard.Config{AnyHost: true}, false, http.MethodGet, metrics, nil, http.StatusNotFound},
+		"locks without":    {closed, false, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
+		"resource without": {closed, false, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
+		"release without":  {closed, false, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},
+		"font without":     {closed, false, http.MethodGet, "/files/font/roboto.css", nil, http.StatusUnauthorized},
+		"locks":            {closed, false, http.MethodGet, "/locks", edits{login}, http.StatusOK},
+		"release from another site by a browser that is let in": {closed, false, http.MethodPost, "/locks/resource", edits{login, header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		"release":            {closed, false, http.MethodPost, "/locks/resource", edits{login, header("Sec-Fetch-Site", "same-origin")}, http.StatusBadRequest}, // it names no resource
+		"release, read-only": {closed, true, http.MethodPost, "/locks/resource", edits{login, header("Sec-Fetch-Site", "same-origin")}, http.StatusForbidden},
+		"alive":              {closed, false, http.MethodGet, "/healthz", nil, http.StatusOK},
+		"ready":              {closed, false, http.MethodGet, "/readyz", nil, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reply := ask(t, setup(t, test.cfg), test.method, test.path, test.edits...)
-			if reply.Code != test.want {
-				t.Errorf("want %d, have %d %s", test.want, reply.Code, reply.Body)
+			tt.cfg.ReadOnly = tt.readOnly
+			reply := ask(t, setup(t, tt.cfg), tt.method, tt.path, tt.edits...)
+			if reply.Code != tt.want {
+				t.Errorf("want %d, have %d %s", tt.want, reply.Code, reply.Body)
 			}
 			asked := strings.HasPrefix(reply.Header().Get("WWW-Authenticate"), "Basic ")
-			if want := test.want == http.StatusUnauthorized; asked != want {
+			if want := tt.want == http.StatusUnauthorized; asked != want {
 				t.Errorf("want the browser to ask for a login: %t, have %t", want, asked)
 			}
-			if test.want == http.StatusUnauthorized && strings.Contains(reply.Body.String(), "default") {
+			if tt.want == http.StatusUnauthorized && strings.Contains(reply.Body.String(), "default") {
 				t.Errorf("want nothing shown, have %s", reply.Body)
 			}
 			if have := reply.Header().Get("Access-Control-Allow-Origin"); have != "" {

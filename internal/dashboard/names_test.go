@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/dashboard"
-	"github.com/sidingq/siding/internal/embedded"
 )
 
 // victim is the id of an archived task that nobody clicks on.
@@ -21,25 +20,14 @@ const victim = "innocent"
 
 // archive returns a handler on a Redis with archived tasks of these ids in the queue default. It
 // also returns a client.
-func archive(t *testing.T, ids ...string) (*dashboard.Handler, *redis.Client) {
+func archive(t *testing.T, ids ...string) (*dashboard.Handler, redis.UniversalClient) {
 	t.Helper()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = rdb.Close() })
-	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+	opts, rdb := start(t)
 	for _, id := range ids {
-		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.TaskID(id)); err != nil {
-			t.Fatal(err)
-		}
-		if err := inspector.ArchiveTask("default", id); err != nil {
-			t.Fatal(err)
-		}
+		enqueue(t, rdb, "", asynq.TaskID(id))
+		must(t, asynq.NewInspectorFromRedisClient(rdb).ArchiveTask("default", id))
 	}
-	return open(t, dashboard.Config{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}}), rdb
+	return open(t, dashboard.Config{Redis: opts}), rdb
 }
 
 // names returns what the page gets under a key of each element of a list.
@@ -67,9 +55,7 @@ func click(t *testing.T, h http.Handler, method, written string) {
 	page := &url.URL{Scheme: "http", Host: "localhost:8080", Path: "/dashboard/"}
 	written = strings.NewReplacer(`\`, "/", "\t", "").Replace(strings.TrimSpace(written))
 	target, err := page.Parse(written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reply := ask(t, h, method, target.RequestURI())
 	for reply.Code == http.StatusTemporaryRedirect || reply.Code == http.StatusPermanentRedirect {
 		reply = ask(t, h, method, reply.Header().Get("Location"))
@@ -77,7 +63,7 @@ func click(t *testing.T, h http.Handler, method, written string) {
 }
 
 // wantVictim fails unless the task that nobody clicked on is still there.
-func wantVictim(t *testing.T, rdb *redis.Client) {
+func wantVictim(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	if _, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", victim); err != nil {
 		t.Errorf("want the other task left alone, have %v", err)
@@ -116,9 +102,7 @@ func TestClickOnAQueueWhoseNameABrowserFolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, rdb := archive(t, victim)
-			if _, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.Queue(name)); err != nil {
-				t.Fatal(err)
-			}
+			enqueue(t, rdb, "", asynq.Queue(name))
 			have := names(t, h, "/dashboard/api/queues", "queues", "queue")
 			if len(have) != 2 || slices.Contains(have, name) {
 				t.Errorf("want two queues and the name changed, have %q", have)
@@ -157,9 +141,7 @@ func TestPlainNamesAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const id = "14:stock:deduct-5a_b.c~ü 7"
 	h, rdb := archive(t, victim, id)
-	if _, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(`{"id":"a/b"}`)), asynq.TaskID("pending")); err != nil {
-		t.Fatal(err)
-	}
+	enqueue(t, rdb, `{"id":"a/b"}`, asynq.TaskID("pending"))
 	list := "/dashboard/api/queues/default/archived_tasks"
 	if have := names(t, h, list, "tasks", "id"); !slices.Contains(have, id) {
 		t.Errorf("want %q among the ids, have %q", id, have)

@@ -12,10 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/dashboard"
-	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -23,23 +20,12 @@ import (
 func TestReleaseFromTheLocksPages(t *testing.T) {
 	t.Parallel()
 	const resource, reason = "order:536365", "its worker hangs"
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
-	rdb := redis.NewUniversalClient(opts)
-	t.Cleanup(func() { _ = rdb.Close() })
+	opts, rdb := start(t)
 	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(locker.Close)
 	held, err := locker.Acquire(t.Context(), resource, &lock.Options{Holder: "a migration"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 
 	var log bytes.Buffer

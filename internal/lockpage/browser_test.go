@@ -28,13 +28,9 @@ var (
 func serve(t *testing.T, cfg lockpage.Config) string {
 	t.Helper()
 	font, err := webfiles.Font("/files/font")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg.FontURL, err = font.URL(webfiles.FontSheet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(font.Path(), font)
 	h := open(t, cfg)
@@ -48,6 +44,9 @@ func serve(t *testing.T, cfg lockpage.Config) string {
 	return srv.URL
 }
 
+// mayRevoke is a function that takes a lock from nobody.
+func mayRevoke(context.Context, string, int64, string, string) error { return nil }
+
 // open returns pages that are closed at the end of the test.
 func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	t.Helper()
@@ -55,9 +54,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 		cfg.By = func(*http.Request) string { return "ann" }
 	}
 	h, err := lockpage.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(h.Close)
 	return h
 }
@@ -72,9 +69,7 @@ func renew(page *browsertest.Page) {
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
 	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600))
 	}
 }
 
@@ -151,7 +146,7 @@ func TestPictures(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.tasks["audit-7"] = example()
-	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
+	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: mayRevoke})
 	for name, window := range map[string]browsertest.Window{"light": wide, "dark": dark, "narrow": narrow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

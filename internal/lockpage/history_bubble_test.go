@@ -2,7 +2,6 @@ package lockpage_test
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +14,7 @@ import (
 
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
-	if err := sleep.For(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sleep.For(t.Context(), d))
 }
 
 func TestHistoryHasTheLast15Minutes(t *testing.T) {
@@ -73,12 +70,7 @@ func TestFleetIsSampledWhileSomebodyLooks(t *testing.T) {
 		if have := s.count("queues"); have < 12 || have > 14 {
 			t.Errorf("after a minute: want a question every 5 s, have %d", have)
 		}
-		page := get(t, h, "/locks").Body.String()
-		for _, want := range []string{"5 now, 5 at most", "hot</span> <b>4 min", "warm</span> <b>1 min"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("want %q, have %s", want, page)
-			}
-		}
+		wantTexts(t, h, "/locks", "5 now, 5 at most", "hot</span> <b>4 min", "warm</span> <b>1 min")
 		wait(t, 16*time.Minute)
 		last := s.count("queues")
 		wait(t, time.Hour)

@@ -23,14 +23,10 @@ type watch struct {
 func watchPage(ctx context.Context, t *testing.T, address string) watch {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("Accept", "text/event-stream")
 	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = reply.Body.Close() })
 	return watch{reply, bufio.NewScanner(reply.Body)}
 }
@@ -96,9 +92,7 @@ func TestWatchIsBounded(t *testing.T) {
 func TestListOfWhatStands(t *testing.T) {
 	t.Parallel()
 	h := open(t, lockpage.Config{Source: newSource()})
-	if page := get(t, h, "/locks").Body.String(); strings.Contains(page, "Lines that stand") || strings.Contains(page, "is paused") {
-		t.Errorf("want no lines and no queues, have %s", page)
-	}
+	wantTexts(t, h, "/locks", "!Lines that stand", "!is paused")
 	s := newSource()
 	s.paused = true
 	s.leftOut = 3
@@ -108,15 +102,8 @@ func TestListOfWhatStands(t *testing.T) {
 		{Resource: "order:2", Task: inspect.Task{Queue: "default", ID: "a2"}, GoesOn: time.Now().Add(time.Minute), Error: "away"},
 	}
 	h = open(t, lockpage.Config{Source: s})
-	page := get(t, h, "/locks").Body.String()
-	for _, want := range []string{
-		"The queue default is paused.", "The first 3 of 6 resources whose first task has failed", "stopped</span> since", "1\u202f234", "no &lt;such&gt; order",
-		`href="/locks/task?id=a1&amp;queue=default"`, `href="/locks/resource?name=order%3A2"`,
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("want %q, have %s", want, page)
-		}
-	}
+	page := wantTexts(t, h, "/locks", "The queue default is paused.", "The first 3 of 6 resources whose first task has failed", "stopped</span> since", "1\u202f234",
+		"no &lt;such&gt; order", `href="/locks/task?id=a1&amp;queue=default"`, `href="/locks/resource?name=order%3A2"`)
 	if strings.Index(page, "order:1<") > strings.Index(page, "order:0<") {
 		t.Error("want the stopped line first")
 	}

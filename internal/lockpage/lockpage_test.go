@@ -13,10 +13,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/lockpage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must ends the test if something that it needs has failed.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A source has locks in memory.
 type source struct {
@@ -62,11 +69,11 @@ func (s *source) waiting() map[string]int {
 	return all
 }
 
-func (s *source) begin(what string) error {
+// ask counts a question, and locks the source until the returned function is called.
+func (s *source) ask(what string) (end func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.asked[what]++
-	return s.err
+	return s.mu.Unlock
 }
 
 func (s *source) count(what string) int {
@@ -76,26 +83,18 @@ func (s *source) count(what string) int {
 }
 
 func (s *source) Held(context.Context) (inspect.List, error) {
-	if err := s.begin("held"); err != nil {
-		return inspect.List{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("held")()
 	var list inspect.List
 	for _, l := range s.locks {
 		if l.State != inspect.Free || l.Waiting > 0 {
 			list.Locks = append(list.Locks, l)
 		}
 	}
-	return list, nil
+	return list, s.err
 }
 
 func (s *source) Top(_ context.Context, n int) (inspect.List, error) {
-	if err := s.begin("top"); err != nil {
-		return inspect.List{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("top")()
 	var list inspect.List
 	for _, l := range s.locks {
 		if l.Waiting > 0 {
@@ -104,18 +103,14 @@ func (s *source) Top(_ context.Context, n int) (inspect.List, error) {
 	}
 	slices.SortFunc(list.Locks, func(a, b inspect.Lock) int { return cmp.Compare(b.WaitTime, a.WaitTime) })
 	list.Locks = list.Locks[:min(n, len(list.Locks))]
-	return list, nil
+	return list, s.err
 }
 
 func (s *source) Show(_ context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error) {
-	if err := s.begin("show"); err != nil {
-		return inspect.Lock{}, nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("show")()
 	l, ok := s.locks[resource]
 	if !ok {
-		return inspect.Lock{Resource: resource, State: inspect.Free}, nil, nil
+		return inspect.Lock{Resource: resource, State: inspect.Free}, nil, s.err
 	}
 	var waiters []inspect.Waiter
 	for i := from; i <= l.Waiting && len(waiters) < count; i++ {
@@ -126,38 +121,29 @@ func (s *source) Show(_ context.Context, resource string, from, count int) (insp
 			Since: time.Now().Add(-time.Duration(waited)), Waited: waited,
 		})
 	}
-	return l, waiters, nil
+	return l, waiters, s.err
 }
 
 func (s *source) Why(_ context.Context, queue, id string) (inspect.Explanation, error) {
-	if err := s.begin("why"); err != nil {
-		return inspect.Explanation{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("why")()
 	e, ok := s.tasks[id]
-	if !ok || queue != "" && queue != e.Task.Queue {
+	if s.err == nil && (!ok || queue != "" && queue != e.Task.Queue) {
 		return e, fmt.Errorf("%s: %w", id, inspect.ErrUnknownTask)
 	}
-	return e, nil
+	return e, s.err
 }
 
 func (s *source) Queues(context.Context) ([]inspect.Queue, error) {
-	if err := s.begin("queues"); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("queues")()
 	waiting := 0
 	for _, l := range s.locks {
 		waiting += l.Waiting
 	}
-	return []inspect.Queue{{Name: "default", Waiting: waiting, Paused: s.paused}}, nil
+	return []inspect.Queue{{Name: "default", Waiting: waiting, Paused: s.paused}}, s.err
 }
 
 func (s *source) HeldLines(context.Context) (lines []inspect.HeldLine, leftOut int, _ error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.ask("lines")()
 	return s.lines, s.leftOut, s.err
 }
 
@@ -165,5 +151,3 @@ var (
 	errAway    = errors.New("dial tcp 10.1.2.3:6379: connection refused")
 	errRefused = errors.New("not now")
 )
-
-var _ lockpage.Source = (*source)(nil)

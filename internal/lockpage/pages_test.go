@@ -25,6 +25,19 @@ func get(t *testing.T, h http.Handler, address string) *httptest.ResponseRecorde
 	return w
 }
 
+// wantTexts wants texts in a page, and those with a "!" before them not.
+func wantTexts(t *testing.T, h http.Handler, address string, texts ...string) (page string) {
+	t.Helper()
+	page = get(t, h, address).Body.String()
+	for _, text := range texts {
+		text, no := strings.CutPrefix(text, "!")
+		if strings.Contains(page, text) == no {
+			t.Errorf("%s: want %q in it: %t, have %s", address, text, !no, page)
+		}
+	}
+	return page
+}
+
 // rows returns the resources that a list shows, in order.
 func rows(page string) []string {
 	var all []string
@@ -43,34 +56,28 @@ func TestListFiltersAndSorts(t *testing.T) {
 		inspect.Lock{Resource: "stock:3", State: inspect.Reserved, Task: &inspect.Task{Queue: "bulk", ID: "d3", Kind: "deduct"}, Waiting: 7, OldestWait: 1e9, Since: now.Add(-time.Hour), Left: 1e9},
 		inspect.Lock{Resource: "stock:4", State: inspect.Foreign, Holder: "another program", Left: 5e9},
 	)})
-	tests := []struct {
-		query string
-		want  []string
-	}{
-		{"", []string{"order:2", "order:1", "stock:3", "stock:4"}},
-		{"?sort=unknown", []string{"order:2", "order:1", "stock:3", "stock:4"}},
-		{"?sort=waiting", []string{"stock:3", "order:1", "order:2", "stock:4"}},
-		{"?sort=held", []string{"stock:3", "order:2", "order:1", "stock:4"}},
-		{"?sort=left", []string{"stock:3", "order:1", "stock:4", "order:2"}},
-		{"?sort=resource", []string{"order:1", "order:2", "stock:3", "stock:4"}},
-		{"?q=order", []string{"order:2", "order:1"}},
-		{"?q=ORDER+host1", []string{"order:1"}},
-		{"?q=bulk", []string{"stock:3"}},
-		{"?q=d3", []string{"stock:3"}},
-		{"?q=deduct", []string{"stock:3"}},
-		{"?q=foreign", []string{"stock:4"}},
-		{"?q=stock&sort=resource", []string{"stock:3", "stock:4"}},
-		{"?q=nothing", nil},
-	}
-	for _, test := range tests {
-		reply := get(t, h, "/locks"+test.query)
-		if have := rows(reply.Body.String()); reply.Code != http.StatusOK || !slices.Equal(have, test.want) {
-			t.Errorf("%q: want %q, have %d %q", test.query, test.want, reply.Code, have)
+	for query, want := range map[string][]string{
+		"":                       {"order:2", "order:1", "stock:3", "stock:4"},
+		"?sort=unknown":          {"order:2", "order:1", "stock:3", "stock:4"},
+		"?sort=waiting":          {"stock:3", "order:1", "order:2", "stock:4"},
+		"?sort=held":             {"stock:3", "order:2", "order:1", "stock:4"},
+		"?sort=left":             {"stock:3", "order:1", "stock:4", "order:2"},
+		"?sort=resource":         {"order:1", "order:2", "stock:3", "stock:4"},
+		"?q=order":               {"order:2", "order:1"},
+		"?q=ORDER+host1":         {"order:1"},
+		"?q=bulk":                {"stock:3"},
+		"?q=d3":                  {"stock:3"},
+		"?q=deduct":              {"stock:3"},
+		"?q=foreign":             {"stock:4"},
+		"?q=stock&sort=resource": {"stock:3", "stock:4"},
+		"?q=nothing":             nil,
+	} {
+		reply := get(t, h, "/locks"+query)
+		if have := rows(reply.Body.String()); reply.Code != http.StatusOK || !slices.Equal(have, want) {
+			t.Errorf("%q: want %q, have %d %q", query, want, reply.Code, have)
 		}
 	}
-	if page := get(t, h, "/locks?q=a9").Body.String(); !strings.Contains(page, `href="/locks/task?id=a9"`) || !strings.Contains(page, `href="/locks/resource?name=a9"`) {
-		t.Errorf("nothing found: want links to look it up, have %s", page)
-	}
+	wantTexts(t, h, "/locks?q=a9", `href="/locks/task?id=a9"`, `href="/locks/resource?name=a9"`)
 }
 
 // A line for a lock without one holder says when it moved. Of other locks the holder tells that.
@@ -123,7 +130,7 @@ func TestNamesOfAllKinds(t *testing.T) {
 			LastError: name, Failure: name, Verdict: inspect.Verdict{Wrong: name, Clears: name, Do: name},
 			Position: 1, Lock: &inspect.Lock{Resource: name, State: inspect.Held, Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}},
 		}
-		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
+		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: mayRevoke})
 		escaped := url.QueryEscape(name)
 		for _, address := range []string{
 			"/locks", "/locks?q=" + escaped, "/locks/top", "/locks/resource?name=" + escaped, "/locks/task?queue=" + escaped + "&id=" + escaped, "/locks?q=none" + escaped, "/locks/task?id=none" + escaped,
@@ -157,10 +164,7 @@ func TestCommandOfVerdict(t *testing.T) {
 	s.tasks["t"] = inspect.Explanation{
 		Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Verdict: inspect.Verdict{Wrong: "No.", Do: "Wait; `lockctl show 'a <b>'` shows it."},
 	}
-	page := get(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t").Body.String()
-	if want := "Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>"; !strings.Contains(page, want) {
-		t.Errorf("want %s in the page, have %s", want, page)
-	}
+	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", "Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>")
 }
 
 // A task that waits is shown with the holder of its lock, on which worker that is, and whether the worker is gone.
@@ -170,45 +174,32 @@ func TestHolderOfTheLockOfATask(t *testing.T) {
 	s.tasks["t"] = inspect.Explanation{Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Position: 1, Lock: &inspect.Lock{
 		State: inspect.Held, Holder: "h on web-1 (pid 7)", Task: &inspect.Task{Queue: "q", ID: "h"}, Worker: &inspect.Worker{Host: "web-1", PID: 7}, Gone: true, Since: time.Now(),
 	}}
-	page := get(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t").Body.String()
-	for _, want := range []string{`<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since "} {
-		if !strings.Contains(page, want) {
-			t.Errorf("want %s in the page, have %s", want, page)
-		}
-	}
+	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", `<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since ")
 }
 
-func TestTenThousandResources(t *testing.T) {
-	t.Parallel()
+func tenThousand() *source {
 	s := newSource()
 	for i := range 10_000 {
 		s.put(inspect.Lock{Resource: fmt.Sprintf("order:%05d", i), State: inspect.Held, Holder: "somebody", Waiting: 1, OldestWait: inspect.Duration(i) * 1e6})
 	}
-	page := get(t, open(t, lockpage.Config{Source: s}), "/locks").Body.String()
-	have := rows(page)
+	return s
+}
+
+func TestTenThousandResources(t *testing.T) {
+	t.Parallel()
+	have := rows(wantTexts(t, open(t, lockpage.Config{Source: tenThousand()}), "/locks", "The first 200 of 10\u202f000 locks"))
 	// The hottest resources are links, too, but have other keys.
 	if len(have) != 200 || have[0] != "order:09999" || have[199] != "order:09800" {
 		t.Errorf("want the 200 with the longest waits, have %d from %s", len(have), have[0])
-	}
-	if want := "The first 200 of 10\u202f000 locks"; !strings.Contains(page, want) {
-		t.Errorf("want %q", want)
 	}
 }
 
 func TestWaitersByThePage(t *testing.T) {
 	t.Parallel()
 	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Held, Waiting: 450, OldestWait: 9e9})})
-	first := get(t, h, "/locks/resource?name=r").Body.String()
-	if !strings.Contains(first, "Waiters 1 to 200 of 450") || !strings.Contains(first, `name=r&amp;from=201`) || strings.Contains(first, "← previous") {
-		t.Errorf("want 200 waiters and a link to the next, have %s", first)
-	}
-	last := get(t, h, "/locks/resource?name=r&from=401").Body.String()
-	if !strings.Contains(last, "Waiters 401 to 450 of 450") || !strings.Contains(last, `from=201`) || strings.Contains(last, "next →") {
-		t.Errorf("want the last 50 waiters and a link back, have %s", last)
-	}
-	if reply := get(t, h, "/locks/resource?name=r&from=-7"); reply.Code != http.StatusOK {
-		t.Errorf("a position that is none: want the first page, have %d", reply.Code)
-	}
+	wantTexts(t, h, "/locks/resource?name=r", "Waiters 1 to 200 of 450", `name=r&amp;from=201`, "!← previous")
+	wantTexts(t, h, "/locks/resource?name=r&from=401", "Waiters 401 to 450 of 450", `from=201`, "!next →")
+	wantTexts(t, h, "/locks/resource?name=r&from=-7", "Waiters 1 to 200 of 450") // a position that is none
 }
 
 func TestRevoke(t *testing.T) {
@@ -288,34 +279,30 @@ func TestRevoke(t *testing.T) {
 // The button is there only where it works.
 func TestReleaseButton(t *testing.T) {
 	t.Parallel()
-	revoke := func(context.Context, string, int64, string, string) error { return nil }
-	tests := []struct {
-		name string
-		cfg  lockpage.Config
-		lock inspect.Lock
-		want bool
+	for name, tt := range map[string]struct {
+		revoke   lockpage.RevokeFunc
+		readOnly bool
+		lock     inspect.Lock
+		want     bool
 	}{
-		{"held", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held}, true},
-		{"held in an external store", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
-		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Revoked, Revoked: &inspect.Revocation{At: time.Now()}}, false},
-		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoked: &inspect.Revocation{At: time.Now()}}, true},
-		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
-		{"held by one with a permit", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 1)}, true},
-		{"held by several", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 2)}, false},
-		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
-		{"free", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Free}, false},
-		{"read-only", lockpage.Config{Revoke: revoke, ReadOnly: true}, inspect.Lock{State: inspect.Held}, false},
-		{"no revocation", lockpage.Config{}, inspect.Lock{State: inspect.Held}, false},
-	}
-	for _, test := range tests {
-		test.lock.Resource = "r"
-		test.cfg.Source = newSource(test.lock)
-		page := get(t, open(t, test.cfg), "/locks/resource?name=r").Body.String()
-		if have := strings.Contains(page, `method="post"`); have != test.want {
-			t.Errorf("%s: want a button: %t, have %t", test.name, test.want, have)
-		}
-		if have := strings.Contains(page, "http.read_only"); have != test.cfg.ReadOnly {
-			t.Errorf("%s: want a word of http.read_only: %t, have %t", test.name, test.cfg.ReadOnly, have)
+		"held":                         {mayRevoke, false, inspect.Lock{State: inspect.Held}, true},
+		"held in an external store":    {mayRevoke, false, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
+		"taken from this holder":       {mayRevoke, false, inspect.Lock{State: inspect.Revoked, Revoked: &inspect.Revocation{At: time.Now()}}, false},
+		"taken from an earlier holder": {mayRevoke, false, inspect.Lock{State: inspect.Held, Revoked: &inspect.Revocation{At: time.Now()}}, true},
+		"foreign":                      {mayRevoke, false, inspect.Lock{State: inspect.Foreign}, true},
+		"held by one with a permit":    {mayRevoke, false, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 1)}, true},
+		"held by several":              {mayRevoke, false, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 2)}, false},
+		"reserved":                     {mayRevoke, false, inspect.Lock{State: inspect.Reserved}, false},
+		"free":                         {mayRevoke, false, inspect.Lock{State: inspect.Free}, false},
+		"read-only":                    {mayRevoke, true, inspect.Lock{State: inspect.Held}, false},
+		"no revocation":                {nil, false, inspect.Lock{State: inspect.Held}, false},
+	} {
+		tt.lock.Resource = "r"
+		h := open(t, lockpage.Config{Source: newSource(tt.lock), Revoke: tt.revoke, ReadOnly: tt.readOnly})
+		page := get(t, h, "/locks/resource?name=r").Body.String()
+		button, word := strings.Contains(page, `method="post"`), strings.Contains(page, "http.read_only")
+		if button != tt.want || word != tt.readOnly {
+			t.Errorf("%s: want a button: %t, and a word of http.read_only: %t, have %t and %t", name, tt.want, tt.readOnly, button, word)
 		}
 	}
 }
@@ -331,15 +318,9 @@ func TestHolders(t *testing.T) {
 			{State: inspect.Reserved, Holder: "w", Task: &inspect.Task{Queue: "q", ID: "t-3"}},
 		},
 	})})
-	page := get(t, h, "/locks/resource?name=r").Body.String()
-	for _, want := range []string{"2 holders", "3 permits held or reserved", "a on b (pid 1)", ">71<", "c on d (pid 2)", ">revoked<", "t-3", ">reserved<", ">paused</span>, by alice for r at ", "“stock count”"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("want %q, have\n%s", want, page)
-		}
-	}
-	if page := get(t, h, "/locks").Body.String(); !strings.Contains(page, "2 holders") || strings.Contains(page, "foreign") {
-		t.Errorf("want the number of the holders, have\n%s", page)
-	}
+	wantTexts(t, h, "/locks/resource?name=r", "2 holders", "3 permits held or reserved", "a on b (pid 1)", ">71<", "c on d (pid 2)", ">revoked<", "t-3", ">reserved<",
+		">paused</span>, by alice for r at ", "“stock count”")
+	wantTexts(t, h, "/locks", "2 holders", "!foreign")
 }
 
 // A revoked lock is called so on each page, also if its worker is gone.
@@ -347,9 +328,7 @@ func TestRevokedLock(t *testing.T) {
 	t.Parallel()
 	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Revoked, Holder: "x", Gone: true})})
 	for _, address := range []string{"/locks", "/locks/resource?name=r"} {
-		if page := get(t, h, address).Body.String(); !strings.Contains(page, `">revoked</span>`) || !strings.Contains(page, `class="state revoked gone"`) {
-			t.Errorf("%s: want the lock called revoked, have\n%s", address, page)
-		}
+		wantTexts(t, h, address, `">revoked</span>`, `class="state revoked gone"`)
 	}
 }
 
@@ -365,16 +344,14 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 			t.Errorf("%s: want %d, have %d", address, want, reply.Code)
 		}
 	}
-	if page := get(t, h, "/locks/task?queue=low&id=none").Body.String(); !strings.Contains(page, "The queue low has no task none.") {
-		t.Errorf("a task of one queue: want only that queue named, have %s", page)
-	}
+	wantTexts(t, h, "/locks/task?queue=low&id=none", "The queue low has no task none.")
 	s.fail(errAway)
 	h = open(t, lockpage.Config{Source: s})
 	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r", "/locks/task?id=a"} {
-		reply := get(t, h, address)
-		if reply.Code != http.StatusServiceUnavailable || !strings.Contains(reply.Body.String(), "Redis does not answer.") || !strings.Contains(reply.Body.String(), "connection refused") {
-			t.Errorf("%s: want it said that Redis is away, have %d %s", address, reply.Code, reply.Body)
+		if reply := get(t, h, address); reply.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: want status 503, have %d", address, reply.Code)
 		}
+		wantTexts(t, h, address, "Redis does not answer.", "connection refused")
 	}
 }
 

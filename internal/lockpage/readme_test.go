@@ -2,7 +2,6 @@ package lockpage_test
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"image/png"
 	"os"
@@ -20,7 +19,7 @@ var update = flag.Bool("update", false, "write the pictures of the README")
 func TestReadmePictures(t *testing.T) {
 	t.Parallel()
 	s := shop()
-	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
+	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: mayRevoke})
 	for _, one := range []struct {
 		file, path, text string
 		window           browsertest.Window
@@ -37,14 +36,10 @@ func TestReadmePictures(t *testing.T) {
 			shot := page.Screenshot(false)
 			file := filepath.Join("..", "..", "docs", "pictures", one.file)
 			if *update {
-				if err := os.WriteFile(file, shot, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, shot, 0o600))
 			}
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			have, err := png.DecodeConfig(bytes.NewReader(text))
 			if err != nil || have.Width != one.window.Width || have.Height != one.window.Height {
 				t.Errorf("%s: want a picture of %d x %d, have %+v, %v; run this test with -update", file, one.window.Width, one.window.Height, have, err)

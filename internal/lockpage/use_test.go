@@ -16,8 +16,7 @@ import (
 
 func TestFilterAndKeys(t *testing.T) {
 	t.Parallel()
-	address := serve(t, lockpage.Config{Source: shop()})
-	page := browsertest.Open(t, address+"/locks", wide)
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: shop()})+"/locks", wide)
 	renew(page)
 	page.Press("/")
 	page.Type("stock:5363 worker-2")
@@ -171,10 +170,7 @@ func TestWithoutScripts(t *testing.T) {
 
 func TestTenThousandResourcesInABrowser(t *testing.T) {
 	t.Parallel()
-	s := newSource()
-	for i := range 10_000 {
-		s.put(inspect.Lock{Resource: fmt.Sprintf("order:%05d", i), State: inspect.Held, Holder: "somebody", Waiting: 1, OldestWait: inspect.Duration(i) * 1e6})
-	}
+	s := tenThousand()
 	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
 	page.AwaitText("The first 200 of 10 000 locks")
 	page.Await(`document.querySelectorAll("tbody tr").length === 200`)
