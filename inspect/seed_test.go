@@ -10,25 +10,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/verify"
 )
 
 // encoded is a task as asynq keeps it, parked for a resource.
 func encoded(queue, id, resource string) []byte {
-	var msg []byte
-	text := func(field protowire.Number, s string) {
-		msg = protowire.AppendString(protowire.AppendTag(msg, field, protowire.BytesType), s)
-	}
-	text(1, "test:job")
-	text(2, `{"res":"`+resource+`"}`)
-	text(3, id)
-	text(4, queue)
-	msg = protowire.AppendVarint(protowire.AppendTag(msg, 5, protowire.VarintType), 25)
-	header := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "siding-resource")
-	text(15, string(protowire.AppendString(protowire.AppendTag(header, 2, protowire.BytesType), resource)))
-	return msg
+	m := taskredis.Message{Type: "test:job", Payload: []byte(`{"res":"` + resource + `"}`), ID: id, Queue: queue, Retry: 25}
+	m.Headers = map[string]string{"siding-resource": resource}
+	return m.Encode()
 }
 
 // seed writes so many waiting tasks into Redis, as parking them leaves them behind, spread over some

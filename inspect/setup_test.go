@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -274,7 +275,13 @@ func (b *bed) ready(n int) (ids []string) {
 // holder holds the bed's lock as a service does.
 func (b *bed) holder() (release func()) {
 	b.Helper()
-	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{HandoffTimeout: 20 * time.Second})
+	return b.holdIn(lock.Redis(b.rdb))
+}
+
+// holdIn holds the bed's resource in a store until the test ends, or it is released.
+func (b *bed) holdIn(store lock.Store) (release func()) {
+	b.Helper()
+	locker, err := lock.New(store, lock.Config{HandoffTimeout: 20 * time.Second})
 	b.must(err)
 	b.Cleanup(locker.Close)
 	lease, err := locker.Acquire(b.Context(), b.resource, nil)
@@ -379,44 +386,21 @@ func (b *bed) silence(id string) {
 // alive has a guarded server of the bed's queue on the bed's host, as process 1.
 func (b *bed) alive() {
 	b.Helper()
-	text := func(to []byte, field protowire.Number, s string) []byte {
-		return protowire.AppendString(protowire.AppendTag(to, field, protowire.BytesType), s)
-	}
-	number := func(to []byte, field protowire.Number, n uint64) []byte {
-		return protowire.AppendVarint(protowire.AppendTag(to, field, protowire.VarintType), n)
-	}
-	entry := number(text(number(text(nil, 1, b.host), 2, 1), 3, "id"), 7008, 1)
-	entry = text(entry, 5, string(number(text(nil, 1, b.queue), 2, 1)))
-	key := "asynq:servers:{" + b.host + ":1:id}"
-	b.do("set", key, entry, "ex", 60)
-	b.do("zadd", "asynq:servers", time.Now().Add(time.Minute).Unix(), key)
-	b.Cleanup(func() { b.rdb.ZRem(context.WithoutCancel(b.Context()), "asynq:servers", key) })
+	server := &taskredis.ServerInfo{Host: b.host, PID: 1, ID: "id", Queues: map[string]int{b.queue: 1}}
+	b.must(taskredis.WriteServer(b.Context(), b.rdb, server, nil, time.Minute))
+	b.Cleanup(func() { b.must(taskredis.ClearServer(context.WithoutCancel(b.Context()), b.rdb, server)) })
 }
 
 // worker has the one server of the bed's queue say that it has run a task for a minute.
-func (b *bed) worker(id string) { b.Helper(); b.workerFor(id, time.Minute) }
-
-// workerFor has the one server of the bed's queue say for how long it has run a task.
-func (b *bed) workerFor(id string, long time.Duration) {
+func (b *bed) worker(id string) {
 	b.Helper()
 	b.awaitServers(1)
 	all := get(b, b.inspector.Servers)
 	at := slices.IndexFunc(all, func(s inspect.Server) bool { return slices.Contains(s.Queues, b.queue) })
-	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-long).Unix()))
+	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-time.Minute).Unix()))
 	entry := protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), b.queue)
 	entry = protowire.AppendBytes(protowire.AppendTag(entry, 8, protowire.BytesType), started)
 	b.do("hset", fmt.Sprintf("asynq:workers:{%s:%d:%s}", all[at].Host, all[at].PID, all[at].ID), id, entry)
-}
-
-// holdIn holds the bed's resource in a store until the test ends.
-func (b *bed) holdIn(store lock.Store) {
-	b.Helper()
-	locker, err := lock.New(store, lock.Config{})
-	b.must(err)
-	b.Cleanup(locker.Close)
-	lease, err := locker.Acquire(b.Context(), b.resource, nil)
-	b.must(err)
-	b.Cleanup(func() { _ = lease.Release(context.WithoutCancel(b.Context())) })
 }
 
 // wantNoToken fails the test if what was found has the value of the bed's lock.
