@@ -24,20 +24,24 @@ type order struct {
 var orders = []order{
 	{"wait", "Longest wait", func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) }},
 	{"waiting", "Most waiting", func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) }},
-	{"held", "Held longest", func(a, b inspect.Lock) int { return compareTimes(a.Since, b.Since) }},
-	{"left", "Least lease left", func(a, b inspect.Lock) int { return cmp.Compare(a.Left, b.Left) }},
+	{"held", "Held longest", func(a, b inspect.Lock) int {
+		return cmp.Or(compareBool(a.Since.IsZero(), b.Since.IsZero()), a.Since.Compare(b.Since))
+	}},
+	{"left", "Least lease left", func(a, b inspect.Lock) int {
+		return cmp.Or(compareBool(a.Endless, b.Endless), cmp.Compare(a.Left, b.Left))
+	}},
 	{"resource", "Resource", func(a, b inspect.Lock) int { return strings.Compare(a.Resource, b.Resource) }},
 }
 
-// compareTimes orders by time; an unknown time comes last.
-func compareTimes(a, b time.Time) int {
+// compareBool puts false first.
+func compareBool(a, b bool) int {
 	switch {
-	case a.IsZero() == b.IsZero():
-		return a.Compare(b)
-	case a.IsZero():
-		return 1
-	default:
+	case a == b:
+		return 0
+	case b:
 		return -1
+	default:
+		return 1
 	}
 }
 
