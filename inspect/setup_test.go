@@ -199,10 +199,10 @@ func (b *bed) job(n int, opts ...queue.Options) string {
 }
 
 // running enqueues a job that runs until it is let go, or the test ends.
-func (b *bed) running(n int) (id string) {
+func (b *bed) running(n int, opts ...queue.Options) (id string) {
 	b.Helper()
 	b.hold(n)
-	b.runner = b.job(n)
+	b.runner = b.job(n, opts...)
 	b.awaitRun(n)
 	return b.runner
 }

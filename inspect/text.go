@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -67,12 +68,12 @@ func arg(s string) string {
 	return quoted(s)
 }
 
+// shellSafe are words that a shell takes as they are.
+var shellSafe = regexp.MustCompile(`^[-a-zA-Z0-9_./:@%+=,]+$`)
+
 // quoted is a word for a shell.
 func quoted(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	if shellSafe.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -47,6 +47,18 @@ func waits(b *bed) (id string) {
 	return b.waiting(1, 1)[0]
 }
 
+// orphaned has a job run whose lease ends after so many crashes.
+func orphaned(crashes int, opts ...queue.Options) func(b *bed) (id string) {
+	return func(b *bed) string {
+		b.Helper()
+		b.serve(unrecovered)
+		id := b.running(0, opts...)
+		b.do("hset", b.taskKey(id), "siding_crashes", crashes)
+		b.silence(id)
+		return id
+	}
+}
+
 // revoke has an operator take the bed's lock.
 func (b *bed) revoke() {
 	b.Helper()
@@ -228,39 +240,17 @@ var states = map[string]want{
 		check:  func(_ *bed, e inspect.Explanation) bool { return e.Lock.Gone },
 	},
 	"orphaned": {
-		prepare: func(b *bed) string {
-			b.serve(unrecovered)
-			id := b.running(0)
-			b.silence(id)
-			return id
-		},
-		state: inspect.StateOrphaned, trouble: true, wrong: "Yes: its worker …dead or cut off",
+		prepare: orphaned(0), state: inspect.StateOrphaned, trouble: true, wrong: "Yes: its worker …dead or cut off",
 		clears: "The lock expires at …The task is the first for its lock again by …as crash 1 of 3 that use no retry",
 		do:     "Wait, as the worker may still trust its lock",
 	},
 	"crashed three times": {
-		prepare: func(b *bed) string {
-			b.serve(unrecovered)
-			id := b.running(0)
-			b.do("hset", b.taskKey(id), "siding_crashes", 3)
-			b.silence(id)
-			return id
-		},
-		state: inspect.StateOrphaned, trouble: true, wrong: "Before, its worker died or was cut off 3 times; 3 such crashes use no retry.",
+		prepare: orphaned(3), state: inspect.StateOrphaned, trouble: true, wrong: "Before, its worker died or was cut off 3 times; 3 such crashes use no retry.",
 		clears: "The task uses a retry by …and comes again after its delay.", do: "Wait, as the worker may still trust its lock",
 		check: func(_ *bed, e inspect.Explanation) bool { return e.Crashes == 3 && e.Tolerated == 3 },
 	},
 	"crashed three times, no retry left": {
-		prepare: func(b *bed) string {
-			b.serve(unrecovered)
-			b.hold(0)
-			id := b.job(0, queue.Options{Retries: queue.NoRetries})
-			b.awaitRun(0)
-			b.do("hset", b.taskKey(id), "siding_crashes", 3)
-			b.silence(id)
-			return id
-		},
-		state: inspect.StateOrphaned, trouble: true, clears: "The task is archived by …as it has no retry left",
+		prepare: orphaned(3, queue.Options{Retries: queue.NoRetries}), state: inspect.StateOrphaned, trouble: true, clears: "The task is archived by …as it has no retry left",
 	},
 	"crashed and runs again": {
 		prepare: func(b *bed) string {

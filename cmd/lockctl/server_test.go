@@ -341,13 +341,17 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// The settings of the workers count: the prefix of the locks, and how many crashes are tolerated.
+// The settings of the workers count: the password, the prefix of the locks, and how many crashes are tolerated. A flag goes before.
 func TestSettingsOfTheWorkers(t *testing.T) {
 	t.Parallel()
-	b := newTestbed(t)
+	b := newTestbed(t, "--requirepass", "secret")
 	must(t, b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
-	environ := []string{"SIDING_REDIS_ADDRS=" + b.at.Addr, "SIDING_LOCK_PREFIX=mine:", "SIDING_RECOVERY_CRASHES=5", "SIDING_LOG_FORMAT=json"}
-	have := runIn(t.Context(), environ, "", "release", "order:1", "--reason", "drill", "--yes", "--json")
+	environ := []string{
+		"SIDING_REDIS_ADDRS=" + b.at.Addr, "SIDING_REDIS_PASSWORD=secret", "SIDING_LOCK_PREFIX=mine:", "SIDING_RECOVERY_CRASHES=5", "SIDING_LOG_FORMAT=json",
+	}
+	have := runIn(t.Context(), environ, "", "list", "--all", "--lock-prefix", "other:", "--json")
+	wantResult(t, result{"[]\n", "", cli.StatusOK}, have)
+	have = runIn(t.Context(), environ, "", "release", "order:1", "--reason", "drill", "--yes", "--json")
 	if have.status != cli.StatusOK || !strings.Contains(have.out, `"holder":"another program"`) || !strings.Contains(have.err, `"reason":"drill"}`) {
 		t.Errorf("want the lock of the prefix released, and a record in JSON, have %+v", have)
 	}

@@ -103,14 +103,18 @@ func middle(text string, width int) string {
 		return text
 	}
 	const dots = "…"
-	var clusters []string
+	all, half := clusters(text), (width-1)/2
+	tail := fitting(slices.Backward(all), half)
+	head := fitting(slices.All(all), width-1-half)
+	return strings.Join(all[:head], "") + dots + strings.Join(all[len(all)-tail:], "")
+}
+
+// clusters returns the characters of a text as people see them.
+func clusters(text string) (all []string) {
 	for g := uniseg.NewGraphemes(text); g.Next(); {
-		clusters = append(clusters, g.Str())
+		all = append(all, g.Str())
 	}
-	half := (width - 1) / 2
-	tail := fitting(slices.Backward(clusters), half)
-	head := fitting(slices.All(clusters), width-1-half)
-	return strings.Join(clusters[:head], "") + dots + strings.Join(clusters[len(clusters)-tail:], "")
+	return all
 }
 
 // fitting returns how many clusters are no wider than width together.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -149,11 +150,12 @@ func shellArg(s string) string {
 	return shellWord(s)
 }
 
+// shellSafe are words that a shell takes as they are.
+var shellSafe = regexp.MustCompile(`^[-a-zA-Z0-9_./:@%+=,]+$`)
+
 // shellWord is a word for a shell.
 func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@%+=,", r)
-	}) {
+	if shellSafe.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -4,11 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/clitest"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // Whatever is wrong on the command line is said before Redis is asked.
@@ -130,21 +128,6 @@ func TestUnreachable(t *testing.T) {
 		}
 		return have.err, have.status
 	})
-}
-
-// lockctl reads the workers' file and environment.
-func TestSettings(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--requirepass", "secret")
-	rdb := server.Client(t)
-	must(t, rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
-	environ := []string{"SIDING_REDIS_PASSWORD=secret", "SIDING_REDIS_ADDRS=" + server.Addr, "SIDING_LOCK_PREFIX=mine:"}
-	have := runIn(t.Context(), environ, "", "list", "--all")
-	if have.status != cli.StatusOK || !strings.Contains(have.out, "\norder:1   foreign") {
-		t.Errorf("want the lock of order:1, have %+v", have)
-	}
-	have = runIn(t.Context(), environ, "", "list", "--all", "--lock-prefix", "other:", "--json")
-	wantResult(t, result{"[]\n", "", cli.StatusOK}, have)
 }
 
 func TestCompletionScripts(t *testing.T) {

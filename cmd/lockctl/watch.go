@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/rivo/uniseg"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
@@ -115,15 +114,6 @@ func (w *watched) title() string {
 
 // ending returns a line without an end that would wrap.
 func ending(line string, columns int) string {
-	if uniseg.StringWidth(line) <= columns {
-		return line
-	}
-	var b strings.Builder
-	for g := uniseg.NewGraphemes(line); g.Next(); {
-		if columns -= g.Width(); columns < 0 {
-			break
-		}
-		b.WriteString(g.Str())
-	}
-	return b.String()
+	all := clusters(line)
+	return strings.Join(all[:fitting(slices.All(all), columns)], "")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,11 +86,7 @@ func (a *app) explanation(e inspect.Explanation) string {
 	var f fields
 	f.add("task", fmt.Sprintf("%s in queue %s", taskText(&e.Task), e.Task.Queue))
 	f.add("also in", strings.Join(e.AlsoIn, ", "))
-	state := taskStates[e.State]
-	if state == "" {
-		state = string(e.State)
-	}
-	f.add("state", state)
+	f.add("state", cmp.Or(taskStates[e.State], string(e.State)))
 	a.addQueue(&f, e)
 	a.addWorker(&f, e)
 	a.addLock(&f, e)

@@ -83,14 +83,13 @@ func New(cfg Config) (*Handler, error) {
 		ReadOnly:     cfg.ReadOnly,
 	})
 	rdb := queue.Redis(cfg.Redis)
-	h.close = func() error { return errors.Join(mon.Close(), rdb.Close()) }
+	var locks *lockpage.Handler
 	offline, err := newPages(mon, files.head())
-	if err != nil {
-		return nil, errors.Join(err, h.close())
+	if err == nil {
+		locks, err = cfg.locks(rdb, files.fontURL)
 	}
-	locks, err := cfg.locks(rdb, files.fontURL)
 	if err != nil {
-		return nil, errors.Join(err, h.close())
+		return nil, errors.Join(err, mon.Close(), rdb.Close())
 	}
 	h.EndWatching = locks.EndWatching
 	h.close = func() error {

@@ -177,21 +177,19 @@ func TestHolderOfTheLockOfATask(t *testing.T) {
 	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", `<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since ")
 }
 
-func tenThousand() *source {
+func TestTenThousandResources(t *testing.T) {
+	t.Parallel()
 	s := newSource()
 	for i := range 10_000 {
 		s.put(inspect.Lock{Resource: fmt.Sprintf("order:%05d", i), State: inspect.Held, Holder: "somebody", Waiting: 1, OldestWait: inspect.Duration(i) * 1e6})
 	}
-	return s
-}
-
-func TestTenThousandResources(t *testing.T) {
-	t.Parallel()
-	have := rows(wantTexts(t, open(t, lockpage.Config{Source: tenThousand()}), "/locks", "The first 200 of 10\u202f000 locks"))
+	h := open(t, lockpage.Config{Source: s})
+	have := rows(wantTexts(t, h, "/locks", "The first 200 of 10\u202f000 locks"))
 	// The hottest resources are links, too, but have other keys.
 	if len(have) != 200 || have[0] != "order:09999" || have[199] != "order:09800" {
 		t.Errorf("want the 200 with the longest waits, have %d from %s", len(have), have[0])
 	}
+	wantTexts(t, h, "/locks?q=order:00007", "1 lock with “order:00007”, of 10\u202f000")
 }
 
 func TestWaitersByThePage(t *testing.T) {

@@ -168,17 +168,6 @@ func TestWithoutScripts(t *testing.T) {
 	page.AwaitText("Who waits")
 }
 
-func TestTenThousandResourcesInABrowser(t *testing.T) {
-	t.Parallel()
-	s := tenThousand()
-	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
-	page.AwaitText("The first 200 of 10 000 locks")
-	page.Await(`document.querySelectorAll("tbody tr").length === 200`)
-	page.Press("/")
-	page.Type("order:00007")
-	page.AwaitText("1 lock with “order:00007”, of 10 000")
-}
-
 // The page says that Redis is away, keeps what it has shown, and goes on trying.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
