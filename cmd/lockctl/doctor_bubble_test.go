@@ -16,7 +16,6 @@ import (
 type changing struct {
 	fake
 
-	held func() inspect.List
 	show func(resource string) inspect.Lock
 	lost [][]inspect.Lost // each for one call
 }
@@ -26,8 +25,6 @@ func (c *changing) Lost(context.Context) ([]inspect.Lost, error) {
 	c.lost = c.lost[1:]
 	return now, nil
 }
-
-func (c *changing) Held(context.Context) (inspect.List, error) { return c.held(), nil }
 
 func (c *changing) Show(_ context.Context, resource string, _, _ int) (inspect.Lock, []inspect.Waiter, error) {
 	return c.show(resource), nil, nil

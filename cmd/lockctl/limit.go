@@ -196,11 +196,6 @@ of the workers holds again within a second. So a resource that was paused is res
 	}
 }
 
-// An unset is the outcome of limit unset.
-type unset struct {
-	Pattern string `json:"pattern"`
-}
-
 func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) error {
 	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Lock.Prefix, pattern)
 	switch {
@@ -209,7 +204,7 @@ func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) err
 	case !was:
 		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", plain(pattern)))
 	}
-	return a.print(unset{pattern}, func() string {
+	return a.print(map[string]string{"pattern": pattern}, func() string {
 		return fmt.Sprintf("%s: no limit is set any more. The settings of the workers hold again within a second.\n", plain(pattern))
 	})
 }

@@ -53,16 +53,15 @@ func runIn(ctx context.Context, environ []string, stdin string, args ...string) 
 	return result{out.String(), err.String(), status}
 }
 
-// A fake is an inspector that gives the same answers at all times.
+// A fake is an inspector that gives the same answers at all times. It has none to what no test with a fake asks.
 type fake struct {
+	inspector
+
 	list    inspect.List
 	scanned []inspect.Lock
 	lock    inspect.Lock
 	waiters []inspect.Waiter
 	why     inspect.Explanation
-	queues  []inspect.Queue
-	lost    []inspect.Lost
-	lines   []inspect.HeldLine
 	servers []inspect.Server
 	err     error
 }
@@ -75,15 +74,7 @@ func (f *fake) Show(context.Context, string, int, int) (inspect.Lock, []inspect.
 
 func (f *fake) Why(context.Context, string, string) (inspect.Explanation, error) { return f.why, f.err }
 
-func (f *fake) Orphans(context.Context) ([]inspect.Orphan, error) { return nil, f.err }
-
-func (f *fake) Lost(context.Context) ([]inspect.Lost, error) { return f.lost, f.err }
-
 func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return f.servers, f.err }
-
-func (f *fake) Queues(context.Context) ([]inspect.Queue, error) { return f.queues, f.err }
-
-func (f *fake) HeldLines(context.Context) ([]inspect.HeldLine, int, error) { return f.lines, 0, f.err }
 
 func (f *fake) Scan(_ context.Context, progress func(int)) ([]inspect.Lock, error) {
 	if progress != nil {

@@ -113,11 +113,7 @@ func (a *app) release(ctx context.Context, c *connection, r releasing) error {
 			return err
 		}
 	}
-	done, err := a.revoke(ctx, c, r, lock)
-	if err != nil {
-		return err
-	}
-	return a.print(done, done.text)
+	return a.revoke(ctx, c, r, lock)
 }
 
 // releasedBefore says who has taken a lock from its holder, who has not returned yet.
@@ -171,7 +167,7 @@ func (r releasing) of(l inspect.Lock) (inspect.Lock, error) {
 }
 
 // revoke takes the lock from the holder that was shown, and from no later one.
-func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.Lock) (released, error) {
+func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.Lock) error {
 	fence := l.Fence
 	if l.State == inspect.Foreign {
 		fence = 0 // it has none
@@ -182,18 +178,18 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	})
 	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore, queue.ErrRevoked} {
 		if errors.Is(err, refused) {
-			return released{}, unchanged("%w", err)
+			return unchanged("%w", err)
 		}
 	}
 	if err != nil {
-		return released{}, c.failed(ctx, err)
+		return c.failed(ctx, err)
 	}
 	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has released a lock",
 		"resource", r.resource, "holder", outcome.Holder, "by", r.by, "reason", r.reason)
-	return released{
-		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason,
-		FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
-	}, nil
+	done := released{
+		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason, FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
+	}
+	return a.print(done, done.text)
 }
 
 // text is for people.
