@@ -1,13 +1,17 @@
 package queue_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -19,13 +23,13 @@ import (
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}, newStage(t).run)
+	b.serve(queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}, b.run)
 	start := func(cfg queue.ServerConfig) (warned []string, _ error) {
 		t.Helper()
 		logs := newLogs(t)
 		cfg.Logger = logs.logger
-		server := b.newServer(t, cfg)
-		queue.Handle(server, newStage(t).run)
+		server := b.newServer(cfg)
+		queue.Handle(server, b.run)
 		err := server.Start(t.Context())
 		shutdown(t, server)
 		return logs.lines("has other settings"), err
@@ -37,16 +41,13 @@ func TestServersAgree(t *testing.T) {
 		_, err := start(other)
 		return errors.Is(err, queue.ErrOtherLocks) && strings.Contains(err.Error(), `has the lock.prefix "lock:", and `) && strings.Contains(err.Error(), `which is to start, has "other:"; `)
 	})
-	if warned, err := start(same); err != nil || len(warned) != 0 {
-		t.Errorf("the same settings: want no warning, have %v and %q", err, warned)
-	}
+	warned, err := start(same)
+	check(t, err == nil && len(warned) == 0, "the same settings: want no warning, have %v and %q", err, warned)
 	elsewhere := queue.ServerConfig{Store: locktest.NewMemory()}
 	if _, err := start(elsewhere); !errors.Is(err, queue.ErrOtherLocks) || !strings.Contains(err.Error(), "has the store the Redis of the tasks, and ") {
 		t.Errorf("another store: want ErrOtherLocks, have %v", err)
 	}
-	if len(b.servers(t)) != 1 {
-		t.Errorf("want the one that runs alone in the list of servers, have %v", b.servers(t))
-	}
+	check(t, len(b.servers()) == 1, "want the one that runs alone in the list of servers, have %v", b.servers())
 	other.AllowOtherLocks = true
 	if warned, err := start(other); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.prefix") {
 		t.Errorf("as told: want one warning, have %v and %q", err, warned)
@@ -64,8 +65,8 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 	b := setup(t)
 	var servers []*queue.Server
 	for _, prefix := range []string{"a:", "b:"} {
-		server := b.newServer(t, queue.ServerConfig{Lock: lock.Config{Prefix: prefix}})
-		queue.Handle(server, newStage(t).run)
+		server := b.newServer(queue.ServerConfig{Lock: lock.Config{Prefix: prefix}})
+		queue.Handle(server, b.run)
 		t.Cleanup(func() { shutdown(t, server) })
 		servers = append(servers, server)
 	}
@@ -74,20 +75,71 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 		go func() { errs <- s.Start(t.Context()) }()
 	}
 	one, two := <-errs, <-errs
-	if !errors.Is(one, queue.ErrOtherLocks) && !errors.Is(two, queue.ErrOtherLocks) {
-		t.Errorf("want one refused at least, have %v and %v", one, two)
-	}
+	check(t, errors.Is(one, queue.ErrOtherLocks) || errors.Is(two, queue.ErrOtherLocks), "want one refused at least, have %v and %v", one, two)
 }
 
 // servers returns the names of the servers that asynq lists.
-func (b *bundle) servers(t *testing.T) (names []string) {
-	t.Helper()
+func (b *bundle) servers() (names []string) {
+	b.Helper()
 	all, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
-	must(t, err)
+	must(b, err)
 	for _, s := range all {
 		if _, serves := s.Queues[b.queue]; serves {
 			names = append(names, s.ID)
 		}
 	}
 	return names
+}
+
+// A deploy changes which locks tasks need, while many wait for those that they needed before. They drain as fast as
+// without the change.
+func TestDeployChangesTheLocks(t *testing.T) {
+	t.Parallel()
+	const tasks, takes = 60, 10 * time.Millisecond
+	by := func(name func(j job) string) map[string]queue.ResourceFunc {
+		return map[string]queue.ResourceFunc{job{}.Kind(): func(payload []byte) (string, error) {
+			var j job
+			err := json.Unmarshal(payload, &j)
+			return name(j), err
+		}}
+	}
+	guarded := queue.ServerConfig{Resources: resources()}
+	elsewhere := func() queue.ServerConfig {
+		return queue.ServerConfig{Resources: resources(), Store: locktest.NewMemory()}
+	}
+	type row struct{ before, after queue.ServerConfig }
+	eachOf(t, onBoth, map[string]row{
+		"nothing":          {guarded, guarded},
+		"another resource": {guarded, queue.ServerConfig{Resources: by(func(j job) string { return j.Res + ".new" })}},
+		"several":          {guarded, queue.ServerConfig{Resources: by(func(j job) string { return fmt.Sprint(j.Res, ".", j.N%3) })}},
+		"another prefix":   {guarded, queue.ServerConfig{Resources: resources(), Lock: lock.Config{Prefix: "new:"}}},
+		"to a store":       {guarded, elsewhere()},
+		"from a store":     {elsewhere(), guarded},
+		"no guard":         {guarded, queue.ServerConfig{}},
+	}, func(b *bundle, deploy row) {
+		b.unfenced = true // they have other locks by then
+		held := b.hold(0)
+		old := &plain{guardConfig: deploy.before}
+		old.serve(b)
+		ids := []string{b.enqueuePlain(b.job(0))}
+		within(b, patience, "the holder", held.entered)
+		for n := 1; n < tasks; n++ {
+			ids = append(ids, b.enqueuePlain(b.job(n)))
+		}
+		poll.Eventually(b, "all others waiting", func() bool { return b.stats().Retry == tasks-1 })
+		old.server.Stop()
+		held.open()
+		old.stop(b)
+
+		start := time.Now()
+		p := &plain{guardConfig: deploy.after}
+		p.start(b, handlerOf(func(ctx context.Context, j job) error {
+			_ = sleep.For(ctx, takes)
+			return nil
+		}))
+		b.awaitGone(ids...)
+		took := time.Since(start)
+		check(b, took <= promised(tasks*takes+2*time.Second), "want them done soon, have it take %v", took)
+		b.wantCounts(tasks, 0)
+	})
 }

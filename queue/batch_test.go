@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/queue"
@@ -81,13 +80,9 @@ func TestBatchOfThousands(t *testing.T) {
 			if _, refused := errors.AsType[*queue.TaskError](r.Err); refused {
 				r.Err = errRefused
 			}
-			if !errors.Is(r.Err, want[i]) || want[i] == nil && r.ID != fmt.Sprint(i) {
-				t.Fatalf("job %d: want %v, have %+v", i, want[i], r)
-			}
+			need(t, errors.Is(r.Err, want[i]) && (want[i] != nil || r.ID == fmt.Sprint(i)), "job %d: want %v, have %+v", i, want[i], r)
 		}
-		if pipes := trips.pipes.Swap(0); pipes != n/500 {
-			t.Errorf("want %d round trips, have %d", n/500, pipes)
-		}
+		equal(t, "round trips", trips.pipes.Swap(0), n/500)
 		var ids []string
 		for i := range n {
 			if want[i] == nil && i%100 != 3 {
@@ -96,9 +91,7 @@ func TestBatchOfThousands(t *testing.T) {
 		}
 		have := b.rdb.LRange(t.Context(), "asynq:{"+b.queue+"}:pending", 0, -1).Val()
 		slices.Reverse(have)
-		if diff := cmp.Diff(ids, have); diff != "" {
-			t.Errorf("pending (-want +have):\n%s", diff)
-		}
+		same(t, "pending", have, ids)
 		must(t, b.inspector.DeleteQueue(b.queue, true))
 		must(t, b.rdb.ScriptFlush(t.Context()).Err())
 		for _, key := range b.rdb.Keys(t.Context(), "asynq:{"+b.queue+"}:unique:*").Val() { // which stay behind
@@ -120,17 +113,11 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 	trips.loses.Store(true)
 	results, err := b.client.EnqueueBatch(t.Context(), jobs)
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("want the fault, have %v", err)
-	}
+	check(t, errors.Is(err, io.ErrUnexpectedEOF), "want the fault, have %v", err)
 	for i, r := range results {
-		if !errors.Is(r.Err, io.ErrUnexpectedEOF) || r.ID != "" {
-			t.Errorf("job %d: want the fault as its error, have %+v", i, r)
-		}
+		check(t, errors.Is(r.Err, io.ErrUnexpectedEOF) && r.ID == "", "job %d: want the fault as its error, have %+v", i, r)
 	}
-	if n := b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(); n != 500 {
-		t.Errorf("want the first round trip stored, have %d", n)
-	}
+	equal(t, "tasks of the first round trip", b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(), 500)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	results, err = b.client.EnqueueBatch(ended, []queue.Job{{Task: job{}}, {Task: b.job(1)}})
@@ -154,11 +141,9 @@ func TestOwnTaskIsNoConflict(t *testing.T) {
 	}))
 	for i, o := range []queue.Options{{}, {TaskID: "chosen"}, {UniqueFor: time.Minute}} {
 		o.Queue = b.queue
-		if receipt, err := b.client.Enqueue(t.Context(), b.job(i), &o); err != nil || receipt.ID == "" {
-			t.Errorf("%+v: have %+v, %v", o, receipt, err)
-		}
+		receipt, err := b.client.Enqueue(t.Context(), b.job(i), &o)
+		check(t, err == nil && receipt.ID != "", "%+v: have %+v, %v", o, receipt, err)
 	}
-	if have := b.stats(t).Pending; have != 3 || again < 3 {
-		t.Errorf("want 3 tasks, each sent twice, have %d, and %d sent twice", have, again)
-	}
+	have := b.stats().Pending
+	check(t, have == 3 && again >= 3, "want 3 tasks, each sent twice, have %d, and %d sent twice", have, again)
 }

@@ -57,7 +57,7 @@ func (b *breaking) UnmarshalJSON(data []byte) error {
 // A function of a task that panics makes an error of that task, and nothing else.
 func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is set for all tasks of its type
 	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, func(context.Context, breaking) error { return nil })
 	queue.Handle(s, func(context.Context, note) error { return nil })
 	start(t, s)
@@ -66,12 +66,11 @@ func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is 
 	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
 		payload, err := json.Marshal(map[string]string{"break": what, "res": b.resource})
 		must(t, err)
-		id := b.enqueueTask(t, asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
-		if info := b.awaitState(t, id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "a mistake in "+what) {
-			t.Errorf("%s: want the panic, have %q", what, info.LastErr)
-		}
+		id := b.enqueueTask(asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
+		info := b.awaitState(id, asynq.TaskStateArchived)
+		check(t, strings.Contains(info.LastErr, "a mistake in "+what), "%s: want the panic, have %q", what, info.LastErr)
 	}
-	b.awaitGone(t, b.enqueue(t, note{}))
+	b.awaitGone(b.enqueue(note{}))
 }
 
 // A function of the program that panics, or ends its goroutine, stops neither the process nor the server, and no other task.
@@ -118,39 +117,37 @@ func TestFunctionsThatBreak(t *testing.T) {
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
-				b, st, logs := setup(t), newStage(t), newLogs(t)
+				b, logs := setup(t), newLogs(t)
 				cfg := queue.ServerConfig{Logger: logs.logger}
 				tt.set(&cfg)
-				b.serve(t, cfg, st.run)
+				b.serve(cfg, b.run)
 				if tt.fails {
-					st.act(1, func() error { return errors.New("out of stock") })
+					b.act(1, func() error { return errors.New("out of stock") })
 				}
-				g := b.occupy(t, st)
+				g := b.occupy()
 				o := queue.Options{Policy: tt.policy, Retries: 1}
 				if tt.want == asynq.TaskStateArchived {
 					o.Retries = queue.NoRetries
 				}
-				id := b.enqueue(t, b.job(1), o)
+				id := b.enqueue(b.job(1), o)
 				if tt.policy != nil {
-					b.awaitState(t, id, tt.want) // it waits for too long
+					b.awaitState(id, tt.want) // it waits for too long
 				}
-				next := b.enqueue(t, b.job(2))
+				next := b.enqueue(b.job(2))
 				g.open()
 				if tt.want == 0 {
-					b.awaitGone(t, id)
+					b.awaitGone(id)
 				} else {
 					poll.Eventually(t, "the end of the task", func() bool {
 						info, err := b.inspector.GetTaskInfo(b.queue, id)
 						return err == nil && info.State == tt.want && info.LastErr != "" && !strings.HasPrefix(info.LastErr, "waits for ")
 					})
 				}
-				b.awaitGone(t, next)
+				b.awaitGone(next)
 				if name == "Observe" && what == "panic" {
 					poll.Eventually(t, "the panics in the log", func() bool { return len(logs.lines("Observe has panicked", slog.LevelError)) > 4 })
 				}
-				if v := b.value(t); v != "" {
-					t.Errorf("lock: want it free, have %q", v)
-				}
+				equal(t, "lock", b.value(), "")
 			})
 		}
 	}
@@ -161,7 +158,7 @@ func TestReadyOfWhatTasksNeed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	available := func() error { return nil }
-	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return available() }})
+	s := b.newServer(queue.ServerConfig{Available: func(context.Context) error { return available() }})
 	t.Cleanup(func() { shutdown(t, s) })
 	wantReady(t, s, "")
 	available = func() error { return errFull }
@@ -177,7 +174,7 @@ func TestGoexit(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			run := func(n int) error {
 				if n == 0 {
 					end()
@@ -190,12 +187,10 @@ func TestGoexit(t *testing.T) {
 			began := time.Now()
 			for range 3 {
 				for _, task := range []queue.Task{b.job(0), note{0}} {
-					info := b.awaitState(t, b.enqueue(t, task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-					if !strings.Contains(info.LastErr, reason) {
-						t.Errorf("want why it failed, have %q", info.LastErr)
-					}
+					info := b.awaitState(b.enqueue(task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
+					check(t, strings.Contains(info.LastErr, reason), "want why it failed, have %q", info.LastErr)
 				}
-				b.awaitGone(t, b.enqueue(t, b.job(1)), b.enqueue(t, note{1}))
+				b.awaitGone(b.enqueue(b.job(1)), b.enqueue(note{1}))
 			}
 			wantSoon(t, began, "want the slot and the lock free at once")
 		})
@@ -206,12 +201,13 @@ func TestGoexit(t *testing.T) {
 func TestErrorsThatAreNoText(t *testing.T) {
 	t.Parallel()
 	const bad = "disk \xff\xfe is full"
-	for name, tt := range map[string]struct {
+	type row struct {
 		act    func() error
 		set    func(*queue.ServerConfig)
 		policy *queue.Policy
 		state  asynq.TaskState
-	}{
+	}
+	eachOf(t, onOne, map[string]row{
 		"returned":  {act: func() error { return errors.New(bad) }, state: asynq.TaskStateRetry},
 		"permanent": {act: func() error { return queue.Permanent(errors.New(bad)) }, state: asynq.TaskStateArchived},
 		"panicked":  {act: func() error { panic(bad) }, state: asynq.TaskStateRetry},
@@ -228,30 +224,26 @@ func TestErrorsThatAreNoText(t *testing.T) {
 		"of OnMaxWait": {set: func(c *queue.ServerConfig) {
 			c.OnMaxWait = func(context.Context, *asynq.Task) error { return errors.New(bad) }
 		}, policy: &queue.Policy{MaxWait: time.Second}, state: asynq.TaskStateRetry},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, st := setup(t), newStage(t)
-			cfg := queue.ServerConfig{}
-			cfg.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-			if tt.set != nil {
-				tt.set(&cfg)
-			}
-			b.serve(t, cfg, st.run)
-			if tt.act != nil {
-				st.act(1, tt.act)
-			}
-			if tt.policy != nil {
-				b.occupy(t, st)
-			}
-			id := b.enqueue(t, b.job(1), queue.Options{Policy: tt.policy, Retries: 3})
-			poll.Eventually(t, "the error of the task", func() bool {
-				info, err := b.inspector.GetTaskInfo(b.queue, id)
-				return err == nil && info.State == tt.state && utf8.ValidString(info.LastErr) &&
-					strings.Contains(info.LastErr, "disk ") && strings.Contains(info.LastErr, "\ufffd") && strings.Contains(info.LastErr, " is full")
-			})
+	}, func(b *bundle, tt row) {
+		cfg := queue.ServerConfig{}
+		cfg.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+		if tt.set != nil {
+			tt.set(&cfg)
+		}
+		b.serve(cfg, b.run)
+		if tt.act != nil {
+			b.act(1, tt.act)
+		}
+		if tt.policy != nil {
+			b.occupy()
+		}
+		id := b.enqueue(b.job(1), queue.Options{Policy: tt.policy, Retries: 3})
+		poll.Eventually(b, "the error of the task", func() bool {
+			info, err := b.inspector.GetTaskInfo(b.queue, id)
+			return err == nil && info.State == tt.state && utf8.ValidString(info.LastErr) &&
+				strings.Contains(info.LastErr, "disk ") && strings.Contains(info.LastErr, "\ufffd") && strings.Contains(info.LastErr, " is full")
 		})
-	}
+	})
 }
 
 // A pointer may be a task. The payload null is none.

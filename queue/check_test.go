@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -22,9 +24,7 @@ func traits(t *testing.T, rdb redis.UniversalClient) []string {
 	must(t, err)
 	var short []string
 	for _, f := range found {
-		if (f.Have == "") != (f.Advice == "") {
-			t.Errorf("want what it is and advice, or neither, have %+v", f)
-		}
+		check(t, (f.Have == "") == (f.Advice == ""), "want what it is and advice, or neither, have %+v", f)
 		text := f.Trait + "=" + f.Have
 		if f.Have == "" {
 			text = f.Trait + "?"
@@ -57,9 +57,7 @@ func TestCheckRedis(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, test.args...)
-			if diff := cmp.Diff(test.want, traits(t, s.Client(t))); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
-			}
+			same(t, "traits", traits(t, s.Client(t)), test.want)
 		})
 	}
 }
@@ -92,9 +90,7 @@ func TestCheckRedisThatDoesNotTell(t *testing.T) {
 			must(t, s.Client(t).Do(t.Context(), rules...).Err())
 			guest := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "guest", Password: "any"})
 			t.Cleanup(func() { _ = guest.Close() })
-			if diff := cmp.Diff(test.want, traits(t, guest)); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
-			}
+			same(t, "traits", traits(t, guest), test.want)
 		})
 	}
 }
@@ -107,9 +103,7 @@ func TestCheckRedisCluster(t *testing.T) {
 		must(t, node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err())
 	}
 	want := []string{c.Nodes[2].Addr + " persistence=off"}
-	if diff := cmp.Diff(want, traits(t, c.Client(t))); diff != "" {
-		t.Errorf("(-want +have):\n%s", diff)
-	}
+	same(t, "traits", traits(t, c.Client(t)), want)
 }
 
 // A slow way to Redis is no difference between clocks.
@@ -121,9 +115,8 @@ func TestCheckRedisIsFarAway(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	must(t, rdb.Ping(t.Context()).Err())
 	proxy.Delay(1200 * time.Millisecond)
-	if have := traits(t, rdb); len(have) > 0 {
-		t.Errorf("want nothing found, have %v", have)
-	}
+	have := traits(t, rdb)
+	check(t, len(have) == 0, "want nothing found, have %v", have)
 }
 
 func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
@@ -132,36 +125,99 @@ func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
 	rdb := s.Client(t)
 	s.Kill()
 	found, err := queue.CheckRedis(t.Context(), rdb)
-	if err == nil || !strings.HasPrefix(err.Error(), "queue: check redis: ") || len(found) > 0 {
-		t.Errorf("want an error alone, have %v, %v", found, err)
-	}
-}
-
-// An offClock makes the clock of Redis wrong.
-type offClock struct{ by time.Duration }
-
-func (o offClock) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (o offClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (o offClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if c, ok := cmd.(*redis.TimeCmd); ok {
-			c.SetVal(c.Val().Add(o.by))
-		}
-		return err
-	}
+	check(t, err != nil && strings.HasPrefix(err.Error(), "queue: check redis: ") && len(found) == 0,
+		"want an error alone, have %v, %v", found, err)
 }
 
 func TestCheckRedisWithAnotherClock(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes")
 	rdb := s.Client(t)
-	rdb.AddHook(offClock{by: -time.Hour})
-	if have := traits(t, rdb); len(have) != 1 || !strings.HasPrefix(have[0], "clock=") || !strings.HasSuffix(have[0], " behind this machine's") {
-		t.Errorf("want the clock alone found, behind, have %v", have)
+	rdb.AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		err := send()
+		if c, ok := cmd.(*redis.TimeCmd); ok {
+			c.SetVal(c.Val().Add(-time.Hour))
+		}
+		return err
+	}))
+	have := traits(t, rdb)
+	check(t, len(have) == 1 && strings.HasPrefix(have[0], "clock=") && strings.HasSuffix(have[0], " behind this machine's"),
+		"want the clock alone found, behind, have %v", have)
+}
+
+// serveUnguarded starts a plain asynq server that runs jobs without their locks. The returned function
+// stops it.
+func (b *bundle) serveUnguarded(queueName string, fn func(context.Context, job) error) (stop func()) {
+	b.Helper()
+	client := queue.Redis(b.opts)
+	b.Cleanup(func() { _ = client.Close() })
+	server := asynq.NewServerFromRedisClient(client, asynq.Config{
+		Queues: map[string]int{queueName: 1}, Concurrency: 10,
+		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
+		ShutdownTimeout: patience, LogLevel: asynq.FatalLevel,
+	})
+	must(b, server.Start(handlerOf(fn)))
+	b.Cleanup(server.Shutdown)
+	return server.Shutdown
+}
+
+// serving returns how many servers of the bundle's queue say that they are guarded, and how many
+// do not.
+func (b *bundle) serving() (guarded, unguarded int) {
+	b.Helper()
+	servers, err := taskredis.Servers(b.Context(), b.rdb)
+	must(b, err)
+	for _, s := range servers {
+		switch {
+		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
+		case s.Guarded:
+			guarded++
+		default:
+			unguarded++
+		}
 	}
+	return guarded, unguarded
+}
+
+// unguardedFindings returns what CheckRedis says of unguarded servers of the bundle's queue.
+func (b *bundle) unguardedFindings() []queue.Finding {
+	b.Helper()
+	found, err := queue.CheckRedis(b.Context(), b.rdb)
+	must(b, err)
+	var ours []queue.Finding
+	for _, f := range found {
+		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {
+			ours = append(ours, f)
+		}
+	}
+	return ours
+}
+
+// CheckRedis names the servers that take no locks and serve queues of guarded servers. It does not
+// name servers that use the Redis for something else.
+func TestCheckRedisUnguarded(t *testing.T) {
+	t.Parallel()
+	on(t, map[string]func(*testing.T) *bundle{
+		"one Redis": func(t *testing.T) *bundle {
+			t.Helper()
+			return setupAloneWith(t, "--appendonly", "yes")
+		},
+		"cluster": func(t *testing.T) *bundle {
+			t.Helper()
+			return setupOn(t, redis.UniversalOptions{Addrs: redistest.StartCluster(t, 3).Addrs})
+		},
+	}, func(b *bundle) {
+		nothing := func(context.Context, job) error { return nil }
+		stop := b.serveUnguarded(b.queue, nothing)
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue + ".other": 1}}}, nothing)
+		poll.Eventually(b, "the plain server", func() bool { _, unguarded := b.serving(); return unguarded == 1 })
+		check(b, len(b.unguardedFindings()) == 0, "want a Redis with plain asynq left alone, have %v", b.unguardedFindings())
+		b.serve(queue.ServerConfig{}, nothing)
+		poll.Eventually(b, "the guarded server", func() bool { guarded, _ := b.serving(); return guarded == 1 })
+		have := b.unguardedFindings()
+		check(b, len(have) == 1 && strings.HasSuffix(have[0].Have, "), queues: "+b.queue) && have[0].Server == "" && have[0].Advice != "",
+			"want the plain server, its queue, and advice, have %+v", have)
+		stop()
+		check(b, len(b.unguardedFindings()) == 0, "want nothing once it has gone, have %v", b.unguardedFindings())
+	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -21,10 +21,11 @@ import (
 func TestOptionsReachTheTask(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
-	for name, tt := range map[string]struct {
+	type row struct {
 		opts queue.Options
 		want func(*asynq.TaskInfo) // changes what is wanted without options
-	}{
+	}
+	eachOf(t, onOne, map[string]row{
 		"zero":       {queue.Options{}, func(*asynq.TaskInfo) {}},
 		"task id":    {queue.Options{TaskID: "order:1"}, func(i *asynq.TaskInfo) { i.ID = "order:1" }},
 		"at":         {queue.Options{At: soon}, func(i *asynq.TaskInfo) { i.State, i.NextProcessAt = asynq.TaskStateScheduled, soon }},
@@ -35,22 +36,16 @@ func TestOptionsReachTheTask(t *testing.T) {
 		"deadline":   {queue.Options{Deadline: soon}, func(i *asynq.TaskInfo) { i.Timeout, i.Deadline = 0, soon }},
 		"both":       {queue.Options{Deadline: soon, Timeout: time.Minute}, func(i *asynq.TaskInfo) { i.Timeout, i.Deadline = time.Minute, soon }},
 		"retention":  {queue.Options{Retention: time.Hour}, func(i *asynq.TaskInfo) { i.Retention = time.Hour }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			info := b.info(t, b.enqueue(t, b.job(7), tt.opts))
-			want := asynq.TaskInfo{
-				ID: info.ID, Queue: b.queue, Type: "test:job", Payload: fmt.Appendf(nil, `{"res":%q,"n":7}`, b.resource),
-				Headers: map[string]string{queue.HeaderResource: b.resource},
-				State:   asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: info.NextProcessAt,
-			}
-			tt.want(&want)
-			if diff := cmp.Diff(want, *info, cmp.Comparer(sameTime)); diff != "" {
-				t.Errorf("(-want +have)\n%s", diff)
-			}
-		})
-	}
+	}, func(b *bundle, tt row) {
+		info := b.info(b.enqueue(b.job(7), tt.opts))
+		want := asynq.TaskInfo{
+			ID: info.ID, Queue: b.queue, Type: "test:job", Payload: fmt.Appendf(nil, `{"res":%q,"n":7}`, b.resource),
+			Headers: map[string]string{queue.HeaderResource: b.resource},
+			State:   asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: info.NextProcessAt,
+		}
+		tt.want(&want)
+		same(b, "task", *info, want, gocmp.Comparer(sameTime))
+	})
 }
 
 // sameTime knows that asynq shows a missing deadline as the start of Unix time.
@@ -64,7 +59,7 @@ func TestDelayIsNotCutShort(t *testing.T) {
 	b := setup(t)
 	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
 		start := time.Now()
-		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Delay: delay}))
+		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Delay: delay}))
 		must(t, err)
 		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
 			continue // the machine stood still
@@ -81,11 +76,10 @@ func TestDeadlineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
-	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Deadline: deadline}))
+	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Deadline: deadline}))
 	must(t, err)
-	if after := info.Deadline.Sub(deadline); after < 0 || after >= time.Second {
-		t.Errorf("want it up to a second after %v, have %v", deadline, info.Deadline)
-	}
+	after := info.Deadline.Sub(deadline)
+	check(t, after >= 0 && after < time.Second, "want it up to a second after %v, have %v", deadline, info.Deadline)
 }
 
 type invalid struct{ job }
@@ -186,43 +180,35 @@ func TestInvalidTasks(t *testing.T) {
 	client := newClient(t, rdb)
 	for _, tt := range rows {
 		_, err := client.Enqueue(t.Context(), tt.task, &tt.opts)
-		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("%s: want %s\nhave %v", tt.name, tt.want, err)
-		}
-		if check := queue.Check(tt.task, &tt.opts); fmt.Sprint(check) != fmt.Sprint(err) {
-			t.Errorf("%s: check: want %v, have %v", tt.name, err, check)
-		}
+		check(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: want %s\nhave %v", tt.name, tt.want, err)
+		equal(t, tt.name+": check", fmt.Sprint(queue.Check(tt.task, &tt.opts)), fmt.Sprint(err))
 		if _, ok := errors.AsType[*queue.TaskError](err); !ok && tt.name != "validator" && tt.name != "not JSON" {
 			t.Errorf("%s: want a TaskError, have %T", tt.name, err)
 		}
 	}
-	if err := queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil); err != nil {
-		t.Errorf("a payload of exactly the limit: want it accepted, have %v", err)
-	}
+	must(t, queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
 }
 
 func TestTaskIDConflict(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	opts := &queue.Options{Queue: b.queue, TaskID: "order:1"}
-	b.enqueue(t, b.job(1), *opts)
+	b.enqueue(b.job(1), *opts)
 	if _, err := b.client.Enqueue(t.Context(), b.job(2), opts); !errors.Is(err, queue.ErrTaskIDConflict) || errors.Is(err, queue.ErrDuplicate) {
 		t.Errorf("want ErrTaskIDConflict, have %v", err)
 	} else if want := `test:job: queue: a task of this id exists already: "order:1" in the queue "` + b.queue + `"`; err.Error() != want {
 		t.Errorf("want %s, have %v", want, err)
 	}
-	if info := b.stats(t); info.Size != 1 {
-		t.Errorf("want 1 task, have %d", info.Size)
-	}
+	equal(t, "tasks", b.stats().Size, 1)
 }
 
 // A task that asynq's client has made unique for a time stays so while it waits for its resource: its key is extended to
 // beyond the time at which it is looked at next, and freed when it has succeeded.
 func TestUniqueWhileParked(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, lock.Config{})
-	b.serve(t, queue.ServerConfig{}, st.run)
+	b := setup(t)
+	holder := b.holdElsewhere(lock.Config{})
+	b.serve(queue.ServerConfig{}, b.run)
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	enqueue := func() (*asynq.TaskInfo, error) {
 		task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
@@ -231,79 +217,65 @@ func TestUniqueWhileParked(t *testing.T) {
 	}
 	first, err := enqueue()
 	must(t, err)
-	info := b.awaitState(t, first.ID, asynq.TaskStateRetry)
+	info := b.awaitState(first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
 		t.Errorf("uniqueness: want it longer than the task waits for now, %v, have %v", time.Until(info.NextProcessAt), ttl)
 	}
-	if _, err := enqueue(); !errors.Is(err, asynq.ErrDuplicateTask) {
-		t.Errorf("want ErrDuplicateTask, have %v", err)
-	}
+	wantIs(t, "enqueue", errOf(enqueue()), asynq.ErrDuplicateTask)
 	holder.open()
-	b.awaitGone(t, first.ID)
-	if _, err := enqueue(); err != nil {
-		t.Error(err)
-	}
+	b.awaitGone(first.ID)
+	must(t, errOf(enqueue()))
 }
 
 // A task is unique while it is unfinished, and no longer, however it ends.
 func TestUnique(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	type row struct {
 		opts  queue.Options
 		wait  time.Duration // until its deadline
 		fails bool
 		ends  func(b *bundle, id string) error // an operator
 		state asynq.TaskState                  // 0 for deleted
-	}{
+	}
+	eachOf(t, everywhere, map[string]row{
 		"success":          {},
 		"a failure":        {fails: true, opts: queue.Options{Retries: queue.NoRetries}, state: asynq.TaskStateArchived},
 		"its deadline":     {wait: 3 * time.Second, state: asynq.TaskStateArchived},
 		"its MaxWait":      {opts: queue.Options{Policy: &queue.Policy{MaxWait: time.Second}}, state: asynq.TaskStateArchived},
 		"archived by hand": {ends: func(b *bundle, id string) error { return b.inspector.ArchiveTask(b.queue, id) }, state: asynq.TaskStateArchived},
 		"deleted by hand":  {ends: func(b *bundle, id string) error { return b.inspector.DeleteTask(b.queue, id) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			everywhere(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st := newStage(t)
-				b.serve(t, queue.ServerConfig{}, st.run)
-				holder := b.occupy(t, st)
-				if tt.fails {
-					st.act(1, func() error { return errors.New("out of stock") })
-				}
-				o := tt.opts
-				o.Queue, o.Unique = b.queue, true
-				if tt.wait > 0 {
-					o.Deadline = time.Now().Add(tt.wait)
-				}
-				id := b.enqueue(t, b.job(1), o)
-				b.awaitState(t, id, asynq.TaskStateRetry)
-				key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
-				if _, err := b.client.Enqueue(t.Context(), b.job(1), &o); !errors.Is(err, queue.ErrDuplicate) {
-					t.Errorf("want ErrDuplicate, have %v", err)
-				}
-				switch {
-				case tt.ends != nil:
-					must(t, tt.ends(b, id))
-				case o.Deadline.IsZero() && o.Policy == nil:
-					holder.open()
-				}
-				if tt.state == 0 {
-					b.awaitGone(t, id)
-				} else {
-					b.awaitState(t, id, tt.state)
-				}
-				if n := b.rdb.Exists(t.Context(), key).Val(); n > 0 && tt.ends == nil {
-					t.Error("want no key of uniqueness, which asynq's clients respect, have one")
-				}
-				if _, err := b.client.Enqueue(t.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true}); err != nil {
-					t.Errorf("want an equal one accepted, have %v", err)
-				}
-			})
-		})
-	}
+	}, func(b *bundle, tt row) {
+		b.serve(queue.ServerConfig{}, b.run)
+		holder := b.occupy()
+		if tt.fails {
+			b.act(1, func() error { return errors.New("out of stock") })
+		}
+		o := tt.opts
+		o.Queue, o.Unique = b.queue, true
+		if tt.wait > 0 {
+			o.Deadline = time.Now().Add(tt.wait)
+		}
+		id := b.enqueue(b.job(1), o)
+		b.awaitState(id, asynq.TaskStateRetry)
+		key := b.rdb.HGet(b.Context(), b.taskKey(id), "unique_key").Val()
+		wantIs(b, "enqueue", errOf(b.client.Enqueue(b.Context(), b.job(1), &o)), queue.ErrDuplicate)
+		switch {
+		case tt.ends != nil:
+			must(b, tt.ends(b, id))
+		case o.Deadline.IsZero() && o.Policy == nil:
+			holder.open()
+		}
+		if tt.state == 0 {
+			b.awaitGone(id)
+		} else {
+			b.awaitState(id, tt.state)
+		}
+		free := b.rdb.Exists(b.Context(), key).Val() == 0
+		check(b, free || tt.ends != nil, "want no key of uniqueness, which asynq's clients respect, have one")
+		_, err := b.client.Enqueue(b.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true})
+		check(b, err == nil, "want an equal one accepted, have %v", err)
+	})
 }
 
 // A task is unique for a time, whatever becomes of it: so two schedulers that enqueue the same have it run once. No wait
@@ -311,72 +283,57 @@ func TestUnique(t *testing.T) {
 func TestUniqueFor(t *testing.T) {
 	t.Parallel()
 	const unique = time.Minute
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		b.serve(t, queue.ServerConfig{}, st.run)
-		holder := b.occupy(t, st)
-		opts := &queue.Options{Queue: b.queue, UniqueFor: unique}
-		scheduler := asynq.NewClientFromRedisClient(b.rdb)
-		for i, enqueue := range []func(n int) (id string, _ error){
-			func(n int) (string, error) {
-				r, err := b.client.Enqueue(t.Context(), b.job(n), opts)
-				return r.ID, err
-			},
-			func(n int) (string, error) {
-				task, err := b.client.NewTask(b.job(n), opts)
-				if err != nil {
-					return "", err
-				}
-				info, err := scheduler.EnqueueContext(t.Context(), task)
-				if err != nil {
-					return "", err
-				}
-				return info.ID, nil
-			},
-		} {
-			waits, err := enqueue(2*i + 1)
-			must(t, err)
-			b.awaitState(t, waits, asynq.TaskStateRetry)
-			holder.open()
-			b.awaitGone(t, waits)
-			st.act(2*i+2, func() error { return queue.Permanent(errors.New("out of stock")) })
-			fails, err := enqueue(2*i + 2)
-			must(t, err)
-			b.awaitState(t, fails, asynq.TaskStateArchived)
-			for n := 2*i + 1; n <= 2*i+2; n++ {
-				if id, err := enqueue(n); !errors.Is(err, queue.ErrDuplicate) && !errors.Is(err, asynq.ErrDuplicateTask) {
-					t.Errorf("want a duplicate, have %s and %v", id, err)
-				}
-				task, err := b.client.NewTask(b.job(n), opts)
-				must(t, err)
-				if ttl := b.rdb.PTTL(t.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val(); ttl <= 0 || ttl > unique {
-					t.Errorf("want it unique for %v at most, have %v", unique, ttl)
-				}
+	opts := func(b *bundle) *queue.Options { return &queue.Options{Queue: b.queue, UniqueFor: unique} }
+	eachOf(t, onBoth, map[string]func(b *bundle, n int) (id string, _ error){
+		"by our client": func(b *bundle, n int) (string, error) {
+			r, err := b.client.Enqueue(b.Context(), b.job(n), opts(b))
+			return r.ID, err
+		},
+		"by asynq's scheduler": func(b *bundle, n int) (string, error) {
+			task, err := b.client.NewTask(b.job(n), opts(b))
+			must(b, err)
+			info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task)
+			if err != nil {
+				return "", err
 			}
-			if err := b.inspector.DeleteTask(b.queue, fails); err != nil {
-				t.Error(err)
-			}
-			if i == 0 {
-				holder = b.occupy(t, st)
-			}
+			return info.ID, nil
+		},
+	}, func(b *bundle, enqueue func(b *bundle, n int) (string, error)) {
+		b.serve(queue.ServerConfig{}, b.run)
+		holder := b.occupy()
+		waits, err := enqueue(b, 1)
+		must(b, err)
+		b.awaitState(waits, asynq.TaskStateRetry)
+		holder.open()
+		b.awaitGone(waits)
+		b.act(2, func() error { return queue.Permanent(errors.New("out of stock")) })
+		fails, err := enqueue(b, 2)
+		must(b, err)
+		b.awaitState(fails, asynq.TaskStateArchived)
+		for n := 1; n <= 2; n++ {
+			id, err := enqueue(b, n)
+			check(b, errors.Is(err, queue.ErrDuplicate) || errors.Is(err, asynq.ErrDuplicateTask), "want a duplicate, have %s and %v", id, err)
+			task, err := b.client.NewTask(b.job(n), opts(b))
+			must(b, err)
+			ttl := b.rdb.PTTL(b.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val()
+			check(b, ttl > 0 && ttl <= unique, "want it unique for %v at most, have %v", unique, ttl)
 		}
+		must(b, b.inspector.DeleteTask(b.queue, fails))
 	})
 }
 
 // A uniqueness that another task has taken meanwhile is not extended for it.
 func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, lock.Config{})
-	id := b.enqueue(t, b.job(1), queue.Options{Unique: true})
+	b := setup(t)
+	holder := b.holdElsewhere(lock.Config{})
+	id := b.enqueue(b.job(1), queue.Options{Unique: true})
 	key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
 	must(t, b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err())
-	b.serve(t, queue.ServerConfig{}, st.run)
-	b.awaitState(t, id, asynq.TaskStateRetry)
-	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl > 10*time.Second {
-		t.Errorf("want it as it was, have %v", ttl)
-	}
+	b.serve(queue.ServerConfig{}, b.run)
+	b.awaitState(id, asynq.TaskStateRetry)
+	ttl := b.rdb.PTTL(t.Context(), key).Val()
+	check(t, ttl <= 10*time.Second, "want it as it was, have %v", ttl)
 	holder.open()
-	b.awaitGone(t, id)
+	b.awaitGone(id)
 }

@@ -23,10 +23,11 @@ func TestEventsOfWaits(t *testing.T) {
 	t.Parallel()
 	// enough is how long each task of this test waits at least.
 	const enough = 20 * time.Millisecond
-	for name, tt := range map[string]struct {
+	type row struct {
 		end  func(context.Context, *bundle, *lock.Lease, string) error // ends the wait of a task
 		want queue.Via
-	}{
+	}
+	eachOf(t, onAlone, map[string]row{
 		"by a release": {func(ctx context.Context, _ *bundle, held *lock.Lease, _ string) error {
 			return held.Release(ctx)
 		}, queue.ViaHandOff},
@@ -37,95 +38,74 @@ func TestEventsOfWaits(t *testing.T) {
 			defer func() { _ = b.inspector.RunTask(b.queue, id) }() // it may run already
 			return b.rdb.Del(ctx, b.lockKey()).Err()
 		}, queue.ViaRecovery},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, _ := setupAlone(t)
-			st, j := newStage(t), &journal{}
-			held := b.acquire(t, &lock.Options{Holder: "the test, held by itself since 1"})
-			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
-			id := b.enqueue(t, b.job(1))
-			parked := j.await(t, queue.EventParked, id, 1)
-			if !errors.Is(parked.Err, lock.ErrBusy) {
-				t.Errorf("parked: want ErrBusy, have %v", parked.Err)
-			}
-			parked.Err = nil
-			if want := (queue.Event{
-				Kind: queue.EventParked, TaskID: id, TaskKind: "test:job", Queue: b.queue, Resource: b.resource,
-				Parked: 1, Holder: parked.Holder,
-			}); parked != want || !strings.HasPrefix(parked.Holder, "the test, held by") {
-				t.Errorf("parked: want %+v, have %+v", want, parked)
-			}
-			came := time.Now()
-			time.AfterFunc(enough, func() {
-				if err := tt.end(t.Context(), b, held, id); err != nil {
-					t.Error(err)
-				}
-			})
-			e := j.await(t, queue.EventAcquired, id, 1)
-			most := time.Since(came) + patience
-			if e.Via != tt.want || e.Waited < enough || e.Waited > most {
-				t.Errorf("want %v, and a wait of %v to %v, have %+v", tt.want, enough, most, e)
-			}
-			if handedOff := e.HandOff > 0; handedOff != (tt.want == queue.ViaHandOff) {
-				t.Errorf("hand-off: have %v", e.HandOff)
-			}
-			if e.Fence <= held.Fence() || e.HandOff > prompt {
-				t.Errorf("want a fence above %d, and a hand-off soon, have %+v", held.Fence(), e)
-			}
-			if r := j.await(t, queue.EventReleased, id, 1); r.Err != nil || r.Held <= 0 || r.Fence != e.Fence {
-				t.Errorf("released: have %+v", r)
+	}, func(b *bundle, tt row) {
+		held := b.acquire(&lock.Options{Holder: "the test, held by itself since 1"})
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		id := b.enqueue(b.job(1))
+		parked := b.await(queue.EventParked, id, 1)
+		check(b, errors.Is(parked.Err, lock.ErrBusy), "parked: want ErrBusy, have %v", parked.Err)
+		parked.Err = nil
+		if want := (queue.Event{
+			Kind: queue.EventParked, TaskID: id, TaskKind: "test:job", Queue: b.queue, Resource: b.resource,
+			Parked: 1, Holder: parked.Holder,
+		}); parked != want || !strings.HasPrefix(parked.Holder, "the test, held by") {
+			b.Errorf("parked: want %+v, have %+v", want, parked)
+		}
+		came := time.Now()
+		time.AfterFunc(enough, func() {
+			if err := tt.end(b.Context(), b, held, id); err != nil {
+				b.Error(err)
 			}
 		})
-	}
+		e := b.await(queue.EventAcquired, id, 1)
+		most := time.Since(came) + patience
+		check(b, e.Via == tt.want && e.Waited >= enough && e.Waited <= most,
+			"want %v, and a wait of %v to %v, have %+v", tt.want, enough, most, e)
+		equal(b, "a hand-off", e.HandOff > 0, tt.want == queue.ViaHandOff)
+		check(b, e.Fence > held.Fence() && e.HandOff <= prompt, "want a fence above %d, and a hand-off soon, have %+v", held.Fence(), e)
+		r := b.await(queue.EventReleased, id, 1)
+		check(b, r.Err == nil && r.Held > 0 && r.Fence == e.Fence, "released: have %+v", r)
+	})
 }
 
 // Somebody who is no task holds the lock on an external store. The task comes by itself. No release has
 // ended its wait.
 func TestEventOfAWaitForAnExternalStore(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j, memory := newStage(t), &journal{}, locktest.NewMemory()
-		st.unfenced = true
-		release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
-		b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Observe: j.observe}, st.run)
-		id := b.enqueue(t, b.job(1))
-		j.await(t, queue.EventParked, id, 1)
+	onBoth(t, func(b *bundle) {
+		memory := locktest.NewMemory()
+		b.unfenced = true
+		release := b.holdBy(newLocker(b, newQueueless(memory), lock.Config{}))
+		b.serve(queue.ServerConfig{Store: newQueueless(memory), Observe: b.observe}, b.run)
+		id := b.enqueue(b.job(1))
+		b.await(queue.EventParked, id, 1)
 		release()
-		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaRecovery || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
-			t.Errorf("want a wait that ended by recovery, and no hand-off, have %+v", e)
-		}
-		j.awaitBalance(t)
+		e := b.await(queue.EventAcquired, id, 1)
+		check(b, e.Via == queue.ViaRecovery && e.HandOff == 0 && e.Waited > 1 && e.ReleasedBy == "",
+			"want a wait that ended by recovery, and no hand-off, have %+v", e)
+		b.awaitBalance()
 	})
 }
 
 // A task that finds its resource free has not waited. Tasks without a resource are observed, too.
 func TestEventsWithoutAWait(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		j, own := &journal{}, errors.New("own failure")
-		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
-		queue.Handle(server, newStage(t).run)
+	onBoth(t, func(b *bundle) {
+		own := errors.New("own failure")
+		server := b.newServer(queue.ServerConfig{Observe: b.observe})
+		queue.Handle(server, b.run)
 		queue.Handle(server, func(context.Context, note) error { return queue.Permanent(own) })
-		start(t, server)
-		free := b.enqueue(t, b.job(0))
-		if e := j.await(t, queue.EventAcquired, free, 1); e.Waited != 0 || e.Via != "" || e.Holder != "" || e.HandOff != 0 {
-			t.Errorf("acquired: want no wait, have %+v", e)
-		}
-		j.await(t, queue.EventReleased, free, 1)
-		failed := b.enqueue(t, note{})
-		started, finished := j.await(t, queue.EventStarted, failed, 1), j.await(t, queue.EventFinished, failed, 1)
-		if started.TaskKind != "test:note" || started.Queue != b.queue || started.Resource != "" {
-			t.Errorf("started: have %+v", started)
-		}
-		if finished.Held <= 0 || !errors.Is(finished.Err, own) {
-			t.Errorf("finished: want a time and the handler's error, have %+v", finished)
-		}
-		if all := j.of(queue.EventAcquired, failed); len(all) > 0 {
-			t.Errorf("a task without a resource: want no lock, have %+v", all)
-		}
+		start(b, server)
+		free := b.enqueue(b.job(0))
+		e := b.await(queue.EventAcquired, free, 1)
+		check(b, e.Waited == 0 && e.Via == "" && e.Holder == "" && e.HandOff == 0, "acquired: want no wait, have %+v", e)
+		b.await(queue.EventReleased, free, 1)
+		failed := b.enqueue(note{})
+		started, finished := b.await(queue.EventStarted, failed, 1), b.await(queue.EventFinished, failed, 1)
+		check(b, started.TaskKind == "test:note" && started.Queue == b.queue && started.Resource == "", "started: have %+v", started)
+		check(b, finished.Held > 0 && errors.Is(finished.Err, own), "finished: want a time and the handler's error, have %+v", finished)
+		all := b.of(queue.EventAcquired, failed)
+		check(b, len(all) == 0, "a task without a resource: want no lock, have %+v", all)
 	})
 }
 
@@ -134,48 +114,39 @@ const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // The run that gets the lock learns the trace of the one that released it, whichever process that was.
 func TestTraceOfTheReleasingRun(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
+	onBoth(t, func(b *bundle) {
 		run := func(ctx context.Context, task job) error {
 			if task.N == 1 {
 				if err := queue.SetTraceparent(ctx, trace); err != nil {
-					t.Error(err)
+					b.Error(err)
 				}
 			}
-			return st.run(ctx, task)
+			return b.run(ctx, task)
 		}
 		for range 2 {
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Observe: j.observe}, run)
+			b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Observe: b.observe}, run)
 		}
-		first, second := st.hold(1), st.hold(2)
-		b.enqueue(t, b.job(1))
-		within(t, patience, "the first", first.entered)
-		two, three := b.enqueue(t, b.job(2)), b.enqueue(t, b.job(3))
-		j.await(t, queue.EventParked, two, 1)
-		j.await(t, queue.EventParked, three, 1)
+		first, second := b.hold(1), b.hold(2)
+		b.enqueue(b.job(1))
+		within(b, patience, "the first", first.entered)
+		two, three := b.enqueue(b.job(2)), b.enqueue(b.job(3))
+		b.await(queue.EventParked, two, 1)
+		b.await(queue.EventParked, three, 1)
 		first.open()
-		if e := j.await(t, queue.EventAcquired, two, 1); e.ReleasedBy != trace {
-			t.Errorf("after a traced run: have %+v", e)
-		}
-		within(t, patience, "the second", second.entered)
+		equal(b, "trace of a traced run", b.await(queue.EventAcquired, two, 1).ReleasedBy, trace)
+		within(b, patience, "the second", second.entered)
 		second.open()
-		if e := j.await(t, queue.EventAcquired, three, 1); e.ReleasedBy != "" {
-			t.Errorf("after a run without a trace: have %+v", e)
-		}
+		equal(b, "trace of a run without one", b.await(queue.EventAcquired, three, 1).ReleasedBy, "")
 	})
 }
 
 // What is no traceparent is refused. Outside of a guarded task there is nobody to tell.
 func TestSetTraceparent(t *testing.T) {
 	t.Parallel()
-	if err := queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"); err != nil {
-		t.Error(err)
-	}
+	must(t, queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"))
 	for _, bad := range []string{"", "00-x", "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01:"} {
-		if err := queue.SetTraceparent(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "traceparent") {
-			t.Errorf("%q: have %v", bad, err)
-		}
+		err := queue.SetTraceparent(t.Context(), bad)
+		check(t, err != nil && strings.Contains(err.Error(), "traceparent"), "%q: have %v", bad, err)
 	}
 }
 
@@ -191,21 +162,17 @@ func TestServerUse(t *testing.T) {
 			})
 		}
 	}
-	server := b.newServer(t, queue.ServerConfig{})
+	server := b.newServer(queue.ServerConfig{})
 	queue.Handle(server, func(context.Context, job) error { return nil })
 	server.Use(wrap("outer"))
 	server.Use(wrap("inner"))
 	start(t, server)
-	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	b.awaitGone(b.enqueue(b.job(1)))
 	for _, want := range []string{"outer true", "inner true"} {
-		if have := within(t, patience, "a middleware", ran); have != want {
-			t.Errorf("want %s, have %s", want, have)
-		}
+		equal(t, "the next", within(t, patience, "a middleware", ran), want)
 	}
 	defer func() {
-		if recover() == nil {
-			t.Error("Use of a running server: want a panic")
-		}
+		check(t, recover() != nil, "Use of a running server: want a panic")
 	}()
 	server.Use(wrap("late"))
 }
@@ -214,8 +181,7 @@ func TestServerUse(t *testing.T) {
 // ends. So an observer can count the tasks that run.
 func TestEachBeginHasOneEnd(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
+	onBoth(t, func(b *bundle) {
 		ends := []func() error{
 			func() error { return nil },
 			func() error { return queue.Permanent(errors.New("own failure")) },
@@ -225,41 +191,34 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 			func() error { panic("out of stock") },
 			func() error { runtime.Goexit(); return nil },
 		}
-		j := &journal{}
-		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
+		server := b.newServer(queue.ServerConfig{Observe: b.observe})
 		queue.Handle(server, func(_ context.Context, t job) error { return ends[t.N]() })
 		queue.Handle(server, func(_ context.Context, t note) error { return ends[t.N]() })
-		must(t, server.Start(t.Context()))
+		must(b, server.Start(b.Context()))
 		var ids []string
 		for n := range ends {
 			opts := queue.Options{Timeout: time.Second}
-			ids = append(ids, b.enqueue(t, job{Res: fmt.Sprintf("%s-%d", b.resource, n), N: n}, opts), b.enqueue(t, note{n}, opts))
+			ids = append(ids, b.enqueue(job{Res: fmt.Sprintf("%s-%d", b.resource, n), N: n}, opts), b.enqueue(note{n}, opts))
 		}
 		count := func(id string, kinds ...queue.EventKind) (n int) {
 			for _, kind := range kinds {
-				n += len(j.of(kind, id))
+				n += len(b.of(kind, id))
 			}
 			return n
 		}
 		for _, id := range ids {
-			poll.Eventually(t, "the end of a handler", func() bool { return count(id, queue.EventReleased, queue.EventLost, queue.EventFinished) > 0 })
+			poll.Eventually(b, "the end of a handler", func() bool { return count(id, queue.EventReleased, queue.EventLost, queue.EventFinished) > 0 })
 		}
-		shutdown(t, server)
+		shutdown(b, server)
 		for i, id := range ids {
 			guarded, lost := count(id, queue.EventAcquired), count(id, queue.EventLost)
-			if have := count(id, queue.EventReleased, queue.EventLost); have != guarded {
-				t.Errorf("guarded, way %d: want %d ends, have %d", i/2, guarded, have)
+			equal(b, fmt.Sprintf("guarded, way %d: ends", i/2), count(id, queue.EventReleased, queue.EventLost), guarded)
+			for _, e := range b.of(queue.EventReleased, id) {
+				equal(b, fmt.Sprintf("guarded, way %d: %v is an error", i/2, e.Err), e.Err != nil, i >= 2)
 			}
-			for _, e := range j.of(queue.EventReleased, id) {
-				if failed := i >= 2; failed != (e.Err != nil) {
-					t.Errorf("guarded, way %d: want its error: %t, have %v", i/2, failed, e.Err)
-				}
-			}
-			if wantLost := i == 2*3; lost > 0 != wantLost {
-				t.Errorf("guarded, way %d: want a lost lock: %t, have %d", i/2, wantLost, lost)
-			}
+			equal(b, fmt.Sprintf("guarded, way %d: a lost lock", i/2), lost > 0, i == 2*3)
 			if started, have := count(id, queue.EventStarted), count(id, queue.EventFinished); have != started || started+guarded == 0 {
-				t.Errorf("way %d: want %d ends, have %d", i/2, started, have)
+				b.Errorf("way %d: want %d ends, have %d", i/2, started, have)
 			}
 		}
 	})

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -59,36 +60,37 @@ func (s *queueless) Release(ctx context.Context, key, token string, how store.Re
 }
 
 // newLocker returns a Locker that is closed when the servers of the test have gone.
-func newLocker(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
-	t.Helper()
+func newLocker(tb testing.TB, store lock.Store, cfg lock.Config) *lock.Locker {
+	tb.Helper()
 	locker, err := lock.New(store, cfg)
-	must(t, err)
-	t.Cleanup(locker.Close)
+	must(tb, err)
+	tb.Cleanup(locker.Close)
 	return locker
 }
 
 // holdBy holds the bundle's resource for the test, until the returned function is called.
-func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
-	t.Helper()
-	lease, err := locker.Acquire(t.Context(), b.resource, nil)
-	must(t, err)
+func (b *bundle) holdBy(locker *lock.Locker) (release func()) {
+	b.Helper()
+	lease, err := locker.Acquire(b.Context(), b.resource, nil)
+	must(b, err)
 	release = func() {
 		if err := lease.Release(context.Background()); err != nil {
-			t.Errorf("release: %v", err)
+			b.Errorf("release: %v", err)
 		}
 	}
-	t.Cleanup(release) // a second call does nothing
+	b.Cleanup(release) // a second call does nothing
 	return release
 }
 
 // noTimers is for servers whose waiting tasks the test calls itself.
 const noTimers = time.Hour
 
-func unfencedStage(t *testing.T) *stage {
+// setupUnfenced is setup for locks without fences.
+func setupUnfenced(t *testing.T) *bundle {
 	t.Helper()
-	st := newStage(t)
-	st.unfenced = true
-	return st
+	b := setup(t)
+	b.unfenced = true
+	return b
 }
 
 // quorum starts three servers and returns what opens one more client of the locks on them.
@@ -130,7 +132,7 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	if verify.All() {
 		tasks = 5 * resources
 	}
-	b, st, j := setup(t), unfencedStage(t), &journal{}
+	b := setupUnfenced(t)
 	test := newLocker(t, open(), lock.Config{})
 	ids, of := make([]string, tasks), func(n int) string { return b.resource + ":" + strconv.Itoa(n%resources) }
 	var leases []*lock.Lease
@@ -141,36 +143,24 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 		leases = append(leases, lease)
 	}
 	for n := range ids {
-		ids[n] = b.enqueue(t, job{Res: of(n), N: n}, queue.Options{Retries: queue.NoRetries})
+		ids[n] = b.enqueue(job{Res: of(n), N: n}, queue.Options{Retries: queue.NoRetries})
 	}
-	b.serve(t, queue.ServerConfig{Store: open(), Observe: j.observe}, st.run)
-	b.serve(t, queue.ServerConfig{Store: open(), Observe: j.observe}, st.run)
-	(&plain{guardConfig: queue.ServerConfig{Store: open(), Observe: j.observe}}).serve(t, b, st)
+	b.serve(queue.ServerConfig{Store: open(), Observe: b.observe}, b.run)
+	b.serve(queue.ServerConfig{Store: open(), Observe: b.observe}, b.run)
+	(&plain{guardConfig: queue.ServerConfig{Store: open(), Observe: b.observe}}).serve(b)
 	for _, id := range ids {
-		e := j.await(t, queue.EventParked, id, 1)
-		if e.Parked != 1 || !errors.Is(e.Err, lock.ErrBusy) {
-			t.Errorf("parked: have %+v", e)
-		}
+		e := b.await(queue.EventParked, id, 1)
+		check(t, e.Parked == 1 && errors.Is(e.Err, lock.ErrBusy), "parked: have %+v", e)
 	}
-	if have := st.order(); len(have) != 0 {
-		t.Errorf("while the locks are held: want no run, have %v", have)
-	}
+	check(t, len(b.order()) == 0, "while the locks are held: want no run, have %v", b.order())
 	for n, lease := range leases {
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("release %d: %v", n, err)
-		}
+		check(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
 	}
-	b.awaitGone(t, ids...)
-	if have := len(st.order()); have != tasks {
-		t.Errorf("runs: want %d, have %d", tasks, have)
-	}
-	if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
-		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
-	}
-	for _, e := range j.of(queue.EventAcquired, "") {
-		if e.Fence != 0 {
-			t.Errorf("acquired: want no fence, have %+v", e)
-		}
+	b.awaitGone(ids...)
+	equal(t, "runs", len(b.order()), tasks)
+	b.wantCounts(tasks, 0)
+	for _, e := range b.of(queue.EventAcquired, "") {
+		check(t, e.Fence == 0, "acquired: want no fence, have %+v", e)
 	}
 	for n := range resources {
 		lease, err := test.Acquire(t.Context(), of(n), nil)
@@ -178,12 +168,8 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 			t.Errorf("lock %d: want it free, have %v", n, err)
 			continue
 		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("lock %d: %v", n, err)
-		}
-		if v := b.lockOf(t, of(n)); v != "" {
-			t.Errorf("lock %d on the tasks' Redis: want none, have %q", n, v)
-		}
+		check(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
+		equal(t, fmt.Sprintf("lock %d on the tasks' Redis", n), b.lockOf(of(n)), "")
 	}
 }
 
@@ -192,73 +178,66 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	t.Parallel()
 	const tasks = 8
-	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
+	b, memory := setupUnfenced(t), locktest.NewMemory()
 	var asked atomic.Int32
-	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	release := b.holdBy(newLocker(t, newQueueless(memory), lock.Config{}))
 	for range 2 {
 		store := countedAcquires{newQueueless(memory), &asked}
-		b.serve(t, queue.ServerConfig{Store: store, Observe: j.observe}, st.run)
+		b.serve(queue.ServerConfig{Store: store, Observe: b.observe}, b.run)
 	}
 	ids, want := make([]string, tasks), make([]int, tasks)
 	for i := range ids {
-		ids[i], want[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries}), i
-		j.await(t, queue.EventParked, ids[i], 1)
+		ids[i], want[i] = b.enqueue(b.job(i), queue.Options{Retries: queue.NoRetries}), i
+		b.await(queue.EventParked, ids[i], 1)
 	}
-	start, before := time.Now(), len(j.of(queue.EventParked, ids[0]))
-	j.await(t, queue.EventParked, ids[0], before+3)
-	if took := time.Since(start); took < time.Second || took > prompt {
-		t.Errorf("want it asked for once a second or so, have three times in %v", took)
-	}
+	start, before := time.Now(), len(b.of(queue.EventParked, ids[0]))
+	b.await(queue.EventParked, ids[0], before+3)
+	took := time.Since(start)
+	check(t, took >= time.Second && took <= prompt, "want it asked for once a second or so, have three times in %v", took)
 	line := "siding:{" + b.queue + "}:line:" + b.waitLockKey()
 	poll.Eventually(t, "all of them in line, in order", func() bool { // the first may ask just now
 		return slices.Equal(b.rdb.ZRange(t.Context(), line, 0, -1).Val(), ids)
 	})
-	if have := len(j.of(queue.EventParked, ids[1])); have != 1 {
-		t.Errorf("the second: want it refused once, have %d times", have)
-	}
-	if have, most := int(asked.Load()), len(j.of(queue.EventParked, ids[0]))+1; have > most {
+	equal(t, "how often the second was refused", len(b.of(queue.EventParked, ids[1])), 1)
+	if have, most := int(asked.Load()), len(b.of(queue.EventParked, ids[0]))+1; have > most {
 		t.Errorf("want only the first to ask, %d times, have %d", most, have)
 	}
 	release()
-	b.awaitGone(t, ids...)
-	st.wantOrder(want...)
-	if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
-		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
-	}
+	b.awaitGone(ids...)
+	b.wantOrder(want...)
+	b.wantCounts(tasks, 0)
 }
 
 // A store of locks that does not answer costs no task a retry or its position.
 func TestExternalStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), unfencedStage(t)
+	b := setupUnfenced(t)
 	store := newQueueless(locktest.NewMemory())
 	store.down.Store(true)
 	var asked atomic.Int32
-	b.serve(t, queue.ServerConfig{Store: countedAcquires{store, &asked}}, st.run)
-	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	b.serve(queue.ServerConfig{Store: countedAcquires{store, &asked}}, b.run)
+	first := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
 	poll.Eventually(t, "asked twice", func() bool { return asked.Load() >= 2 })
-	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-	b.awaitState(t, second, asynq.TaskStateRetry)
-	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {
-		t.Errorf("want no retry used with the reason, have %+v", info)
-	}
+	second := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
+	b.awaitState(second, asynq.TaskStateRetry)
+	info := b.awaitState(first, asynq.TaskStateRetry)
+	check(t, info.Retried == 0 && strings.Contains(info.LastErr, "unexpected EOF"), "want no retry used with the reason, have %+v", info)
 	store.down.Store(false)
-	b.awaitGone(t, first, second)
-	st.wantOrder(0, 1)
+	b.awaitGone(first, second)
+	b.wantOrder(0, 1)
 }
 
 // A task that asks an external store about once a second looks when its MaxWait is over, and not a second later.
 func TestMaxWaitForAnExternalStore(t *testing.T) {
 	t.Parallel()
 	const maxWait = 2500 * time.Millisecond
-	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
-	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	b, memory := setupUnfenced(t), locktest.NewMemory()
+	release := b.holdBy(newLocker(t, newQueueless(memory), lock.Config{}))
 	defer release()
-	b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Observe: j.observe}, st.run)
-	id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
-	if e := j.await(t, queue.EventWaitedTooLong, id, 1); e.Waited < maxWait || e.Waited > maxWait+900*time.Millisecond {
-		t.Errorf("want it ended after %v, have it after %v", maxWait, e.Waited)
-	}
+	b.serve(queue.ServerConfig{Store: newQueueless(memory), Observe: b.observe}, b.run)
+	id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
+	e := b.await(queue.EventWaitedTooLong, id, 1)
+	check(t, e.Waited >= maxWait && e.Waited <= maxWait+900*time.Millisecond, "want it ended after %v, have it after %v", maxWait, e.Waited)
 }
 
 // With many tasks on few resources the lock goes from one to the next without a pause.
@@ -266,25 +245,23 @@ func TestExternalStoreHandsOff(t *testing.T) {
 	t.Parallel()
 	const tasks, resources, each = 40, 4, 20 * time.Millisecond
 	const limit = 2 * time.Second * busyFactor / 2 // by asking once a second it would take 10 s
-	b, st := setup(t), unfencedStage(t)
+	b := setupUnfenced(t)
 	open := quorum(t)
-	b.serve(t, queue.ServerConfig{Store: open()}, func(ctx context.Context, j job) error {
+	b.serve(queue.ServerConfig{Store: open()}, func(ctx context.Context, j job) error {
 		busy := time.NewTimer(each)
 		defer busy.Stop()
 		<-busy.C
-		return st.run(ctx, j)
+		return b.run(ctx, j)
 	})
 	ids := make([]string, tasks)
 	start := time.Now()
 	for n := range ids {
-		ids[n] = b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n})
+		ids[n] = b.enqueue(job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n})
 	}
-	b.awaitGone(t, ids...)
+	b.awaitGone(ids...)
 	took := time.Since(start)
 	t.Logf("%d tasks of %v on %d resources, locks on a quorum: %v", tasks, each, resources, took)
-	if took > limit {
-		t.Errorf("want them within %v, have %v", limit, took)
-	}
+	check(t, took <= limit, "want them within %v, have %v", limit, took)
 }
 
 // countedAcquires counts the requests of tasks.
@@ -304,32 +281,28 @@ func (s countedAcquires) Acquire(ctx context.Context, c store.Request) (store.Re
 // Tasks whose locks are on another Redis wait in line on their own Redis, and start from there.
 func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
+	b := setup(t)
 	locks := redistest.Start(t).Client(t)
 	for range 2 {
-		b.serve(t, queue.ServerConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: j.observe}, st.run)
+		b.serve(queue.ServerConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: b.observe}, b.run)
 	}
-	holder := b.occupy(t, st)
-	ids := b.park(t, 1, 2, 3, 4, 5)
+	holder := b.occupy()
+	ids := b.park(1, 2, 3, 4, 5)
 	for _, id := range ids {
-		info := b.awaitState(t, id, asynq.TaskStateRetry)
-		if want := "waits for " + b.resource + ", held by test:job "; !strings.HasPrefix(info.LastErr, want) {
-			t.Errorf("reason: want %q, have %q", want, info.LastErr)
-		}
+		info := b.awaitState(id, asynq.TaskStateRetry)
+		want := "waits for " + b.resource + ", held by test:job "
+		check(t, strings.HasPrefix(info.LastErr, want), "reason: want %q, have %q", want, info.LastErr)
 	}
 	start := time.Now()
 	holder.open()
-	b.awaitGone(t, ids...)
-	st.wantOrder(0, 1, 2, 3, 4, 5)
+	b.awaitGone(ids...)
+	b.wantOrder(0, 1, 2, 3, 4, 5)
 	wantSoon(t, start, "want them called at once") // nobody is asked again
 	for _, id := range ids {
-		if e := j.await(t, queue.EventAcquired, id, 1); e.HandOff <= 0 || e.Fence <= 0 {
-			t.Errorf("want it handed on, with a fence, have %+v", e)
-		}
+		e := b.await(queue.EventAcquired, id, 1)
+		check(t, e.HandOff > 0 && e.Fence > 0, "want it handed on, with a fence, have %+v", e)
 	}
-	if v := b.value(t); v != "" {
-		t.Errorf("lock on the tasks' Redis: want none of its name, have %q", v)
-	}
+	equal(t, "lock on the tasks' Redis", b.value(), "")
 }
 
 // The task of a dead worker runs again once its lock has expired, and uses no retry. That holds on
@@ -337,32 +310,27 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 func TestExternalStoreRecovery(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
-	st.unsafe = true // the killed one's handler goes on
+	b, memory := setupUnfenced(t), locktest.NewMemory()
+	b.unsafe = true // the killed one's handler goes on
 	store := newQueueless(memory)
 	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: store, Lock: quickRecovery.Lock}}}
-	victim.serve(t, b, st)
-	zombie, id := b.begin(t, st, 0)
-	waiter := b.park(t, 1)
-	again := st.hold(0)
+	victim.serve(b)
+	zombie, id := b.begin(0)
+	waiter := b.park(1)
+	again := b.hold(0)
 	victim.dead.Store(true)
 	store.down.Store(true)
-	b.silence(t, id)
+	b.silence(id)
 
-	b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Lock: quickRecovery.Lock, Observe: j.observe}, st.run)
+	b.serve(queue.ServerConfig{Store: newQueueless(memory), Lock: quickRecovery.Lock, Observe: b.observe}, b.run)
 	within(t, patience, "the second attempt", again.entered)
-	info := b.awaitState(t, id, asynq.TaskStateActive)
-	if crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val(); info.Retried != 0 || crashes != "1" {
-		t.Errorf("want no retry used, with one crash counted, have %s, %+v", crashes, info)
-	}
+	info := b.awaitState(id, asynq.TaskStateActive)
+	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
+	check(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
 	again.open()
-	b.awaitGone(t, append(waiter, id)...)
-	if have := j.of(queue.EventRecovered, id); len(have) != 1 {
-		t.Errorf("want one recovery told, have %+v", have)
-	}
-	if info := b.stats(t); info.Failed != 0 || info.Processed != 2 || info.Size != 0 {
-		t.Errorf("want 2 processed, none failed, none left, have %+v", info)
-	}
+	b.awaitGone(append(waiter, id)...)
+	b.wantEvents(queue.EventRecovered, id, 1)
+	b.wantCounts(2, 0)
 	zombie.open()
 }
 
@@ -370,41 +338,31 @@ func TestExternalStoreRecovery(t *testing.T) {
 func TestServerOwnsItsLocker(t *testing.T) {
 	t.Parallel()
 	cfg := lock.Config{Prefix: "own:", TTL: 20 * time.Second}
-	for name, store := range map[string]lock.Store{"elsewhere": locktest.NewMemory(), "on the Redis of the tasks": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			guarded := queue.ServerConfig{Store: store, Lock: cfg}
-			p := &plain{guardConfig: guarded}
-			p.serve(t, b, newStage(t))
-			s := b.serve(t, queue.ServerConfig{Store: store, Lock: cfg}, func(ctx context.Context, j job) error { return nil })
-			held, err := p.server.Locker().Acquire(t.Context(), b.resource, nil)
-			must(t, err)
-			if left := time.Until(held.Deadline()); left < cfg.TTL/2 || left > cfg.TTL {
-				t.Errorf("want a lease of %v, have %v", cfg.TTL, left)
-			}
-			if _, err := s.Locker().Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrBusy) {
-				t.Errorf("want lockers of the same locks, have %v", err)
-			}
-			if err := held.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			p.stop(t)
-			shutdown(t, s)
-			for _, locker := range []*lock.Locker{p.server.Locker(), s.Locker()} {
-				if _, err := locker.Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrClosed) {
-					t.Errorf("want it closed, have %v", err)
-				}
-			}
-		})
-	}
+	stores := map[string]lock.Store{"elsewhere": locktest.NewMemory(), "on the Redis of the tasks": nil}
+	eachOf(t, onOne, stores, func(b *bundle, store lock.Store) {
+		guarded := queue.ServerConfig{Store: store, Lock: cfg}
+		p := &plain{guardConfig: guarded}
+		p.serve(b)
+		s := b.serve(queue.ServerConfig{Store: store, Lock: cfg}, func(ctx context.Context, j job) error { return nil })
+		held, err := p.server.Locker().Acquire(b.Context(), b.resource, nil)
+		must(b, err)
+		left := time.Until(held.Deadline())
+		check(b, left >= cfg.TTL/2 && left <= cfg.TTL, "want a lease of %v, have %v", cfg.TTL, left)
+		wantIs(b, "acquire", errOf(s.Locker().Acquire(b.Context(), b.resource, nil)), lock.ErrBusy)
+		must(b, held.Release(b.Context()))
+		p.stop(b)
+		shutdown(b, s)
+		for _, locker := range []*lock.Locker{p.server.Locker(), s.Locker()} {
+			wantIs(b, "acquire", errOf(locker.Acquire(b.Context(), b.resource, nil)), lock.ErrClosed)
+		}
+	})
 }
 
 // A task whose id is longer than a holder's note can be takes its lock on an external store, too.
 func TestExternalStoreAndALongID(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), unfencedStage(t)
-	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory())}, st.run)
-	id := b.enqueue(t, b.job(1), queue.Options{TaskID: strings.Repeat("x", 220)})
-	b.awaitGone(t, id)
+	b := setupUnfenced(t)
+	b.serve(queue.ServerConfig{Store: newQueueless(locktest.NewMemory())}, b.run)
+	id := b.enqueue(b.job(1), queue.Options{TaskID: strings.Repeat("x", 220)})
+	b.awaitGone(id)
 }

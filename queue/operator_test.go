@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -15,98 +16,121 @@ import (
 // once.
 func TestOperatorTakesTheHeadAway(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
+	type row struct {
 		do   func(*asynq.Inspector, string, string) error
 		left asynq.TaskState
-	}{
-		{"deleted", (*asynq.Inspector).DeleteTask, 0},
-		{"archived", (*asynq.Inspector).ArchiveTask, asynq.TaskStateArchived},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st := newStage(t)
-				b.serve(t, queue.ServerConfig{}, st.run)
-				holder := b.occupy(t, st)
-				ids := b.park(t, 1, 2)
-				must(t, tt.do(b.inspector, b.queue, ids[0]))
-				start := time.Now()
-				holder.open()
-				b.awaitGone(t, ids[1])
-				wantSoon(t, start, "the next: want it at once")
-				if have := b.state(ids[0]); have != tt.left {
-					t.Errorf("the one taken away: want state %v, have %v", tt.left, have)
-				}
-				b.wantWaiters(t)
-				poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-				if info := b.stats(t); info.Pending+info.Retry+info.Active != 0 {
-					t.Errorf("want nothing left, have %+v", info)
-				}
-				st.wantOrder(0, 2)
-			})
-		})
 	}
+	eachOf(t, onBoth, map[string]row{
+		"deleted":  {(*asynq.Inspector).DeleteTask, 0},
+		"archived": {(*asynq.Inspector).ArchiveTask, asynq.TaskStateArchived},
+	}, func(b *bundle, tt row) {
+		b.serve(queue.ServerConfig{}, b.run)
+		holder := b.occupy()
+		ids := b.park(1, 2)
+		must(b, tt.do(b.inspector, b.queue, ids[0]))
+		start := time.Now()
+		holder.open()
+		b.awaitGone(ids[1])
+		wantSoon(b, start, "the next: want it at once")
+		equal(b, "the one taken away", b.state(ids[0]), tt.left)
+		b.wantWaiters()
+		poll.Eventually(b, "a free lock", func() bool { return b.value() == "" })
+		info := b.stats()
+		check(b, info.Pending+info.Retry+info.Active == 0, "want nothing left, have %+v", info)
+		b.wantOrder(0, 2)
+	})
 }
 
 // A task that is deleted while it waits has no place any more: one of its id is a new task, behind all others.
 func TestOperatorDeletesAndTheIdComesAgain(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		b.serve(t, queue.ServerConfig{}, st.run)
-		holder := b.occupy(t, st)
+	everywhere(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{}, b.run)
+		holder := b.occupy()
 		own := queue.Options{TaskID: "own"}
-		first := b.enqueueWaiter(t, 1, 1, own)
-		second := b.enqueueWaiter(t, 2, 2, queue.Options{})
-		must(t, b.inspector.DeleteTask(b.queue, first))
-		again := b.enqueueWaiter(t, 3, 2, own)
-		b.wantWaiters(t, second, again)
+		first := b.enqueueWaiter(1, 1, own)
+		second := b.enqueueWaiter(2, 2, queue.Options{})
+		must(b, b.inspector.DeleteTask(b.queue, first))
+		again := b.enqueueWaiter(3, 2, own)
+		b.wantWaiters(second, again)
 		holder.open()
-		b.awaitGone(t, second, again)
-		st.wantOrder(0, 2, 3)
+		b.awaitGone(second, again)
+		b.wantOrder(0, 2, 3)
 	})
 }
 
 // An archived task that is run again is a task like any other.
 func TestOperatorRunsArchivedWaiter(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, lock.Config{})
-	b.serve(t, queue.ServerConfig{}, st.run)
-	ids := b.park(t, 1, 2)
+	b := setup(t)
+	holder := b.holdElsewhere(lock.Config{})
+	b.serve(queue.ServerConfig{}, b.run)
+	ids := b.park(1, 2)
 	must(t, b.inspector.ArchiveTask(b.queue, ids[0]))
 	must(t, b.inspector.RunTask(b.queue, ids[0]))
-	b.awaitState(t, ids[0], asynq.TaskStateRetry)
-	b.wantWaiters(t, ids...)
+	b.awaitState(ids[0], asynq.TaskStateRetry)
+	b.wantWaiters(ids...)
 	holder.open()
-	st.wantOrder(0, 1, 2)
+	b.wantOrder(0, 1, 2)
 }
 
 // A waiter whose queue is paused cannot come. The next one runs at once, and the waiter when its queue goes
 // on. It keeps its place.
 func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		holder := b.holdElsewhere(t, st, shortTimes)
+	onBoth(t, func(b *bundle) {
+		holder := b.holdElsewhere(shortTimes)
 		other := *b
 		other.queue += ".other"
-		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Lock: shortTimes}, st.run)
-		paused := b.park(t, 1)[0]
-		next := other.park(t, 2)[0]
-		must(t, b.inspector.PauseQueue(b.queue))
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Lock: shortTimes}, b.run)
+		paused := b.park(1)[0]
+		next := other.park(2)[0]
+		must(b, b.inspector.PauseQueue(b.queue))
 		start := time.Now()
 		holder.open()
-		other.awaitGone(t, next)
-		wantSoon(t, start, "the next: want it at once")
-		b.wantWaiters(t, paused)
-		st.wantOrder(0, 2)
-		must(t, b.inspector.UnpauseQueue(b.queue))
-		b.awaitGone(t, paused)
-		st.wantOrder(0, 2, 1)
+		other.awaitGone(next)
+		wantSoon(b, start, "the next: want it at once")
+		b.wantWaiters(paused)
+		b.wantOrder(0, 2)
+		must(b, b.inspector.UnpauseQueue(b.queue))
+		b.awaitGone(paused)
+		b.wantOrder(0, 2, 1)
+	})
+}
+
+// What a handler returns counts, also after an operator has canceled its task: the same as at any other time, each time.
+// Whoever waits runs next. (internal/engine/asynqdiff has the same of tasks without a resource.)
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("out of stock")
+	type row struct {
+		result  error
+		state   asynq.TaskState // of the task; 0 for gone
+		retried int
+	}
+	eachOf(t, onOne, map[string]row{
+		"nil":         {nil, 0, 0},
+		"an error":    {boom, asynq.TaskStateRetry, 1},
+		"permanent":   {queue.Permanent(boom), asynq.TaskStateArchived, 0},
+		"skip retry":  {asynq.SkipRetry, asynq.TaskStateArchived, 0},
+		"revoke task": {asynq.RevokeTask, 0, 0},
+	}, func(b *bundle, tt row) {
+		(&plain{guardConfig: queue.ServerConfig{Resources: resources()}}).serve(b)
+		canceled := b.hold(0)
+		b.act(0, func() error { return tt.result })
+		id := b.enqueuePlain(b.job(0))
+		within(b, patience, "the handler", canceled.entered)
+		poll.Eventually(b, "the end of its context", func() bool {
+			must(b, b.inspector.CancelProcessing(id)) // time and again, as the server may not listen yet
+			return isClosed(canceled.ended)
+		})
+		canceled.open()
+		if tt.state == 0 {
+			b.awaitGone(id)
+		} else if info := b.awaitState(id, tt.state); info.Retried != tt.retried || info.LastErr != tt.result.Error() {
+			b.Errorf("want %d retries used and its error, have %+v", tt.retried, info)
+		}
+		b.awaitGone(b.enqueuePlain(b.job(1)))
+		b.wantOrder(0, 1)
 	})
 }

@@ -1,8 +1,14 @@
 package queue_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,18 +17,19 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
 // occupyWithWaiters has job 0 hold the resource, and three more wait for it in their order. None has a retry.
-func (b *bundle) occupyWithWaiters(t *testing.T, st *stage) (holder *gate, ids []string) {
-	t.Helper()
+func (b *bundle) occupyWithWaiters() (holder *gate, ids []string) {
+	b.Helper()
 	once := queue.Options{Retries: queue.NoRetries}
-	holder, id := b.begin(t, st, 0, once)
+	holder, id := b.begin(0, once)
 	ids = []string{id}
 	for n := 1; n <= 3; n++ {
-		ids = append(ids, b.enqueueWaiter(t, n, n, once))
+		ids = append(ids, b.enqueueWaiter(n, n, once))
 	}
 	return holder, ids
 }
@@ -41,30 +48,23 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			b, st, j := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: tt.ttl}, Observe: j.observe}, st.run)
-			holder, ids := b.occupyWithWaiters(t, st)
-			server.Kill()
+			b := setupAloneWith(t, "--appendonly", "yes", "--appendfsync", "always")
+			b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: tt.ttl}, Observe: b.observe}, b.run)
+			holder, ids := b.occupyWithWaiters()
+			b.server.Kill()
 			if tt.lost {
 				within(t, patience, "the holder to give up", holder.ended)
 			}
-			server.Restart(t)
+			b.server.Restart(t)
 			poll.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 			holder.open()
-			b.awaitGone(t, ids...)
-			if have := st.order(); len(have) != tt.runs {
-				t.Errorf("want %d runs, have %v", tt.runs, have)
-			}
+			b.awaitGone(ids...)
+			check(t, len(b.order()) == tt.runs, "want %d runs, have %v", tt.runs, b.order())
 			if tt.lost {
-				j.await(t, queue.EventLost, ids[0], 1) // told once Redis has answered
+				b.await(queue.EventLost, ids[0], 1) // told once Redis has answered
 			}
-			if have := j.of(queue.EventLost, ids[0]); (len(have) == 1) != tt.lost {
-				t.Errorf("lost: want %v, have %+v", tt.lost, have)
-			}
-			if info := b.stats(t); info.Failed != 0 || info.Processed != len(ids) || info.Size != 0 {
-				t.Errorf("want %d processed, none failed, have %+v", len(ids), info)
-			}
+			equal(t, "lost", len(b.of(queue.EventLost, ids[0])) == 1, tt.lost)
+			b.wantCounts(len(ids), 0)
 		})
 	}
 }
@@ -72,30 +72,27 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 // Redis stands still for longer than locks last. All tasks lose theirs, and the log says so in a line or two, not for each.
 func TestStallIsOneLine(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
-	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}, Logger: logs.logger}, st.run)
+	b, logs := setupAlone(t), newLogs(t)
+	b.serve(queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}, Logger: logs.logger}, b.run)
 	const tasks = 8
 	var ids []string
 	var held []*gate
 	for n := range tasks {
-		held = append(held, st.hold(n))
-		ids = append(ids, b.enqueue(t, job{Res: fmt.Sprint(b.resource, ":", n), N: n}))
+		held = append(held, b.hold(n))
+		ids = append(ids, b.enqueue(job{Res: fmt.Sprint(b.resource, ":", n), N: n}))
 	}
 	for _, h := range held {
 		within(t, patience, "the holder", h.entered)
 	}
-	server.Pause()
+	b.server.Pause()
 	for _, h := range held {
 		within(t, patience, "the holder to give up", h.ended)
 		h.open()
 	}
-	server.Resume()
-	b.awaitGone(t, ids...)
+	b.server.Resume()
+	b.awaitGone(ids...)
 	for _, message := range []string{"locks could not be renewed in time", `msg="lock lost while the task ran"`} {
-		if lines := logs.lines(message, slog.LevelWarn); len(lines) != 1 {
-			t.Errorf("%s: want one line, have %q", message, lines)
-		}
+		logs.once(t, message, slog.LevelWarn)
 	}
 }
 
@@ -104,37 +101,175 @@ func TestStallIsOneLine(t *testing.T) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
-	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: 4 * patience}}, st.run)
-	holder, ids := b.occupyWithWaiters(t, st)
+	b := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName})
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: 4 * patience}}, b.run)
+	holder, ids := b.occupyWithWaiters()
 	master := sentinel.Master(t)
 	conn := master.Client(t).Conn()
 	defer conn.Close()
 	must(t, conn.Set(t.Context(), "after", "all of it", 0).Err())
-	if n, err := conn.Wait(t.Context(), 2, patience).Result(); n != 2 {
-		t.Fatalf("want both replicas in step, have %d, %v", n, err)
-	}
+	n, err := conn.Wait(t.Context(), 2, patience).Result()
+	need(t, n == 2, "want both replicas in step, have %d, %v", n, err)
 	master.Kill()
 	poll.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
 	holder.open()
-	b.awaitGone(t, ids...)
-	st.wantOrder(0, 1, 2, 3)
+	b.awaitGone(ids...)
+	b.wantOrder(0, 1, 2, 3)
 }
 
 // Redis may forget its scripts at any time; nobody notices.
 func TestScriptsFlushedInMidRun(t *testing.T) {
 	t.Parallel()
 	const tasks = 60
-	b, _ := setupAlone(t)
-	st := newStage(t)
-	ids := b.enqueueJobs(t, 1, tasks, queue.Options{Retries: queue.NoRetries})
-	b.serve(t, queue.ServerConfig{}, st.run)
+	b := setupAlone(t)
+	ids := b.enqueueJobs(1, tasks, queue.Options{Retries: queue.NoRetries})
+	b.serve(queue.ServerConfig{}, b.run)
 	poll.Eventually(t, "all to run", func() bool {
 		must(t, b.rdb.ScriptFlush(t.Context()).Err())
-		return len(st.order()) == tasks
+		return len(b.order()) == tasks
 	})
-	b.awaitGone(t, ids...)
-	if info := b.stats(t); info.Failed != 0 || info.Processed != tasks {
-		t.Errorf("want %d processed, none failed, have %+v", tasks, info)
+	b.awaitGone(ids...)
+	b.wantCounts(tasks, 0)
+}
+
+// A refusal has Redis refuse writes until the function that it returns is called.
+type refusal func(t *testing.T, b *bundle) (end func())
+
+// byCommands is a refusal that commands begin and end.
+func byCommands(spoil, mend []any) refusal {
+	return func(t *testing.T, b *bundle) func() {
+		t.Helper()
+		b.do(spoil...)
+		return func() { b.do(mend...) }
 	}
 }
+
+// noDisk has Redis fail to write its snapshot.
+func noDisk(t *testing.T, b *bundle) func() {
+	t.Helper()
+	must(t, os.RemoveAll(b.rdb.ConfigGet(t.Context(), "dir").Val()["dir"]))
+	b.do("config", "set", "save", "3600 1")
+	b.do("bgsave")
+	return func() { b.do("config", "set", "save", "") }
+}
+
+// Redis refuses all writes for a time, also for longer than asynq's lease lasts. A handler goes on as long as its lock is
+// renewed, or without a lock. What it returns counts once Redis takes it, and until then the log does not say what has become
+// of its task.
+func TestWritesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		refuse refusal
+		keeps  bool // locks are renewed, and tasks end, all the same, as that takes no memory
+	}{
+		"full":           {byCommands([]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}), true},
+		"too few copies": {byCommands([]any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"}), false},
+		"a replica":      {byCommands([]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}), false},
+		"no disk":        {noDisk, false},
+	} {
+		for length, times := range map[string]struct{ lasts, ttl time.Duration }{
+			"short": {3 * time.Second, 2 * time.Second},
+			"long":  {45 * time.Second, 0},
+		} {
+			t.Run(name+", "+length, func(t *testing.T) {
+				t.Parallel()
+				if length == "long" {
+					verify.Long(t)
+				}
+				const guarded, unguarded, guardedFails, unguardedFails = 0, 1, 2, 3
+				b := setupAlone(t)
+				b.unfenced = true // those without a resource have none
+				p := &plain{guardConfig: queue.ServerConfig{Lock: lock.Config{TTL: times.ttl}}}
+				p.serve(b)
+				var gates []*gate
+				var ids []string
+				for _, n := range []int{guardedFails, unguardedFails} {
+					b.act(n, func() error { return queue.Permanent(errors.New("out of stock")) })
+				}
+				for n := range 4 {
+					gates = append(gates, b.hold(n))
+					task := job{Res: b.resource + "." + string(rune('a'+n)), N: n}
+					if n == guarded || n == guardedFails {
+						ids = append(ids, b.enqueue(task))
+					} else {
+						ids = append(ids, b.enqueuePlain(task))
+					}
+					within(t, patience, "the handler", gates[n].entered)
+				}
+				end := tt.refuse(t, b)
+				poll.Eventually(t, "writes refused", func() bool { return b.rdb.Set(t.Context(), "a", "b", 0).Err() != nil })
+				refused := time.Now()
+				gates[guardedFails].open()
+				gates[unguardedFails].open()
+				lost := time.Duration(0)
+				steadily(t, times.lasts, "handlers at work, and no line of what has not happened", func() bool {
+					select {
+					case <-gates[unguarded].ended:
+						return false
+					case <-gates[guarded].ended:
+						if lost == 0 {
+							lost = time.Since(refused)
+						}
+					default:
+					}
+					return tt.keeps || len(p.logs.lines("task archived")) == 0
+				})
+				check(t, lost == 0 == tt.keeps, "want the lock renewed: %t, have its loss after %v", tt.keeps, lost)
+				end()
+				gates[guarded].open()
+				gates[unguarded].open()
+				b.awaitGone(ids[guarded], ids[unguarded])
+				for _, n := range []int{guardedFails, unguardedFails} {
+					b.awaitState(ids[n], asynq.TaskStateArchived)
+					line := p.logs.once(t, "task_id="+ids[n], slog.LevelError)
+					check(t, strings.Contains(line, "task archived"), "want the line of its end, have %q", line)
+				}
+				if info := b.stats(); info.Failed != 2 || info.Processed != 4 || info.Retry+info.Active+info.Pending != 0 {
+					t.Errorf("want 4 processed and 2 failed, have %+v", info)
+				}
+				for _, n := range []int{unguarded, unguardedFails} {
+					runs := slices.DeleteFunc(b.order(), func(run int) bool { return run != n })
+					equal(t, fmt.Sprintf("runs of task %d", n), len(runs), 1)
+				}
+			})
+		}
+	}
+}
+
+// Redis refuses the write by which a task without retries begins. The task keeps its place, before those who wait.
+func TestBeginningIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		var until atomic.Pointer[time.Time]
+		var refused atomic.Int32
+		p := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			args := cmd.Args()
+			begins := len(args) == 5 && args[3] == b.taskKey("first")
+			if at := until.Load(); begins && at != nil && time.Now().Before(*at) {
+				refused.Add(1)
+				return refusedError("NOREPLICAS Not enough good replicas to write.")
+			}
+			return send()
+		}}
+		p.serve(b)
+		g := b.occupy()
+		ids := []string{b.enqueueWaiter(1, 1, queue.Options{TaskID: "first", Retries: queue.NoRetries})}
+		for n := 2; n < 6; n++ {
+			ids = append(ids, b.enqueueWaiter(n, n, queue.Options{}))
+		}
+		at := time.Now().Add(1500 * time.Millisecond)
+		until.Store(&at)
+		g.open()
+		b.awaitGone(ids...)
+		b.wantOrder(0, 1, 2, 3, 4, 5)
+		check(b, refused.Load() != 0, "want some refusals, have none")
+	})
+}
+
+// A refusedError is an error of Redis.
+type refusedError string
+
+func (e refusedError) Error() string { return string(e) }
+
+// RedisError says that Redis has answered it.
+func (refusedError) RedisError() {}

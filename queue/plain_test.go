@@ -23,12 +23,10 @@ type plain struct {
 	logs   *logs
 }
 
-// serve starts p on the bundle's queue with st as its handler, and stops it at
-// the test's cleanup.
-func (p *plain) serve(t *testing.T, b *bundle, st *stage) {
-	t.Helper()
-	p.start(t, b, handlerOf(st.run))
-	t.Cleanup(func() { p.stop(t) })
+// serve starts p on the bundle's queue with its stage as the handler.
+func (p *plain) serve(b *bundle) {
+	b.Helper()
+	p.start(b, handlerOf(b.run))
 }
 
 // handlerOf returns fn as asynq's handler of jobs.
@@ -42,11 +40,12 @@ func handlerOf(fn func(context.Context, job) error) asynq.HandlerFunc {
 	}
 }
 
-func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
-	t.Helper()
-	p.logs = newLogs(t)
+// start starts p, and stops it at the test's cleanup.
+func (p *plain) start(b *bundle, fn asynq.HandlerFunc) {
+	b.Helper()
+	p.logs = newLogs(b)
 	rdb := queue.Redis(b.opts)
-	t.Cleanup(func() { _ = rdb.Close() })
+	b.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(p.onTasks)
 	cfg := p.guardConfig
 	if cfg.Logger == nil {
@@ -64,32 +63,31 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	mux.HandleFunc("test:", fn)
 	cfg.Handler = mux
 	var err error
-	if p.server, err = queue.NewServerFromRedisClient(rdb, cfg); err != nil {
-		t.Fatal(err)
-	}
-	must(t, p.server.Start(t.Context()))
+	p.server, err = queue.NewServerFromRedisClient(rdb, cfg)
+	must(b, err)
+	start(b, p.server)
 }
 
 // stop may be called again.
-func (p *plain) stop(t *testing.T) {
-	t.Helper()
-	shutdown(t, p.server)
+func (p *plain) stop(tb testing.TB) {
+	tb.Helper()
+	shutdown(tb, p.server)
 }
 
 // plainTask is a job as a plain asynq client sends it: without the header that names its resource.
-func plainTask(t *testing.T, j job) *asynq.Task {
-	t.Helper()
+func plainTask(tb testing.TB, j job) *asynq.Task {
+	tb.Helper()
 	payload, err := json.Marshal(j)
-	must(t, err)
+	must(tb, err)
 	return asynq.NewTask(j.Kind(), payload)
 }
 
 // enqueuePlain sends a job through a plain asynq client.
-func (b *bundle) enqueuePlain(t *testing.T, j job, opts ...asynq.Option) string {
-	t.Helper()
+func (b *bundle) enqueuePlain(j job, opts ...asynq.Option) string {
+	b.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
-	info, err := client.EnqueueContext(t.Context(), plainTask(t, j), append(opts, asynq.Queue(b.queue))...)
-	must(t, err)
+	info, err := client.EnqueueContext(b.Context(), plainTask(b, j), append(opts, asynq.Queue(b.queue))...)
+	must(b, err)
 	return info.ID
 }
 

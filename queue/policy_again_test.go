@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -29,21 +30,19 @@ func (j *journal) byPolicy() (n int) {
 }
 
 // awaitParked waits until a task is parked for the n-th time, and fails at once if a policy ends a task.
-func (b *bundle) awaitParked(t *testing.T, j *journal, id string, n int) {
-	t.Helper()
-	poll.Eventually(t, "the task parked", func() bool {
-		if j.byPolicy() > 0 {
-			t.Fatal("want the task parked, have one ended by its policy")
-		}
-		return len(j.of(queue.EventParked, id)) >= n
+func (b *bundle) awaitParked(id string, n int) {
+	b.Helper()
+	poll.Eventually(b, "the task parked", func() bool {
+		need(b, b.byPolicy() == 0, "want the task parked, have one ended by its policy")
+		return len(b.of(queue.EventParked, id)) >= n
 	})
-	b.awaitState(t, id, asynq.TaskStateRetry)
+	b.awaitState(id, asynq.TaskStateRetry)
 }
 
 // comeAgain has a task that waits come now, as an operator does. In a Cluster it may just have come by itself.
-func (b *bundle) comeAgain(t *testing.T, id string) {
-	t.Helper()
-	poll.Eventually(t, "the task run by an operator", func() bool { return b.inspector.RunTask(b.queue, id) == nil })
+func (b *bundle) comeAgain(id string) {
+	b.Helper()
+	poll.Eventually(b, "the task run by an operator", func() bool { return b.inspector.RunTask(b.queue, id) == nil })
 }
 
 // A task that has begun and lost its lock is parked when it finds the lock busy, each time from then on.
@@ -52,34 +51,31 @@ func TestPolicyAfterALoss(t *testing.T) {
 	for name, policy := range actsByPolicy {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st, j := newStage(t), &journal{}
-				st.unsafe = true // its lock is taken away before it learns of that
-				b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
-				first, id := b.begin(t, st, 0, queue.Options{Policy: &policy})
-				waiter := b.enqueueWaiter(t, 1, 1, queue.Options{})
+			onBoth(t, func(b *bundle) {
+				b.unsafe = true // its lock is taken away before it learns of that
+				b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+				first, id := b.begin(0, queue.Options{Policy: &policy})
+				waiter := b.enqueueWaiter(1, 1, queue.Options{})
 				var o queue.Options
 				if policy.OnBusy == queue.OnBusyCoalesce || policy.OnBusy == queue.OnBusyReplace {
 					o.Policy = &policy
 				}
-				equal := b.enqueueWaiter(t, 0, 2, o)
-				b.do(t, "SET", b.lockKey(), "another program", "EX", 60)
-				within(t, patience, "the task to lose its lock", first.ended)
+				equal := b.enqueueWaiter(0, 2, o)
+				b.do("SET", b.lockKey(), "another program", "EX", 60)
+				within(b, patience, "the task to lose its lock", first.ended)
 				first.open()
-				b.awaitParked(t, j, id, 1)
-				b.comeAgain(t, id)
-				b.awaitParked(t, j, id, 2)
-				b.do(t, "DEL", b.lockKey())
-				b.awaitGone(t, id, waiter, equal)
-				if runs := st.awaitRuns(4); b.isCluster() && runs[1] == 1 {
-					st.wantOrder(0, 1, 0, 0) // the waiter had begun to ask the lock's own node before the other came back
+				b.awaitParked(id, 1)
+				b.comeAgain(id)
+				b.awaitParked(id, 2)
+				b.do("DEL", b.lockKey())
+				b.awaitGone(id, waiter, equal)
+				if runs := b.awaitRuns(4); b.isCluster() && runs[1] == 1 {
+					b.wantOrder(0, 1, 0, 0) // the waiter had begun to ask the lock's own node before the other came back
 				} else {
-					st.wantOrder(0, 0, 1, 0)
+					b.wantOrder(0, 0, 1, 0)
 				}
-				if n := j.byPolicy(); n > 0 {
-					t.Errorf("want no task ended by its policy, have %d", n)
-				}
+				n := b.byPolicy()
+				check(b, n == 0, "want no task ended by its policy, have %d", n)
 			})
 		})
 	}
@@ -88,29 +84,27 @@ func TestPolicyAfterALoss(t *testing.T) {
 // A task that waited, began and lost its lock is not deleted for one that is to replace it.
 func TestReplaceKeepsOneThatHasBegun(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
-		st.unsafe = true // its lock is taken away before it learns of that
-		b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
-		holder, begun := b.occupy(t, st), st.hold(1)
+	onBoth(t, func(b *bundle) {
+		b.unsafe = true // its lock is taken away before it learns of that
+		b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+		holder, begun := b.occupy(), b.hold(1)
 		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
-		id := b.enqueueWaiter(t, 1, 1, replace)
+		id := b.enqueueWaiter(1, 1, replace)
 		holder.open()
-		within(t, patience, "the task", begun.entered)
-		waiter := b.enqueueWaiter(t, 2, 1, queue.Options{})
-		b.do(t, "SET", b.lockKey(), "another program", "EX", 60)
-		within(t, patience, "the task to lose its lock", begun.ended)
+		within(b, patience, "the task", begun.entered)
+		waiter := b.enqueueWaiter(2, 1, queue.Options{})
+		b.do("SET", b.lockKey(), "another program", "EX", 60)
+		within(b, patience, "the task to lose its lock", begun.ended)
 		begun.open()
-		b.awaitParked(t, j, id, 2)
-		later := b.enqueue(t, b.job(3), replace)
-		b.awaitParked(t, j, later, 1)
-		b.do(t, "DEL", b.lockKey())
-		b.awaitGone(t, id, waiter, later)
-		if runs := st.awaitRuns(5); b.isCluster() && runs[2] == 2 {
-			st.wantOrder(0, 1, 2, 1, 3) // the waiter had begun to ask the lock's own node before the other came back
+		b.awaitParked(id, 2)
+		later := b.enqueue(b.job(3), replace)
+		b.awaitParked(later, 1)
+		b.do("DEL", b.lockKey())
+		b.awaitGone(id, waiter, later)
+		if runs := b.awaitRuns(5); b.isCluster() && runs[2] == 2 {
+			b.wantOrder(0, 1, 2, 1, 3) // the waiter had begun to ask the lock's own node before the other came back
 		} else {
-			st.wantOrder(0, 1, 1, 2, 3)
+			b.wantOrder(0, 1, 1, 2, 3)
 		}
 	})
 }
@@ -118,26 +112,24 @@ func TestReplaceKeepsOneThatHasBegun(t *testing.T) {
 // A task that was at work when its server shut down is parked when it finds the lock busy.
 func TestPolicyAfterAShutdown(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
-		s := b.serve(t, queue.ServerConfig{}, st.run)
-		begun := st.hold(0)
-		st.failOnce(0)
-		id := b.enqueue(t, b.job(0), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
-		within(t, patience, "the task", begun.entered)
-		done := b.cutShort(t, s, begun)
+	onBoth(t, func(b *bundle) {
+		s := b.serve(queue.ServerConfig{}, b.run)
+		begun := b.hold(0)
+		b.failOnce(0, context.Canceled)
+		id := b.enqueue(b.job(0), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		within(b, patience, "the task", begun.entered)
+		done := b.cutShort(s, begun)
 		begun.open()
-		within(t, patience, "the shutdown", done)
-		must(t, b.rdb.Set(t.Context(), b.lockKey(), "another program", time.Minute).Err())
-		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
-		b.comeAgain(t, id)
-		b.awaitParked(t, j, id, 1)
-		rejected := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
-		b.awaitState(t, rejected, asynq.TaskStateArchived) // a new one is
-		must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
-		b.awaitGone(t, id)
-		st.wantOrder(0, 0)
+		within(b, patience, "the shutdown", done)
+		must(b, b.rdb.Set(b.Context(), b.lockKey(), "another program", time.Minute).Err())
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		b.comeAgain(id)
+		b.awaitParked(id, 1)
+		rejected := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		b.awaitState(rejected, asynq.TaskStateArchived) // a new one is
+		must(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
+		b.awaitGone(id)
+		b.wantOrder(0, 0)
 	})
 }
 
@@ -145,72 +137,52 @@ func TestPolicyAfterAShutdown(t *testing.T) {
 // too late: a step when the time is over, or the server that gets the lock for the task before that.
 func TestOnMaxWaitFails(t *testing.T) {
 	t.Parallel()
-	for name, maxWait := range map[string]time.Duration{"waits on": time.Second, "has its lock": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st, j := newStage(t), &journal{}
-				calls := make(chan int, 10)
-				b.serve(t, queue.ServerConfig{
-					Asynq:   asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }},
-					Observe: j.observe, OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
-						retried := queue.InfoFrom(ctx).Retried
-						calls <- retried
-						switch retried {
-						case 0:
-							return errors.New("not now")
-						case 1:
-							panic("not now")
-						}
-						return nil
-					},
-				}, st.run)
-				g := b.occupy(t, st)
-				id := b.enqueue(t, b.job(1), queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: maxWait}})
-				if maxWait == time.Hour {
-					j.await(t, queue.EventParked, id, 1)
-					b.backdate(t, id, 2*time.Hour)
-					g.open()
+	eachOf(t, onBoth, map[string]time.Duration{"waits on": time.Second, "has its lock": time.Hour}, func(b *bundle, maxWait time.Duration) {
+		calls := make(chan int, 10)
+		b.serve(queue.ServerConfig{
+			Asynq:   asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }},
+			Observe: b.observe, OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
+				retried := queue.InfoFrom(ctx).Retried
+				calls <- retried
+				switch retried {
+				case 0:
+					return errors.New("not now")
+				case 1:
+					panic("not now")
 				}
-				if n := within(t, patience, "OnMaxWait", calls); n != 0 {
-					t.Errorf("want no retry used at first, have %d", n)
-				}
-				if maxWait != time.Hour {
-					g.open()
-				}
-				b.awaitGone(t, id)
-				if have := len(j.of(queue.EventWaitedTooLong, id)); have != 3 {
-					t.Errorf("want three calls of OnMaxWait told, have %d", have)
-				}
-				st.wantOrder(0)
-			})
-		})
-	}
+				return nil
+			},
+		}, b.run)
+		g := b.occupy()
+		id := b.enqueue(b.job(1), queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: maxWait}})
+		if maxWait == time.Hour {
+			b.await(queue.EventParked, id, 1)
+			b.backdate(id, 2*time.Hour)
+			g.open()
+		}
+		equal(b, "retries used at first", within(b, patience, "OnMaxWait", calls), 0)
+		if maxWait != time.Hour {
+			g.open()
+		}
+		b.awaitGone(id)
+		equal(b, "calls of OnMaxWait told", len(b.of(queue.EventWaitedTooLong, id)), 3)
+		b.wantOrder(0)
+	})
 }
 
 // An operator runs a task that was archived as too late. It runs, and so does its retry.
 func TestLateTaskIsRunByAnOperator(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}, st.run)
-		g := b.occupy(t, st)
-		id := b.enqueue(t, b.job(1), queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: time.Second}})
-		b.awaitState(t, id, asynq.TaskStateArchived)
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}, b.run)
+		g := b.occupy()
+		id := b.enqueue(b.job(1), queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: time.Second}})
+		b.awaitState(id, asynq.TaskStateArchived)
 		g.open()
-		failed := false
-		st.act(1, func() error {
-			if !failed {
-				failed = true
-				return errors.New("a failure of its own")
-			}
-			return nil
-		})
-		must(t, b.inspector.RunTask(b.queue, id))
-		b.awaitGone(t, id)
-		st.wantOrder(0, 1, 1)
+		b.failOnce(1, errors.New("a failure of its own"))
+		must(b, b.inspector.RunTask(b.queue, id))
+		b.awaitGone(id)
+		b.wantOrder(0, 1, 1)
 	})
 }
 
@@ -218,34 +190,154 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 // run it.
 func TestLateTaskOfAKilledWorker(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
+	onBoth(t, func(b *bundle) {
 		var victim mortal
 		victim.guardConfig.Lock.TTL = 15 * time.Second // also on a slow machine the holder keeps its lock
 		called := make(chan struct{})
 		victim.guardConfig.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
 			close(called)
-			<-t.Context().Done()
+			<-b.Context().Done()
 			return context.Cause(ctx)
 		}
-		victim.serve(t, b, st)
-		g := b.occupy(t, st)
-		id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
-		within(t, patience, "OnMaxWait", called)
+		victim.serve(b)
+		g := b.occupy()
+		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+		within(b, patience, "OnMaxWait", called)
 		g.open()
 		// Or the holder would run again, too.
-		poll.Eventually(t, "the lock released and its holder done", func() bool { return b.value(t) == "" && b.stats(t).Active == 1 })
+		poll.Eventually(b, "the lock released and its holder done", func() bool { return b.value() == "" && b.stats().Active == 1 })
 		victim.dead.Store(true)
-		b.silence(t, id)
+		b.silence(id)
 		cfg := quickRecovery
-		cfg.Observe = j.observe
-		b.serve(t, cfg, st.run)
-		j.await(t, queue.EventRecovered, id, 1)
-		j.await(t, queue.EventWaitedTooLong, id, 1)
-		if info := b.awaitState(t, id, asynq.TaskStateArchived); info.Retried != 0 {
-			t.Errorf("want no retry used, have %d", info.Retried)
-		}
-		st.wantOrder(0)
+		cfg.Observe = b.observe
+		b.serve(cfg, b.run)
+		b.await(queue.EventRecovered, id, 1)
+		b.await(queue.EventWaitedTooLong, id, 1)
+		equal(b, "retries used", b.awaitState(id, asynq.TaskStateArchived).Retried, 0)
+		b.wantOrder(0)
+	})
+}
+
+// awaitEnd waits until a task is done. It fails the test if the task is archived.
+func (b *bundle) awaitEnd(id string) {
+	b.Helper()
+	var state asynq.TaskState
+	poll.Eventually(b, "the end of task "+id, func() bool { state = b.state(id); return state == 0 || state == asynq.TaskStateArchived })
+	if state != 0 {
+		info, _ := b.inspector.GetTaskInfo(b.queue, id)
+		b.Fatalf("want it done, have it archived: %s", info.LastErr)
+	}
+}
+
+// A task takes over the time of the one that it replaces, and comes by itself when its MaxWait is over.
+func TestMaxWaitOfAReplacedTask(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Hour}, Observe: b.observe}, b.run)
+		g := b.occupy()
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace, MaxWait: time.Hour}}
+		old := b.enqueueWaiter(1, 1, replace)
+		b.backdate(old, 50*time.Minute)
+		id := b.enqueue(b.job(2), replace)
+		b.await(queue.EventReplaced, old, 1)
+		left := time.Until(b.awaitState(id, asynq.TaskStateRetry).NextProcessAt)
+		check(b, left >= 9*time.Minute+30*time.Second && left <= 10*time.Minute+5*time.Second,
+			"want it to come in 10 minutes, have %v", left)
+		b.wantWaiters(id)
+		g.open()
+		b.awaitEnd(id)
+		b.wantOrder(0, 2)
+	})
+}
+
+// A task that replaces one of a higher level has not waited for the head start of that one.
+func TestReplaceOneOfAHigherLevel(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		g := b.occupy()
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace, MaxWait: time.Minute}}
+		high := replace
+		high.Priority = queue.MaxPriority
+		b.enqueueWaiter(1, 1, high)
+		low := b.enqueue(b.job(2), replace)
+		b.await(queue.EventParked, low, 1)
+		b.awaitState(low, asynq.TaskStateRetry)
+		b.wantWaiters(low)
+		g.open()
+		b.awaitEnd(low)
+		b.wantOrder(0, 2)
+		e := b.await(queue.EventAcquired, low, 1)
+		check(b, e.Waited <= patience, "want how long it has waited, have %v", e.Waited)
+	})
+}
+
+// backdate lets a task that waits for the bundle's resource have come earlier.
+func (b *bundle) backdate(id string, by time.Duration) {
+	b.Helper()
+	came := time.Now().Add(-by).UnixMicro()
+	b.do("HSET", b.taskKey(id), "siding_ticket", came)
+	b.do("ZADD", b.lineKey(), "XX", came, id)
+	if ends, err := b.rdb.HGet(b.Context(), b.taskKey(id), "siding_wait_ends").Int64(); err == nil {
+		b.do("HSET", b.taskKey(id), "siding_wait_ends", ends-int64(by/time.Second))
+	}
+}
+
+// A task is not coalesced into one that has waited for too long already, and will not run.
+func TestCoalesceIntoOneThatIsTooLate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{
+			Asynq:   asynq.Config{DelayedTaskCheckInterval: time.Hour},
+			Observe: b.observe,
+		}, b.run)
+		g := b.occupy()
+		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute}}
+		late := b.enqueueWaiter(1, 1, coalesce)
+		b.backdate(late, 2*time.Minute)
+		again := b.enqueue(b.job(1), coalesce)
+		poll.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, again))+len(b.of(queue.EventCoalesced, again)) > 0 })
+		need(b, len(b.of(queue.EventCoalesced, again)) == 0, "want it to wait, have it dropped")
+		g.open()
+		b.awaitState(late, asynq.TaskStateArchived)
+		b.awaitEnd(again)
+		b.wantOrder(0, 1)
+	})
+}
+
+// A task that keeps the first place, as the external store did not answer, is not rejected because
+// of that.
+func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.unfenced = true
+		store := newQueueless(locktest.NewMemory())
+		store.down.Store(true)
+		b.serve(queue.ServerConfig{Store: store}, b.run)
+		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		b.awaitState(id, asynq.TaskStateRetry)
+		store.down.Store(false)
+		b.awaitEnd(id)
+		b.wantOrder(1)
+	})
+}
+
+// A task is not coalesced into another one that has the id of a waiter which an operator has deleted.
+func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		g := b.occupy()
+		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce}}
+		named := coalesce
+		named.TaskID = "x"
+		b.enqueueWaiter(1, 1, named)
+		must(b, b.inspector.DeleteTask(b.queue, "x"))
+		b.enqueue(b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
+		id := b.enqueue(b.job(1), coalesce)
+		poll.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, id))+len(b.of(queue.EventCoalesced, id)) > 0 })
+		check(b, len(b.of(queue.EventCoalesced, id)) == 0, "want it to wait, have it dropped")
+		g.open()
+		b.awaitEnd(id)
 	})
 }

@@ -25,8 +25,8 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
-	t.Helper()
+func (m *mortal) serve(b *bundle) {
+	b.Helper()
 	if m.guardConfig.Store == nil {
 		m.guardConfig.Lock.TTL = cmp.Or(m.guardConfig.Lock.TTL, 2*time.Second)
 	}
@@ -36,8 +36,8 @@ func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 		}
 		return send()
 	}
-	m.start(t, b, handlerOf(st.run))
-	t.Cleanup(func() {
+	m.start(b, handlerOf(b.run))
+	b.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // it can settle nothing, so it would wait for ever
 		_ = m.server.Shutdown(ctx)
@@ -45,10 +45,10 @@ func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 }
 
 // silence makes a task's lease look as if its worker had not renewed it in time.
-func (b *bundle) silence(t *testing.T, id string) {
-	t.Helper()
+func (b *bundle) silence(id string) {
+	b.Helper()
 	at := float64(time.Now().Add(-time.Hour).Unix())
-	must(t, b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err())
+	must(b, b.rdb.ZAddXX(b.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err())
 }
 
 var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
@@ -57,46 +57,39 @@ var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
 // retry, also on its last attempt.
 func TestKilledTaskRunsAgain(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	st.unsafe = true // the killed one's handler goes on
+	b := setup(t)
+	b.unsafe = true // the killed one's handler goes on
 	var victim mortal
-	victim.serve(t, b, st)
-	zombie, other := st.hold(0), st.hold(2)
-	id := b.enqueue(t, b.job(0))
+	victim.serve(b)
+	zombie, other := b.hold(0), b.hold(2)
+	id := b.enqueue(b.job(0))
 	within(t, patience, "the first attempt", zombie.entered)
 	bystander := job{Res: b.resource + ":other", N: 2}
-	otherID := b.enqueue(t, bystander)
+	otherID := b.enqueue(bystander)
 	within(t, patience, "another task of the same worker", other.entered)
-	waiters := b.park(t, 1)
-	again := st.hold(0)
+	waiters := b.park(1)
+	again := b.hold(0)
 	killed := time.Now()
 	victim.dead.Store(true)
 
 	cfg := quickRecovery
-	cfg.Observe = j.observe
-	b.serve(t, cfg, st.run)
+	cfg.Observe = b.observe
+	b.serve(cfg, b.run)
 	within(t, patience, "the second attempt", again.entered)
-	if took := time.Since(killed); took > promised(quickRecovery.Lock.TTL+2*time.Second) {
-		t.Errorf("want it to run again when its lock has expired, have it after %v", took)
-	}
-	info := b.awaitState(t, id, asynq.TaskStateActive)
-	if crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val(); info.Retried != 0 || crashes != "1" {
-		t.Errorf("want no retry used, with one crash counted, have %s, %+v", crashes, info)
-	}
-	b.wantWaiters(t, waiters...)
+	took := time.Since(killed)
+	check(t, took <= promised(quickRecovery.Lock.TTL+2*time.Second), "want it to run again when its lock has expired, have it after %v", took)
+	info := b.awaitState(id, asynq.TaskStateActive)
+	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
+	check(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
+	b.wantWaiters(waiters...)
 	again.open()
-	b.awaitGone(t, append(waiters, id, otherID)...)
+	b.awaitGone(append(waiters, id, otherID)...)
 	for _, lost := range []string{id, otherID} {
-		if e := j.await(t, queue.EventRecovered, lost, 1); e.Resource == "" || e.Queue != b.queue {
-			t.Errorf("%s: want its recovery told, have %+v", lost, e)
-		}
+		e := b.await(queue.EventRecovered, lost, 1)
+		check(t, e.Resource != "" && e.Queue == b.queue, "%s: want its recovery told, have %+v", lost, e)
 	}
-	if have := j.of(queue.EventRecovered, ""); len(have) != 2 {
-		t.Errorf("want two recoveries told, have %+v", have)
-	}
-	if info := b.stats(t); info.Failed != 0 || info.Processed != 3 || info.Size != 0 {
-		t.Errorf("want 3 processed, none failed, none left, have %+v", info)
-	}
+	b.wantEvents(queue.EventRecovered, "", 2)
+	b.wantCounts(3, 0)
 	zombie.open()
 	other.open()
 }
@@ -104,33 +97,29 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 // A task whose lease has ended, but which still holds its lock, is at work.
 func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]lock.Store{"on the Redis of the tasks": nil, "elsewhere": newQueueless(locktest.NewMemory())} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, st, j := setup(t), newStage(t), &journal{}
-			st.unfenced = store != nil
-			b.serve(t, queue.ServerConfig{Store: store, Lock: shortTimes, Observe: j.observe}, st.run)
-			holder, id := b.begin(t, st, 0)
-			b.serve(t, queue.ServerConfig{Store: store, Lock: quickRecovery.Lock, Observe: j.observe}, st.run)
-			steadily(t, 2*time.Second, "the task active", func() bool {
-				b.silence(t, id) // time and again, as the holder renews it
-				return b.state(id) == asynq.TaskStateActive
-			})
-			holder.open()
-			b.awaitGone(t, id)
-			st.wantOrder(0)
-			if have := append(j.of(queue.EventLost, id), j.of(queue.EventRecovered, id)...); len(have) != 0 {
-				t.Errorf("want it neither lost nor recovered, have %+v", have)
-			}
+	stores := map[string]lock.Store{"on the Redis of the tasks": nil, "elsewhere": newQueueless(locktest.NewMemory())}
+	eachOf(t, onOne, stores, func(b *bundle, store lock.Store) {
+		b.unfenced = store != nil
+		b.serve(queue.ServerConfig{Store: store, Lock: shortTimes, Observe: b.observe}, b.run)
+		holder, id := b.begin(0)
+		b.serve(queue.ServerConfig{Store: store, Lock: quickRecovery.Lock, Observe: b.observe}, b.run)
+		steadily(b, 2*time.Second, "the task active", func() bool {
+			b.silence(id) // time and again, as the holder renews it
+			return b.state(id) == asynq.TaskStateActive
 		})
-	}
+		holder.open()
+		b.awaitGone(id)
+		b.wantOrder(0)
+		have := append(b.of(queue.EventLost, id), b.of(queue.EventRecovered, id)...)
+		check(b, len(have) == 0, "want it neither lost nor recovered, have %+v", have)
+	})
 }
 
 // The crashes of a guarded task use no retry at first. Those after that do, and so does each crash of a task
 // without a resource. All servers may have been dead for long.
 func TestKilledTasks(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	type row struct {
 		recovery queue.Recovery
 		retries  int
 		crashes  int
@@ -138,7 +127,8 @@ func TestKilledTasks(t *testing.T) {
 		long     bool            // the lease ended an hour ago, and the lock has expired
 		want     asynq.TaskState // 0 if it runs again
 		retried  int
-	}{
+	}
+	eachOf(t, onOne, map[string]row{
 		"a task to be retried":                         {retries: 1},
 		"when all servers have been dead for long":     {retries: 1, long: true},
 		"its third crash":                              {retries: 1, crashes: 2},
@@ -149,48 +139,39 @@ func TestKilledTasks(t *testing.T) {
 		"without retries, but asked for":               {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
 		"without retries, asked for, the fourth crash": {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, crashes: 3, want: asynq.TaskStateArchived},
 		"unguarded":                                    {retries: 1, task: note{}, want: asynq.TaskStateRetry, retried: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, st, j := setup(t), newStage(t), &journal{}
-			st.unsafe = true // the killed one's handler goes on
-			var victim mortal
-			victim.serve(t, b, st)
-			zombie := st.hold(0)
-			task := tt.task
-			if task == nil {
-				task = b.job(0)
-			}
-			id := b.enqueue(t, task, queue.Options{Retries: tt.retries})
-			within(t, patience, "the first attempt", zombie.entered)
-			must(t, b.rdb.HSet(t.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err())
-			victim.dead.Store(true)
-			if tt.task != nil || tt.long {
-				b.silence(t, id) // its lease would last for half a minute
-			}
-			if tt.long {
-				poll.Eventually(t, "the lock has run out", func() bool { return b.value(t) == "" })
-			}
-			cfg := quickRecovery
-			cfg.Recovery, cfg.Observe = tt.recovery, j.observe
-			cfg.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-			b.serve(t, cfg, st.run)
-			if tt.want == 0 {
-				b.awaitGone(t, id)
-				j.await(t, queue.EventRecovered, id, 1)
-				if have := b.stats(t).Failed; have != 0 {
-					t.Errorf("want no failure counted, have %d", have)
-				}
-			} else {
-				info := b.awaitState(t, id, tt.want)
-				if info.Retried != tt.retried || info.LastErr != asynq.ErrLeaseExpired.Error() || len(j.of(queue.EventRecovered, id)) != 0 {
-					t.Errorf("want %d retries used, and the reason, have %+v", tt.retried, info)
-				}
-				if have := b.stats(t).Failed; have != 1 {
-					t.Errorf("want one failure counted, have %d", have)
-				}
-			}
-			zombie.open()
-		})
-	}
+	}, func(b *bundle, tt row) {
+		b.unsafe = true // the killed one's handler goes on
+		var victim mortal
+		victim.serve(b)
+		zombie := b.hold(0)
+		task := tt.task
+		if task == nil {
+			task = b.job(0)
+		}
+		id := b.enqueue(task, queue.Options{Retries: tt.retries})
+		within(b, patience, "the first attempt", zombie.entered)
+		must(b, b.rdb.HSet(b.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err())
+		victim.dead.Store(true)
+		if tt.task != nil || tt.long {
+			b.silence(id) // its lease would last for half a minute
+		}
+		if tt.long {
+			poll.Eventually(b, "the lock has run out", func() bool { return b.value() == "" })
+		}
+		cfg := quickRecovery
+		cfg.Recovery, cfg.Observe = tt.recovery, b.observe
+		cfg.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+		b.serve(cfg, b.run)
+		if tt.want == 0 {
+			b.awaitGone(id)
+			b.await(queue.EventRecovered, id, 1)
+			equal(b, "failures counted", b.stats().Failed, 0)
+		} else {
+			info := b.awaitState(id, tt.want)
+			check(b, info.Retried == tt.retried && info.LastErr == asynq.ErrLeaseExpired.Error() && len(b.of(queue.EventRecovered, id)) == 0,
+				"want %d retries used, and the reason, have %+v", tt.retried, info)
+			equal(b, "failures counted", b.stats().Failed, 1)
+		}
+		zombie.open()
+	})
 }

@@ -2,9 +2,13 @@ package queue_test
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -14,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
@@ -57,12 +62,9 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 			rdb := queue.Redis(&opts)
 			defer func() { _ = rdb.Close() }()
 			have, _, bounded := optionsOf(rdb)
-			if have != tt.want || !bounded {
-				t.Errorf("want it to reload every %v and calls to end with their context, have %T, %v, %t", tt.want, rdb, have, bounded)
-			}
-			if opts.ContextTimeoutEnabled || !slices.Equal(opts.Addrs, tt.opts.Addrs) {
-				t.Errorf("want the options as they were, have %+v", opts)
-			}
+			check(t, have == tt.want && bounded,
+				"want it to reload every %v and calls to end with their context, have %T, %v, %t", tt.want, rdb, have, bounded)
+			check(t, !opts.ContextTimeoutEnabled && slices.Equal(opts.Addrs, tt.opts.Addrs), "want the options as they were, have %+v", opts)
 		})
 	}
 }
@@ -100,9 +102,7 @@ func TestRedisTriesAgain(t *testing.T) {
 	must(t, rdb.Set(t.Context(), "k", "v", 0).Err())
 	refusals.Store(6) // as many as take half a second
 	must(t, cluster.Nodes[0].Client(t).ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err())
-	if err := rdb.Set(t.Context(), "k", "w", 0).Err(); err != nil {
-		t.Errorf("want it tried until it succeeds, have %v", err)
-	}
+	must(t, rdb.Set(t.Context(), "k", "w", 0).Err()) // it is tried until it succeeds
 }
 
 // A master of a Cluster dies and does not come back. The master's resources, and those whose tasks
@@ -132,7 +132,7 @@ func TestMasterDies(t *testing.T) {
 			for i := range 5 {
 				tr.resources = append(tr.resources, placed(t, cluster, tt.locks, fmt.Sprintf("%s.%d", b.resource, i), "lock:%s"))
 			}
-			b.serve(t, queue.ServerConfig{}, tr.run)
+			b.serve(queue.ServerConfig{}, tr.run)
 			stop := tr.flow(t)
 			defer stop()
 			poll.Eventually(t, "tasks on all resources", func() bool { return tr.runsSince(time.Time{}) >= 20 })
@@ -148,9 +148,7 @@ func TestMasterDies(t *testing.T) {
 			stop()
 			idle := tr.longestIdle()
 			t.Logf("taken over after %v, a resource idle for up to %v", takeover.Sub(death).Round(time.Millisecond), idle.Round(time.Millisecond))
-			if idle > longest {
-				t.Errorf("want no resource idle for more than %v, have %v", longest, idle)
-			}
+			check(t, idle <= longest, "want no resource idle for more than %v, have %v", longest, idle)
 		})
 	}
 }
@@ -271,4 +269,181 @@ func (tr *traffic) longestIdle() time.Duration {
 		}
 	}
 	return longest
+}
+
+// A server on each kind of options guards tasks, and its clients have what those of Redis have.
+func TestServerOnEveryKindOfOptions(t *testing.T) {
+	t.Parallel()
+	single, cluster := redistest.Shared(t).Addr, redistest.StartCluster(t, 1).Addrs
+	of := func(addrs ...string) redis.UniversalOptions {
+		return redis.UniversalOptions{Addrs: addrs, IsClusterMode: addrs[0] == cluster[0]}
+	}
+	own := connOf(func() any { return redis.NewClient(&redis.Options{Addr: single}) })
+	for name, tt := range map[string]struct {
+		on    redis.UniversalOptions
+		opt   asynq.RedisConnOpt
+		pool  int  // at least
+		asIs  bool // a client of a type of the user's own
+		exact bool
+	}{
+		"node":              {on: of(single), opt: asynq.RedisClientOpt{Addr: single}, pool: 17},
+		"node, by pointer":  {on: of(single), opt: &asynq.RedisClientOpt{Addr: single}, pool: 17},
+		"node with a pool":  {on: of(single), opt: asynq.RedisClientOpt{Addr: single, PoolSize: 12}, pool: 12, exact: true},
+		"cluster":           {on: of(cluster...), opt: asynq.RedisClusterClientOpt{Addrs: cluster}, pool: 17},
+		"RedisOpt":          {on: of(single), opt: queue.RedisOpt{Addrs: []string{single}}, pool: 17},
+		"a type of its own": {on: of(single), opt: own, asIs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, tt.on)
+			s, err := queue.NewServer(tt.opt, queue.ServerConfig{
+				Asynq:  asynq.Config{Queues: map[string]int{b.queue: 1}, Concurrency: 7},
+				Logger: newLogs(t).logger,
+			})
+			must(t, err)
+			t.Cleanup(func() { shutdown(t, s) })
+			reload, pool, bounded := optionsOf(queue.ClientOf(s))
+			if tt.on.IsClusterMode != (reload == time.Second) || !tt.asIs && (pool < tt.pool || tt.exact && pool != tt.pool || !bounded) {
+				t.Errorf("want a pool of %d, calls that end with their context and a Cluster reloaded each second, have %d, %t, %v", tt.pool, pool, bounded, reload)
+			}
+			queue.Handle(s, b.run)
+			must(t, s.Start(t.Context()))
+			holder, first := b.begin(0)
+			waiting := b.park(1)
+			holder.open()
+			b.awaitGone(append(waiting, first)...)
+		})
+	}
+}
+
+// Nothing of asynq's own options is lost.
+func TestTunedOptionsAreComplete(t *testing.T) {
+	t.Parallel()
+	const d = time.Second
+	secure := &tls.Config{ServerName: "redis", MinVersion: tls.VersionTLS13}
+	universal := func(opt asynq.RedisConnOpt) *redis.UniversalOptions {
+		o, ok := queue.Tuned(opt).(queue.RedisOpt)
+		need(t, ok, "want a RedisOpt of %T", opt)
+		return (*redis.UniversalOptions)(&o)
+	}
+	node := asynq.RedisClientOpt{
+		Network: "tcp", Addr: "a:1", Username: "u", Password: "p", DB: 3, DialTimeout: d, ReadTimeout: 2 * d, WriteTimeout: 3 * d, PoolSize: 4, TLSConfig: secure,
+	}
+	sentinels := asynq.RedisFailoverClientOpt{
+		MasterName: "main", SentinelAddrs: []string{"a:1", "b:1"}, SentinelUsername: "su", SentinelPassword: "sp",
+		Username: "u", Password: "p", DB: 3, DialTimeout: d, ReadTimeout: 2 * d, WriteTimeout: 3 * d, PoolSize: 4, TLSConfig: secure,
+	}
+	cluster := asynq.RedisClusterClientOpt{
+		Addrs: []string{"a:1", "b:1"}, MaxRedirects: 5, Username: "u", Password: "p", DialTimeout: d, ReadTimeout: 2 * d, WriteTimeout: 3 * d, TLSConfig: secure,
+	}
+	for _, tt := range []struct{ given, have any }{
+		{node, universal(node).Simple()}, {sentinels, universal(sentinels).Failover()}, {cluster, universal(cluster).Cluster()},
+	} {
+		given, have := reflect.ValueOf(tt.given), reflect.ValueOf(tt.have).Elem()
+		for i := range given.NumField() {
+			name, want := given.Type().Field(i).Name, given.Field(i)
+			check(t, !want.IsZero(), "%T.%s: this test gives it no value", tt.given, name)
+			if have := have.FieldByName(name); name != "Network" && !reflect.DeepEqual(have.Interface(), want.Interface()) {
+				t.Errorf("%T.%s: want %v, have %v", tt.given, name, want, have)
+			}
+		}
+	}
+	check(t, universal(cluster).IsClusterMode, "want a cluster")
+}
+
+// A network other than TCP is dialled, also where the address alone does not tell it.
+func TestTunedNetwork(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "redis")
+	var lc net.ListenConfig
+	listener, err := lc.Listen(t.Context(), "unix", path)
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	opt, ok := queue.Tuned(asynq.RedisClientOpt{Network: "unix", Addr: path}).(queue.RedisOpt)
+	need(t, ok && opt.Dialer != nil, "want a dialer")
+	conn, err := opt.Dialer(t.Context(), "tcp", path)
+	must(t, err)
+	must(t, conn.Close())
+}
+
+func TestNewServerRefusesOptions(t *testing.T) {
+	t.Parallel()
+	spreads := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = spreads.Close() })
+	for name, tt := range map[string]struct {
+		opt  asynq.RedisConnOpt
+		want string
+	}{
+		"none":                     {nil, "queue: redis: want options such as an asynq.RedisClientOpt, have none"},
+		"a nil pointer":            {(*asynq.RedisClientOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil *asynq.RedisClientOpt"},
+		"a nil RedisOpt":           {(*queue.RedisOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil *queue.RedisOpt"},
+		"a nil function":           {connOf(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have a nil queue_test.connOf"},
+		"no name":                  {asynq.RedisFailoverClientOpt{SentinelAddrs: []string{"a:1"}}, "queue: redis: want the MasterName"},
+		"no client":                {connOf(func() any { return 1 }), "queue: redis: want queue_test.connOf to make a client of go-redis, have int"},
+		"nothing":                  {connOf(func() any { return nil }), "queue: redis: want queue_test.connOf to make a client of go-redis, have none"},
+		"a nil client":             {connOf(func() any { return (*redis.Client)(nil) }), "queue: redis: want queue_test.connOf to make a client of go-redis, have a nil *redis.Client"},
+		"a client of a redis.Ring": {connOf(func() any { return spreads }), "queue: a redis.Ring"},
+	} {
+		wantError(t, name, tt.want, errOf(queue.NewServer(tt.opt, queue.ServerConfig{})))
+	}
+	for have, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil *redis.Client": (*redis.Client)(nil)} {
+		want := "queue: redis: want a client, such as one made by Redis, have " + have
+		equal(t, "server", fmt.Sprint(errOf(queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}))), want)
+		equal(t, "client", fmt.Sprint(errOf(queue.NewClient(rdb, queue.ClientConfig{}))), want)
+	}
+}
+
+// Headers and a result travel with a task, also of one that waited, and through asynq's own client.
+func TestAsynqTask(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		holder := b.hold(0)
+		var have map[string]string
+		s := b.newServer(queue.ServerConfig{})
+		queue.Handle(s, func(ctx context.Context, j job) error {
+			if task := queue.AsynqTask(ctx); j.N == 1 {
+				have = task.Headers()
+				_, err := task.ResultWriter().Write([]byte("result"))
+				return err
+			}
+			return b.run(ctx, j)
+		})
+		start(b, s)
+		b.enqueue(b.job(0))
+		within(b, patience, "the holder", holder.entered)
+		want := map[string]string{"trace": strings.Repeat("x", 2000), "empty": "", queue.HeaderResource: b.resource}
+		task, err := b.client.NewTask(b.job(1), &queue.Options{
+			Queue: b.queue, TaskID: "one", Retention: time.Hour, Headers: map[string]string{"trace": want["trace"], "empty": ""},
+		})
+		must(b, err)
+		must(b, errOf(asynq.NewClient(b.redisOpt()).Enqueue(task)))
+		info := b.awaitState("one", asynq.TaskStateRetry)
+		check(b, reflect.DeepEqual(info.Headers, want), "while it waits: want %v, have %v", want, info.Headers)
+		holder.open()
+		equal(b, "result", string(b.awaitState("one", asynq.TaskStateCompleted).Result), "result")
+		check(b, reflect.DeepEqual(have, want), "want %v, have %v", want, have)
+	})
+	check(t, queue.AsynqTask(t.Context()) == nil, "want none outside a handler")
+}
+
+// A task of NewTask can be enqueued any number of times, each time anew.
+func TestNewTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
+	must(t, err)
+	client := asynq.NewClientFromRedisClient(b.rdb)
+	for range 2 {
+		must(t, errOf(client.Enqueue(task)))
+	}
+	equal(t, "tasks", b.stats().Pending, 2)
+	wantError(t, "no task", "<nil>: task: want one that is not nil", errOf(b.client.NewTask(nil, &queue.Options{Delay: time.Hour})))
+	const want = `test:job: debounce: want none here, as asynq's clients do not know it, have "x"`
+	_, err = b.client.NewTask(b.job(1), &queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Second})
+	_, ok := errors.AsType[*queue.TaskError](err)
+	check(t, ok && err.Error() == want, "want %s, have %v", want, err)
+	for _, o := range []queue.Options{{Delay: time.Hour}, {At: time.Now()}, {Deadline: time.Now().Add(time.Hour)}} {
+		_, err := b.client.NewTask(b.job(1), &o)
+		check(t, err != nil && strings.Contains(err.Error(), "delay, at, deadline: want none"), "%+v: have %v", o, err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -16,62 +17,57 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
+// longLease outlives each test, and is soon told of its end.
+var longLease = lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}
+
 func (b *bundle) revocation() queue.Revocation {
 	return queue.Revocation{Resource: b.resource, By: "alice", Reason: "it is stuck"}
 }
 
 // revoke has an operator take the lock of the bundle's resource.
-func (b *bundle) revoke(t *testing.T) {
-	t.Helper()
-	must(t, errOf(queue.Revoke(t.Context(), b.rdb, b.revocation())))
+func (b *bundle) revoke() {
+	b.Helper()
+	must(b, errOf(queue.Revoke(b.Context(), b.rdb, b.revocation())))
 }
 
 // An operator takes the lock from a running task. Its context ends, the next task runs when the
 // first one has returned and not before, and the first one runs again, and uses no retry.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j, logs := newStage(t), &journal{}, newLogs(t)
-		cfg := queue.ServerConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}
-		b.serve(t, cfg, st.run)
-		stuck, first := b.begin(t, st, 1, queue.Options{Retries: queue.NoRetries})
-		second := b.enqueue(t, b.job(2))
-		j.await(t, queue.EventParked, second, 1)
+	onBoth(t, func(b *bundle) {
+		logs := newLogs(b)
+		cfg := queue.ServerConfig{Observe: b.observe, Logger: logs.logger, Lock: longLease}
+		b.serve(cfg, b.run)
+		stuck, first := b.begin(1, queue.Options{Retries: queue.NoRetries})
+		second := b.park(2)[0]
 
-		have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-		if err != nil || !strings.HasPrefix(have.Holder, "test:job "+first) || have.FreeWithin <= 0 || have.FreeWithin > 20*time.Second {
-			t.Fatalf("want the holder and a time, have %+v, %v", have, err)
-		}
-		within(t, patience, "the end of the holder's context", stuck.ended)
-		steadily(t, 300*time.Millisecond, "no second holder while the first is at work", func() bool { return len(st.order()) == 1 })
+		have, err := queue.Revoke(b.Context(), b.rdb, b.revocation())
+		need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
+			"want the holder and a time, have %+v, %v", have, err)
+		within(b, patience, "the end of the holder's context", stuck.ended)
+		steadily(b, 300*time.Millisecond, "no second holder while the first is at work", func() bool { return len(b.order()) == 1 })
 		returned := time.Now()
 		stuck.open()
-		one := j.await(t, queue.EventAcquired, first, 1)
-		two := j.await(t, queue.EventAcquired, second, 1)
-		wantSoon(t, returned, "want the next task at once")
-		if two.Fence <= one.Fence {
-			t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
-		}
-		again := j.await(t, queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
-		j.await(t, queue.EventReleased, first, 1)
-		st.wantOrder(1, 2, 1)
-		if lost := j.of(queue.EventLost, ""); len(lost) != 1 || lost[0].TaskID != first || again.Fence <= one.Fence {
-			t.Errorf("want one loss, have %+v", lost)
-		}
-		if lines := logs.lines("released by an operator"); len(lines) != 1 || !strings.Contains(lines[0], "by=alice reason=\"it is stuck\"") {
-			t.Errorf("log: have %q", lines)
-		}
+		one := b.await(queue.EventAcquired, first, 1)
+		two := b.await(queue.EventAcquired, second, 1)
+		wantSoon(b, returned, "want the next task at once")
+		check(b, two.Fence > one.Fence, "fences: want them to rise, have %d and %d", one.Fence, two.Fence)
+		again := b.await(queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
+		b.await(queue.EventReleased, first, 1)
+		b.wantOrder(1, 2, 1)
+		lost := b.of(queue.EventLost, "")
+		check(b, len(lost) == 1 && lost[0].TaskID == first && again.Fence > one.Fence, "want one loss, have %+v", lost)
+		line := logs.once(b, "released by an operator")
+		check(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
 	})
 }
 
 // A handler that returns why its context has ended uses no retry for that.
 func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
+	onBoth(t, func(b *bundle) {
 		began, runs := make(chan struct{}), 0 // one at a time
-		b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}, func(ctx context.Context, _ job) error {
+		b.serve(queue.ServerConfig{Lock: longLease}, func(ctx context.Context, _ job) error {
 			if runs++; runs > 1 {
 				return nil
 			}
@@ -79,10 +75,10 @@ func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-		within(t, patience, "the holder", began)
-		b.revoke(t)
-		b.awaitGone(t, id) // and not archived
+		id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
+		within(b, patience, "the holder", began)
+		b.revoke()
+		b.awaitGone(id) // and not archived
 	})
 }
 
@@ -90,79 +86,47 @@ func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
 // lost.
 func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	st.unsafe = true
-	b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
-	stuck, first := b.begin(t, st, 1)
-	second := b.enqueue(t, b.job(2))
-	j.await(t, queue.EventParked, second, 1)
+	b := setup(t)
+	b.unsafe = true
+	b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+	stuck, first := b.begin(1)
+	second := b.park(2)[0]
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	if err != nil || have.FreeWithin <= 0 || have.FreeWithin > shortTimes.TTL {
-		t.Fatalf("want it free within %v, have %v, %v", shortTimes.TTL, have.FreeWithin, err)
-	}
-	j.await(t, queue.EventAcquired, second, 1)
+	need(t, err == nil && have.FreeWithin > 0 && have.FreeWithin <= shortTimes.TTL,
+		"want it free within %v, have %v, %v", shortTimes.TTL, have.FreeWithin, err)
+	b.await(queue.EventAcquired, second, 1)
 	stuck.open()
-	j.await(t, queue.EventLost, first, 1)
-	b.awaitGone(t, first, second)
+	b.await(queue.EventLost, first, 1)
+	b.awaitGone(first, second)
 }
 
 // What holds a lock without a Locker is not told, and does not keep the next waiter.
 func TestRevokeAForeignHolder(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
+	b := setup(t)
 	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err())
-	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
-	id := b.enqueue(t, b.job(1))
-	j.await(t, queue.EventParked, id, 1)
+	b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+	id := b.enqueue(b.job(1))
+	b.await(queue.EventParked, id, 1)
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	if err != nil || have.Holder != "another program" || have.FreeWithin != 0 {
-		t.Fatalf("have %+v, %v", have, err)
-	}
-	b.awaitGone(t, id)
+	need(t, err == nil && have.Holder == "another program" && have.FreeWithin == 0, "have %+v, %v", have, err)
+	b.awaitGone(id)
 }
 
-func (b *bundle) acquire(t *testing.T, o *lock.Options) *lock.Lease {
-	t.Helper()
-	l, err := b.locker.Acquire(t.Context(), b.resource, o)
-	must(t, err)
-	t.Cleanup(func() { _ = l.Release(context.Background()) })
+func (b *bundle) acquire(o *lock.Options) *lock.Lease {
+	b.Helper()
+	l, err := b.locker.Acquire(b.Context(), b.resource, o)
+	must(b, err)
+	b.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
-}
-
-// sendTwice sends each script twice, with something between.
-type sendTwice struct {
-	redis.Hook
-
-	between func()
-	answers *[]any
-}
-
-func (w *sendTwice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (w *sendTwice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (w *sendTwice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		script, ok := cmd.(*redis.Cmd)
-		err := next(ctx, cmd)
-		if !ok || err != nil {
-			return err
-		}
-		*w.answers = append(*w.answers, script.Val())
-		w.between()
-		err = next(ctx, cmd)
-		*w.answers = append(*w.answers, script.Val())
-		return err
-	}
 }
 
 // A revocation that cannot work says why, and changes nothing.
 func TestRevokeRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	held := b.acquire(t, &lock.Options{Holder: "the holder"})
-	value := b.value(t)
+	held := b.acquire(&lock.Options{Holder: "the holder"})
+	value := b.value()
 	elsewhere := "res:" + uuid.NewString()
 	must(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
 	for name, tt := range map[string]struct {
@@ -182,119 +146,62 @@ func TestRevokeRefused(t *testing.T) {
 		"another holder":      {change: func(r *queue.Revocation) { r.Fence = held.Fence() - 1 }, is: queue.ErrOtherHolder, part: "is held by the holder"},
 		"in an outside store": {change: func(r *queue.Revocation) { r.Resource = elsewhere }, is: queue.ErrExternalStore, part: elsewhere},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := b.revocation()
-			tt.change(&r)
-			_, err := queue.Revoke(t.Context(), b.rdb, r)
-			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.part) {
-				t.Errorf("want %v and %q, have %v", tt.is, tt.part, err)
-			}
-			if have := b.value(t); have != value {
-				t.Errorf("the lock: want %q, have %q", value, have)
-			}
-		})
-	}
-	if _, err := queue.Revoke(t.Context(), nil, b.revocation()); err == nil || !strings.Contains(err.Error(), "redis") {
-		t.Errorf("without a client: have %v", err)
-	}
-}
-
-// The lease that is named is revoked, and a goroutine comes next when its holder returns.
-func TestRevokeForAGoroutine(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		held, locker := b.acquire(t, &lock.Options{Holder: "first", TTL: time.Minute}), newLocker(t, lock.Redis(b.rdb), lock.Config{})
-		done := make(chan error, 1)
-		go func() {
-			done <- locker.Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
-		}()
-		poll.Eventually(t, "a waiter", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
 		r := b.revocation()
-		r.Fence = held.Fence()
-		have, err := queue.Revoke(t.Context(), b.rdb, r)
-		if err != nil || have.Holder != "first" || have.FreeWithin <= 0 || have.FreeWithin > time.Minute {
-			t.Errorf("want it free within a minute, have %+v, %v", have, err)
-		}
-		if left := b.rdb.PTTL(t.Context(), b.lockKey()).Val(); left <= 0 || left > time.Minute {
-			t.Errorf("want the lease's TTL kept, have %v", left)
-		}
-		if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("renewal: want ErrLost, have %v", err)
-		}
-		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("release: want ErrLost, have %v", err)
-		}
-		if err := within(t, patience, "the waiter", done); err != nil {
-			t.Error(err)
-		}
-		if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
-			t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
-		}
-	})
+		tt.change(&r)
+		_, err := queue.Revoke(t.Context(), b.rdb, r)
+		check(t, err != nil && (tt.is == nil || errors.Is(err, tt.is)) && strings.Contains(err.Error(), tt.part),
+			"%s: want %v and %q, have %v", name, tt.is, tt.part, err)
+		equal(t, name+": the lock", b.value(), value)
+	}
+	wantError(t, "without a client", "queue: redis", errOf(queue.Revoke(t.Context(), nil, b.revocation())))
 }
 
 // Of several holders the one with the fence loses its permit, and no other. The next waiter gets the
 // permit when that holder has returned, and not before.
 func TestRevokeOneOfSeveralHolders(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j, logs := newStage(t), &journal{}, newLogs(t)
-		st.unsafe = true // several are at work at once
-		b.serve(t, queue.ServerConfig{
-			Observe: j.observe, Logger: logs.logger, Limits: map[string]queue.Limit{"res:*": {Holders: 2}},
-			Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
-		}, st.run)
-		other, stuck := st.hold(1), st.hold(2)
-		one := j.await(t, queue.EventAcquired, b.enqueue(t, b.job(1)), 1)
-		first := b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})
-		two := j.await(t, queue.EventAcquired, first, 1)
-		within(t, patience, "the holder", stuck.entered)
-		third := b.enqueue(t, b.job(3))
-		j.await(t, queue.EventParked, third, 1)
+	onBoth(t, func(b *bundle) {
+		logs := newLogs(b)
+		b.unsafe = true // several are at work at once
+		b.serve(queue.ServerConfig{
+			Observe: b.observe, Logger: logs.logger, Limits: map[string]queue.Limit{"res:*": {Holders: 2}},
+			Lock: longLease,
+		}, b.run)
+		other, stuck := b.hold(1), b.hold(2)
+		one := b.await(queue.EventAcquired, b.enqueue(b.job(1)), 1)
+		first := b.enqueue(b.job(2), queue.Options{Retries: queue.NoRetries})
+		two := b.await(queue.EventAcquired, first, 1)
+		within(b, patience, "the holder", stuck.entered)
+		third := b.park(3)[0]
 
-		_, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+		_, err := queue.Revoke(b.Context(), b.rdb, b.revocation())
 		if !errors.Is(err, queue.ErrSeveralHolders) || !strings.Contains(err.Error(), fmt.Sprint(" with fence ", one.Fence)) || !strings.Contains(err.Error(), fmt.Sprint("test:job ", first, " on ")) {
-			t.Errorf("want both holders with their fences, have %v", err)
+			b.Errorf("want both holders with their fences, have %v", err)
 		}
 		r := b.revocation()
 		r.Fence = 7
-		if _, err := queue.Revoke(t.Context(), b.rdb, r); !errors.Is(err, queue.ErrOtherHolder) {
-			t.Errorf("want ErrOtherHolder, have %v", err)
-		}
+		wantIs(b, "revoke", errOf(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
 		r.Fence = two.Fence
-		have, err := queue.Revoke(t.Context(), b.rdb, r)
-		if err != nil || !strings.HasPrefix(have.Holder, "test:job "+first) || have.FreeWithin <= 0 || have.FreeWithin > 20*time.Second {
-			t.Fatalf("want the holder and a time, have %+v, %v", have, err)
-		}
-		within(t, patience, "the end of the holder's context", stuck.ended)
-		steadily(t, 300*time.Millisecond, "no third holder while two are at work", func() bool { return len(j.of(queue.EventAcquired, third)) == 0 })
-		if record, err := b.rdb.HGet(t.Context(), "{"+b.lockKey()+"}:revoked", "fence").Int64(); err != nil || record != two.Fence {
-			t.Errorf("want the record under the key of the lock, have fence %d, %v", record, err)
-		}
+		have, err := queue.Revoke(b.Context(), b.rdb, r)
+		need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
+			"want the holder and a time, have %+v, %v", have, err)
+		within(b, patience, "the end of the holder's context", stuck.ended)
+		steadily(b, 300*time.Millisecond, "no third holder while two are at work", func() bool { return len(b.of(queue.EventAcquired, third)) == 0 })
+		equal(b, "fence of the record", b.rdb.HGet(b.Context(), "{"+b.lockKey()+"}:revoked", "fence").Val(), fmt.Sprint(two.Fence))
 		stuck.open()
-		next := j.await(t, queue.EventAcquired, third, 1)
-		again := j.await(t, queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
-		if next.Fence <= two.Fence || again.Fence <= two.Fence {
-			t.Errorf("fences: want more than %d, have %d and %d", two.Fence, next.Fence, again.Fence)
-		}
-		select {
-		case <-other.ended:
-			t.Error("want the other holder at work, its context has ended")
-		default:
-		}
-		if lines := logs.lines("released by an operator"); len(lines) != 1 || !strings.Contains(lines[0], "by=alice reason=\"it is stuck\"") {
-			t.Errorf("log: have %q", lines)
-		}
+		next := b.await(queue.EventAcquired, third, 1)
+		again := b.await(queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
+		check(b, next.Fence > two.Fence && again.Fence > two.Fence,
+			"fences: want more than %d, have %d and %d", two.Fence, next.Fence, again.Fence)
+		check(b, !isClosed(other.ended), "want the other holder at work, its context has ended")
+		line := logs.once(b, "released by an operator")
+		check(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
 		// The other one is the only holder in the end, which needs no fence.
-		j.await(t, queue.EventReleased, first, 1)
-		j.await(t, queue.EventReleased, third, 1)
-		if have, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil || !strings.HasPrefix(have.Holder, "test:job ") {
-			t.Errorf("want the only holder revoked, have %+v, %v", have, err)
-		}
-		within(t, patience, "the end of the other's context", other.ended)
+		b.await(queue.EventReleased, first, 1)
+		b.await(queue.EventReleased, third, 1)
+		have, err = queue.Revoke(b.Context(), b.rdb, b.revocation())
+		check(b, err == nil && strings.HasPrefix(have.Holder, "test:job "), "want the only holder revoked, have %+v, %v", have, err)
+		within(b, patience, "the end of the other's context", other.ended)
 		other.open()
 	})
 }
@@ -304,10 +211,132 @@ func TestRevokeTheMarkOfALimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	must(t, b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err())
-	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); !errors.Is(err, queue.ErrNotHeld) {
-		t.Errorf("want ErrNotHeld, have %v", err)
-	}
-	if value, err := b.rdb.Get(t.Context(), b.lockKey()).Result(); value != "siding-limited" {
-		t.Errorf("want the mark as it was, have %q, %v", value, err)
-	}
+	wantIs(t, "revoke", errOf(queue.Revoke(t.Context(), b.rdb, b.revocation())), queue.ErrNotHeld)
+	equal(t, "the mark", b.value(), "siding-limited")
+}
+
+// A call whose answer was lost is sent again by the client, and another operator may have revoked the same lease before the
+// call, or between the two. Neither hits the next holder.
+func TestRevokeTwiceByTwo(t *testing.T) {
+	t.Parallel()
+	type row struct{ before, between bool }
+	eachOf(t, onBoth, map[string]row{
+		"nobody else":            {},
+		"the other came before":  {before: true},
+		"the other came between": {between: true},
+	}, func(b *bundle, tt row) {
+		var answers []any
+		client := queue.Redis(b.opts)
+		b.Cleanup(func() { _ = client.Close() })
+		byOther := func() (queue.Revoked, error) {
+			r := b.revocation()
+			r.By = "bob"
+			return queue.Revoke(b.Context(), b.rdb, r)
+		}
+		held := b.acquire(&lock.Options{Holder: "first"})
+		var next *lock.Lease
+		if tt.before {
+			have, err := byOther()
+			check(b, err == nil && have.Holder == "first", "the other operator: have %+v, %v", have, err)
+		}
+		between := func() {
+			if tt.between {
+				wantIs(b, "the other operator", errOf(byOther()), queue.ErrRevoked)
+			}
+			wantIs(b, "release", held.Release(b.Context()), lock.ErrLost)
+			next = b.acquire(&lock.Options{Holder: "next"})
+		}
+		client.AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			err := send()
+			script, ok := cmd.(*redis.Cmd)
+			if !ok || err != nil {
+				return err
+			}
+			answers = append(answers, script.Val())
+			between()
+			err = send()
+			answers = append(answers, script.Val())
+			return err
+		}))
+		have, err := queue.Revoke(b.Context(), client, b.revocation())
+		switch {
+		case tt.before && (!errors.Is(err, queue.ErrRevoked) || !strings.Contains(err.Error(), "was taken from first by bob")),
+			!tt.before && (err != nil || have.Holder != "first" || have.FreeWithin != 0), len(answers) != 2:
+			b.Errorf("want the answer of the first call, have %+v, %v after %v", have, err, answers)
+		}
+		must(b, errors.Join(next.Renew(b.Context()), next.Release(b.Context())))
+	})
+}
+
+// The lease that an operator names has ended, and another program has the lock. That program keeps
+// it, as nobody could tell it that it has not.
+func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		held := b.acquire(nil)
+		must(b, held.Release(b.Context()))
+		must(b, b.rdb.Set(b.Context(), b.lockKey(), "theirs", time.Hour).Err())
+		r := b.revocation()
+		r.Fence = held.Fence()
+		wantIs(b, "revoke", errOf(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
+		equal(b, "the other program's lock", b.value(), "theirs")
+	})
+}
+
+// A lease that ran out is not one that was revoked, whatever became of the program that had the lock
+// after it.
+func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers}, Lock: shortTimes}, b.run)
+	held, id := b.begin(1)
+	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err()) // as if its TTL had passed
+	within(t, patience, "the loss", held.ended)
+	b.revoke()
+	held.open()
+	reason := b.awaitState(id, asynq.TaskStateRetry).LastErr
+	once(t, "a loss", errors.New(reason))
+	want := "lost " + b.resource
+	check(t, strings.HasPrefix(reason, want) && !strings.Contains(reason, "alice"), "want a loss by nobody, have %q", reason)
+	b.again(id)
+	b.awaitGone(id)
+}
+
+// A task that holds its line keeps its place when its lock is revoked, whether it notices that or returns before.
+func TestRevokedTaskHoldsItsLine(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onOne, map[string]bool{"at the end of its context": true, "before it notices": false}, func(b *bundle, notices bool) {
+		b.serve(queue.ServerConfig{Lock: shortTimes, Policies: map[string]queue.Policy{b.job(0).Kind(): {OnFailure: queue.OnFailureHold}}}, b.run)
+		held, _ := b.begin(1)
+		b.park(2, 3)
+		b.revoke()
+		if notices {
+			within(b, patience, "the loss", held.ended)
+		}
+		held.open()
+		poll.Eventually(b, "all have run", func() bool { return len(b.order()) >= 4 })
+		b.wantOrder(1, 1, 2, 3)
+	})
+}
+
+// Who has revoked a lock, and why, stays known when others try it after that. A permit is as a lock.
+func TestRevokedLockKeepsTheFirst(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onOne, map[string]int{"a lock": 1, "a permit": 2}, func(b *bundle, limit int) {
+		b.serve(queue.ServerConfig{Lock: longLease, Limits: map[string]queue.Limit{b.resource: {Holders: limit}}}, b.run)
+		stuck, id := b.begin(1)
+		b.revoke()
+		r := b.revocation()
+		r.By, r.Reason = "bob", "another reason"
+		_, err := queue.Revoke(b.Context(), b.rdb, r)
+		check(b, errors.Is(err, queue.ErrRevoked) && strings.Contains(err.Error(), " by alice, and is free in "),
+			"want ErrRevoked by alice, have %v", err)
+		within(b, patience, "the end of the holder's context", stuck.ended)
+		stuck.open()
+		info := b.awaitState(id, asynq.TaskStateRetry)
+		check(b, strings.Contains(info.LastErr, "alice released it: it is stuck") && info.Retried == 0,
+			"want the first reason and no retry used, have %q, %d", info.LastErr, info.Retried)
+		b.again(id)
+		b.awaitGone(id)
+	})
 }

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -66,13 +67,10 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},
 	} {
 		err := tt.cfg.Validate()
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
-			t.Errorf("want %q, have %v", tt.want, err)
-		}
+		check(t, (tt.want != "" || err == nil) && (tt.want == "" || err != nil && strings.HasPrefix(err.Error(), tt.want)),
+			"want %q, have %v", tt.want, err)
 		s, err := queue.NewServer(queue.RedisOpt{}, tt.cfg)
-		if (err == nil) != (tt.want == "") {
-			t.Errorf("new: want %q, have %v", tt.want, err)
-		}
+		check(t, (err == nil) == (tt.want == ""), "new: want %q, have %v", tt.want, err)
 		if s != nil {
 			shutdown(t, s) // never started: closes its connections
 		}
@@ -91,13 +89,11 @@ func TestHandlePanics(t *testing.T) {
 	wantPanic := func(want string, f func()) {
 		t.Helper()
 		defer func() {
-			if have := fmt.Sprint(recover()); have != want {
-				t.Errorf("want panic %q, have %q", want, have)
-			}
+			equal(t, "panic", fmt.Sprint(recover()), want)
 		}()
 		f()
 	}
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, fn)
 	wantPanic("queue: Handle: test:job has a handler already", func() { queue.Handle(s, fn) })
 	wantPanic(`queue: Handle: want the kind of a task, have ""`, func() {
@@ -112,9 +108,8 @@ func TestHandlePanics(t *testing.T) {
 		queue.Handle(s, func(context.Context, queue.Task) error { return nil })
 	})
 	wantPanic("queue: Redis: the options are nil", func() { queue.Redis(nil) })
-	if have := s.Kinds(); !slices.Equal(have, []string{"test:job"}) {
-		t.Errorf("want the kind that has a handler, have %v", have)
-	}
+	have := s.Kinds()
+	check(t, slices.Equal(have, []string{"test:job"}), "want the kind that has a handler, have %v", have)
 	start(t, s)
 	wantPanic("queue: Handle: test:note: the server has been started", func() {
 		queue.Handle(s, func(context.Context, note) error { return nil })
@@ -125,12 +120,11 @@ func TestHandlePanics(t *testing.T) {
 // server may know it, so the task is tried again.
 func TestUnknownTaskType(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{}, st.run)
-	info := b.awaitState(t, b.enqueue(t, named{kind: "test:new"}), asynq.TaskStateRetry)
-	if want := `queue: no handler for "test:new"; this server has test:job, test:note`; info.LastErr != want || info.Retried != 1 {
-		t.Errorf("want %q to use a retry, have %q, %d", want, info.LastErr, info.Retried)
-	}
+	b := setup(t)
+	b.serve(queue.ServerConfig{}, b.run)
+	info := b.awaitState(b.enqueue(named{kind: "test:new"}), asynq.TaskStateRetry)
+	want := `queue: no handler for "test:new"; this server has test:job, test:note`
+	check(t, info.LastErr == want && info.Retried == 1, "want %q to use a retry, have %q, %d", want, info.LastErr, info.Retried)
 }
 
 type checked struct {
@@ -151,7 +145,7 @@ func (c checked) Validate() error {
 func TestBadPayload(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, func(context.Context, checked) error {
 		t.Error("the handler ran")
 		return nil
@@ -169,10 +163,9 @@ func TestBadPayload(t *testing.T) {
 		{"test:checked", ``, "payload: unexpected end of JSON input"},
 		{"test:pointed", `null`, "payload: want an object, have null"},
 	} {
-		have := b.awaitState(t, b.enqueueTask(t, asynq.NewTask(tt.kind, []byte(tt.payload))), asynq.TaskStateArchived)
-		if !strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) || have.Retried != 0 {
-			t.Errorf("%q: want %q, have %q", tt.payload, tt.want, have.LastErr)
-		}
+		have := b.awaitState(b.enqueueTask(asynq.NewTask(tt.kind, []byte(tt.payload))), asynq.TaskStateArchived)
+		check(t, strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) && have.Retried == 0,
+			"%q: want %q, have %q", tt.payload, tt.want, have.LastErr)
 	}
 }
 
@@ -192,25 +185,152 @@ func TestRedisUnreachable(t *testing.T) {
 			rdb := queue.Redis(opts)
 			t.Cleanup(func() { _ = rdb.Close() })
 			start := time.Now()
-			if _, err := newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "queue: enqueue test:job: ") {
-				t.Errorf("enqueue: have %v", err)
-			}
+			wantError(t, "enqueue", "queue: enqueue test:job: ", errOf(newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil)))
 			wantSoon(t, start, "enqueue: want it within 1 s")
 			results, err := newClient(t, rdb).EnqueueBatch(ctx, []queue.Job{{job{Res: "order:1"}, nil}, {job{Res: "order:2"}, nil}})
-			if err == nil || results[0].Err == nil || results[1].Err == nil {
-				t.Errorf("batch: want an error for each, have %+v, %v", results, err)
-			}
+			check(t, err != nil && results[0].Err != nil && results[1].Err != nil,
+				"batch: want an error for each, have %+v, %v", results, err)
 
 			s, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Logger: newLogs(t).logger})
 			must(t, err)
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			start = time.Now()
-			if err := s.Start(ctx); err == nil || !strings.HasPrefix(err.Error(), "queue: redis does not answer: ") {
-				t.Errorf("start: have %v", err)
-			}
+			wantError(t, "start", "queue: redis does not answer: ", s.Start(ctx))
 			wantSoon(t, start, "start: want it within 1 s")
 			shutdown(t, s)
 		})
 	}
 }
+
+// Types of tasks that look as if they had a resource, or a check.
+type (
+	byPointer    struct{ base }
+	plural       struct{ base }
+	withError    struct{ base }
+	checkPointer struct{ base }
+	base         struct{}
+)
+
+func (base) Kind() string                   { return "a:kind" }
+func (*byPointer) Resource() string         { return "r" }
+func (plural) Resources() []string          { return []string{"r"} }
+func (withError) Resource() (string, error) { return "r", nil }
+func (*checkPointer) Validate() error       { return errors.New("never valid") }
+func handles[T queue.Task](s *queue.Server) {
+	queue.Handle(s, func(context.Context, T) error { return nil })
+}
+
+func panicOf(handle func(*queue.Server)) (text string) {
+	defer func() { text = fmt.Sprint(recover()) }()
+	handle(new(queue.Server))
+	return ""
+}
+
+// A task that would run without its lock, or unchecked, as a method is not quite that of the interface, is refused.
+func TestMethodsThatMissTheirInterface(t *testing.T) {
+	t.Parallel()
+	client := setup(t).client
+	const signature = "want a method Resource that takes nothing and returns a string, such as queue.AllOf(a, b) for several"
+	for _, tt := range []struct {
+		task   queue.Task
+		handle func(*queue.Server)
+		want   string
+	}{
+		{byPointer{}, handles[byPointer], "want Resource as a method of queue_test.byPointer, have it of *queue_test.byPointer"},
+		{checkPointer{}, handles[checkPointer], "want Validate as a method of queue_test.checkPointer, have it of *queue_test.checkPointer"},
+		{plural{}, handles[plural], signature},
+		{&plural{}, handles[*plural], signature},
+		{withError{}, handles[withError], signature},
+	} {
+		equal(t, "Handle", panicOf(tt.handle), fmt.Sprintf("queue: Handle: %T: %s", tt.task, tt.want))
+		_, err := client.Enqueue(t.Context(), tt.task, nil)
+		want := fmt.Sprintf("%T: task: %s", tt.task, tt.want)
+		check(t, err != nil && err.Error() == want, "Enqueue: want %q, have %v", want, err)
+	}
+}
+
+// once fails the test if a line of err's text has the name of a package twice as a prefix, or that of taskredis at all.
+func once(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: want an error", what)
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		for _, prefix := range []string{"queue: ", "lock: ", "engine: ", "taskredis: ", "lockredis: "} {
+			check(t, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
+		}
+		check(t, !strings.Contains(line, "taskredis: "), "%s: want no name of an internal package, have %q", what, line)
+	}
+}
+
+// Errors contain one another. Each text has the name of a package once.
+func TestErrorTexts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	away := queue.RedisOpt{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1}
+	down := queue.Redis((*redis.UniversalOptions)(&away))
+	t.Cleanup(func() { _ = down.Close() })
+	client := newClient(t, down)
+	spread := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = spread.Close() })
+	server, err := queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger})
+	must(t, err)
+	missing := b.newServer(queue.ServerConfig{Available: func(context.Context) error { return lock.ErrClosed }})
+	asked := queue.Revocation{Resource: b.resource, By: "a test", Reason: "to see the error"}
+	with := func(change func(*queue.Revocation)) queue.Revocation { r := asked; change(&r); return r }
+	revoke := func(rdb redis.UniversalClient, r queue.Revocation) error {
+		return errOf(queue.Revoke(t.Context(), rdb, r))
+	}
+	held, err := b.locker.Acquire(t.Context(), b.resource+":held", nil)
+	must(t, err)
+	t.Cleanup(func() { _ = held.Release(context.Background()) })
+	b.enqueue(b.job(1), queue.Options{TaskID: "taken", UniqueFor: time.Hour})
+	enqueue := func(c *queue.Client, task queue.Task, o queue.Options) error {
+		o.Queue = b.queue
+		return errOf(c.Enqueue(t.Context(), task, &o))
+	}
+	for name, err := range map[string]error{
+		"no redis":       enqueue(client, b.job(1), queue.Options{}),
+		"taken":          enqueue(b.client, b.job(2), queue.Options{TaskID: "taken"}),
+		"duplicate":      enqueue(b.client, b.job(1), queue.Options{UniqueFor: time.Hour}),
+		"bad resource":   enqueue(b.client, job{Res: "{"}, queue.Options{}),
+		"bad option":     enqueue(b.client, b.job(1), queue.Options{Timeout: 1}),
+		"no task":        enqueue(b.client, nil, queue.Options{}),
+		"batch":          errOf(client.EnqueueBatch(t.Context(), []queue.Job{{Task: b.job(1)}})),
+		"check":          errOf(queue.CheckRedis(t.Context(), down)),
+		"check no one":   errOf(queue.CheckRedis(t.Context(), nil)),
+		"revoke":         revoke(down, asked),
+		"revoke free":    revoke(b.rdb, asked),
+		"revoke another": revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource, r.Fence = b.resource+":held", 1 })),
+		"revoke prefix":  revoke(b.rdb, with(func(r *queue.Revocation) { r.Prefix = "{" })),
+		"revoke brace":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource = "{" })),
+		"revoke no name": revoke(b.rdb, with(func(r *queue.Revocation) { r.By = " " })),
+		"revoke fence":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Fence = -1 })),
+		"no client":      errOf(queue.NewClient(nil, queue.ClientConfig{})),
+		"no options":     errOf(queue.NewServer(nil, queue.ServerConfig{})),
+		"redis ring":     errOf(queue.NewServerFromRedisClient(spread, queue.ServerConfig{})),
+		"bad queue":      queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"/": 1}}}.Validate(),
+		"bad shards":     queue.ServerConfig{Shards: map[string]int{"a": -1}}.Validate(),
+		"bad ttl":        queue.ServerConfig{Lock: lock.Config{TTL: -1}}.Validate(),
+		"traceparent":    queue.SetTraceparent(t.Context(), "x"),
+		"ready":          server.Ready(t.Context()),
+		"start":          server.Start(t.Context()),
+		"run":            server.Run(t.Context()),
+		"run again":      server.Run(t.Context()),
+		"not available":  missing.Ready(t.Context()),
+		"no lock": func() error {
+			missing.Locker().Close()
+			return missing.Locker().Do(t.Context(), "a", nil, nothing)
+		}(),
+	} {
+		once(t, name, err)
+	}
+	shutdown(t, missing)
+	if err := revoke(b.rdb, with(func(r *queue.Revocation) { r.Fence = -1 })); err == nil || err.Error() != "queue: revoke "+b.resource+": fence: want 0 or more, have -1" {
+		t.Errorf("a negative fence: have %v", err)
+	}
+}
+
+func nothing(context.Context) error { return nil }

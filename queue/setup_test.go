@@ -12,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -54,15 +57,20 @@ type note struct {
 
 func (note) Kind() string { return "test:note" }
 
-// A bundle is what a test needs of one Redis, with names that no other test uses.
+// A bundle is what a test needs of one Redis, with names that no other test uses, a handler and an observer.
 type bundle struct {
+	*testing.T
+	*stage
+	*journal
+
 	opts      *redis.UniversalOptions
 	rdb       redis.UniversalClient
 	client    *queue.Client
 	inspector *asynq.Inspector
 	queue     string
 	resource  string
-	locker    *lock.Locker // on the default configuration
+	locker    *lock.Locker      // on the default configuration
+	server    *redistest.Server // of the test's own, see [setupAlone]
 }
 
 // setup returns a bundle on the server that all tests share.
@@ -78,13 +86,54 @@ func setupCluster(t *testing.T) *bundle {
 	return setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs, IsClusterMode: true})
 }
 
-// onBoth runs a test on one Redis, where a step takes the locks, and on a Cluster, where the attempts do.
-func onBoth(t *testing.T, run func(*testing.T, *bundle)) {
+// on runs a test on each of some kinds of Redis.
+func on(t *testing.T, setups map[string]func(*testing.T) *bundle, run func(*bundle)) {
 	t.Helper()
-	for name, setup := range map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster} {
+	for name, setup := range setups {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, setup(t))
+			run(setup(t))
+		})
+	}
+}
+
+// onBoth runs a test on one Redis, where a step takes the locks, and on a Cluster, where the attempts do.
+func onBoth(t *testing.T, run func(*bundle)) {
+	t.Helper()
+	on(t, map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster}, run)
+}
+
+// everywhere runs a test on both, and on the embedded Redis.
+func everywhere(t *testing.T, run func(*bundle)) {
+	t.Helper()
+	on(t, map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster, "embedded": func(t *testing.T) *bundle {
+		t.Helper()
+		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		must(t, err)
+		t.Cleanup(server.Close)
+		return setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	}}, run)
+}
+
+// onOne runs a test on one Redis.
+func onOne(t *testing.T, run func(*bundle)) {
+	t.Helper()
+	run(setup(t))
+}
+
+// onAlone runs a test on a Redis of its own.
+func onAlone(t *testing.T, run func(*bundle)) {
+	t.Helper()
+	run(setupAlone(t))
+}
+
+// eachOf runs a test of each case, on one Redis, on one of its own, on both or everywhere.
+func eachOf[C any](t *testing.T, on func(*testing.T, func(*bundle)), cases map[string]C, run func(*bundle, C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			on(t, func(b *bundle) { run(b, c) })
 		})
 	}
 }
@@ -99,6 +148,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	must(t, err)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bundle{
+		T: t, stage: newStage(t), journal: &journal{},
 		opts:      opts,
 		rdb:       rdb,
 		client:    newClient(t, rdb),
@@ -110,10 +160,10 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 }
 
 // newClient returns a client without shards.
-func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
-	t.Helper()
+func newClient(tb testing.TB, rdb redis.UniversalClient) *queue.Client {
+	tb.Helper()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	must(t, err)
+	must(tb, err)
 	return client
 }
 
@@ -121,8 +171,8 @@ func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 func (b *bundle) job(n int) job { return job{Res: b.resource, N: n} }
 
 // enqueue returns the id of a task in the bundle's queue.
-func (b *bundle) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) string {
-	t.Helper()
+func (b *bundle) enqueue(task queue.Task, opts ...queue.Options) string {
+	b.Helper()
 	var o queue.Options
 	if len(opts) > 0 {
 		o = opts[0]
@@ -130,24 +180,24 @@ func (b *bundle) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) s
 	if o.Queue == "" {
 		o.Queue = b.queue
 	}
-	receipt, err := b.client.Enqueue(t.Context(), task, &o)
-	must(t, err)
+	receipt, err := b.client.Enqueue(b.Context(), task, &o)
+	must(b, err)
 	return receipt.ID
 }
 
 // serve starts a server, by default on the bundle's queue, that runs jobs with fn. The server is
 // shut down at the test's cleanup.
-func (b *bundle) serve(t *testing.T, cfg queue.ServerConfig, fn func(context.Context, job) error) *queue.Server {
-	t.Helper()
-	s := b.newServer(t, cfg)
+func (b *bundle) serve(cfg queue.ServerConfig, fn func(context.Context, job) error) *queue.Server {
+	b.Helper()
+	s := b.newServer(cfg)
 	queue.Handle(s, fn)
 	queue.Handle(s, func(context.Context, note) error { return nil })
-	start(t, s)
+	start(b, s)
 	return s
 }
 
-func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
-	t.Helper()
+func (b *bundle) newServer(cfg queue.ServerConfig) *queue.Server {
+	b.Helper()
 	a := &cfg.Asynq
 	if a.Queues == nil {
 		a.Queues = map[string]int{b.queue: 1}
@@ -156,10 +206,10 @@ func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 200*time.Millisecond)
 	cfg.Lock.HandoffTimeout = cmp.Or(cfg.Lock.HandoffTimeout, longTimeout.HandoffTimeout)
 	if cfg.Logger == nil {
-		cfg.Logger = newLogs(t).logger
+		cfg.Logger = newLogs(b).logger
 	}
 	s, err := queue.NewServer(b.redisOpt(), cfg)
-	must(t, err)
+	must(b, err)
 	return s
 }
 
@@ -167,37 +217,37 @@ func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 func (b *bundle) redisOpt() asynq.RedisConnOpt { return queue.RedisOpt(*b.opts) }
 
 // shutdown is for cleanups: the test's own context has ended by then.
-func shutdown(t *testing.T, s *queue.Server) {
-	t.Helper()
+func shutdown(tb testing.TB, s *queue.Server) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		t.Errorf("shutdown: %v", err)
+		tb.Errorf("shutdown: %v", err)
 	}
 }
 
 // within fails the test unless ch is closed, or has something, before d is over.
-func within[T any](t *testing.T, d time.Duration, what string, ch <-chan T) T {
-	t.Helper()
+func within[T any](tb testing.TB, d time.Duration, what string, ch <-chan T) T {
+	tb.Helper()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case v := <-ch:
 		return v
 	case <-timer.C:
-		t.Fatalf("want %s within %v", what, d)
+		tb.Fatalf("want %s within %v", what, d)
 		panic("not reached")
 	}
 }
 
 // steadily fails the test unless ok holds until d is over.
-func steadily(t *testing.T, d time.Duration, what string, ok func() bool) {
-	t.Helper()
+func steadily(tb testing.TB, d time.Duration, what string, ok func() bool) {
+	tb.Helper()
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
 		if !ok() {
-			t.Fatalf("want %s for %v", what, d)
+			tb.Fatalf("want %s for %v", what, d)
 		}
 	}
 }
@@ -211,10 +261,10 @@ func (b *bundle) state(id string) asynq.TaskState {
 	return info.State
 }
 
-func (b *bundle) awaitState(t *testing.T, id string, want asynq.TaskState) *asynq.TaskInfo {
-	t.Helper()
+func (b *bundle) awaitState(id string, want asynq.TaskState) *asynq.TaskInfo {
+	b.Helper()
 	var info *asynq.TaskInfo
-	poll.Eventually(t, "task "+id+" to be "+want.String(), func() bool {
+	poll.Eventually(b, "task "+id+" to be "+want.String(), func() bool {
 		var err error
 		info, err = b.inspector.GetTaskInfo(b.queue, id)
 		return err == nil && info.State == want
@@ -223,28 +273,27 @@ func (b *bundle) awaitState(t *testing.T, id string, want asynq.TaskState) *asyn
 }
 
 // awaitGone waits until a task has succeeded, and is therefore deleted.
-func (b *bundle) awaitGone(t *testing.T, ids ...string) {
-	t.Helper()
+func (b *bundle) awaitGone(ids ...string) {
+	b.Helper()
 	for _, id := range ids {
-		poll.Eventually(t, "task "+id+" to succeed", func() bool {
-			n, err := b.rdb.Exists(t.Context(), b.taskKey(id)).Result()
+		poll.Eventually(b, "task "+id+" to succeed", func() bool {
+			n, err := b.rdb.Exists(b.Context(), b.taskKey(id)).Result()
 			return err == nil && n == 0
 		})
 	}
 }
 
 // wantWaiters compares the tasks that wait for the bundle's resource.
-func (b *bundle) wantWaiters(t *testing.T, want ...string) {
-	t.Helper()
-	if have := b.waiters(t); !slices.Equal(have, want) {
-		t.Errorf("line: want %v, have %v", want, have)
-	}
+func (b *bundle) wantWaiters(want ...string) {
+	b.Helper()
+	have := b.waiters()
+	check(b, slices.Equal(have, want), "line: want %v, have %v", want, have)
 }
 
-func (b *bundle) waiters(t *testing.T) []string {
-	t.Helper()
-	waiters, err := b.rdb.ZRange(t.Context(), b.lineKey(), 0, -1).Result()
-	must(t, err)
+func (b *bundle) waiters() []string {
+	b.Helper()
+	waiters, err := b.rdb.ZRange(b.Context(), b.lineKey(), 0, -1).Result()
+	must(b, err)
 	return waiters
 }
 
@@ -267,21 +316,29 @@ func (b *bundle) taskKey(id string) string { return b.key("t:" + id) }
 func (b *bundle) key(name string) string   { return "asynq:{" + b.queue + "}:" + name }
 
 // value returns the value of the lock's key, "" when it is free.
-func (b *bundle) value(t *testing.T) string {
-	t.Helper()
-	v, err := b.rdb.Get(t.Context(), b.lockKey()).Result()
+func (b *bundle) value() string {
+	b.Helper()
+	v, err := b.rdb.Get(b.Context(), b.lockKey()).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	return v
 }
 
 // stats returns the bundle's queue as the inspector sees it.
-func (b *bundle) stats(t *testing.T) *asynq.QueueInfo {
-	t.Helper()
+func (b *bundle) stats() *asynq.QueueInfo {
+	b.Helper()
 	info, err := b.inspector.GetQueueInfo(b.queue)
-	must(t, err)
+	must(b, err)
 	return info
+}
+
+// wantCounts compares how many runs of tasks have ended, and how many of them failed, when no task is left.
+func (b *bundle) wantCounts(processed, failed int) {
+	b.Helper()
+	info := b.stats()
+	check(b, info.Processed == processed && info.Failed == failed && info.Size == 0,
+		"want %d processed, %d failed, none left, have %+v", processed, failed, info)
 }
 
 // logs keeps what is logged, and shows it when the test has failed.
@@ -291,18 +348,17 @@ type logs struct {
 	logger *slog.Logger
 }
 
-func newLogs(t *testing.T) *logs {
-	t.Helper()
+func newLogs(tb testing.TB) *logs {
+	tb.Helper()
 	l := &logs{}
 	l.logger = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration {
-			t.Errorf("%s: want a number with its unit in the name, as JSON has nanoseconds, have %v", a.Key, a.Value)
-		}
+		check(tb, a.Value.Kind() != slog.KindDuration,
+			"%s: want a number with its unit in the name, as JSON has nanoseconds, have %v", a.Key, a.Value)
 		return a
 	}}))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("log:\n%s", l)
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("log:\n%s", l)
 		}
 	})
 	return l
@@ -332,4 +388,195 @@ func (l *logs) lines(part string, levels ...slog.Level) []string {
 		}
 	}
 	return found
+}
+
+func TestMain(m *testing.M) {
+	// The pool of a client whose server was down looks every second whether the server is back.
+	// Only then does the pool see that it was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// holdElsewhere returns with job 0, in a server and queue of its own, holding the
+// bundle's resource.
+func (b *bundle) holdElsewhere(cfg lock.Config) *gate {
+	b.Helper()
+	elsewhere := b.queue + ".elsewhere"
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{elsewhere: 1}}, Lock: cfg}, b.run)
+	g, _ := b.begin(0, queue.Options{Queue: elsewhere})
+	return g
+}
+
+// park enqueues jobs one after the other, each of which must be parked.
+func (b *bundle) park(jobs ...int) []string {
+	b.Helper()
+	ids := make([]string, len(jobs))
+	for i, n := range jobs {
+		ids[i] = b.enqueue(b.job(n))
+		b.awaitState(ids[i], asynq.TaskStateRetry)
+	}
+	return ids
+}
+
+// setupAlone returns a bundle on a server of the test's own, whose figures are of it alone.
+func setupAlone(t *testing.T) *bundle { t.Helper(); return setupAloneWith(t) }
+
+func setupAloneWith(t *testing.T, args ...string) *bundle {
+	t.Helper()
+	server := redistest.Start(t, args...)
+	b := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}})
+	b.server = server
+	return b
+}
+
+func (b *bundle) enqueueTask(task *asynq.Task, opts ...asynq.Option) string {
+	b.Helper()
+	client := asynq.NewClientFromRedisClient(b.rdb)
+	info, err := client.EnqueueContext(b.Context(), task, append(opts, asynq.Queue(b.queue))...)
+	must(b, err)
+	return info.ID
+}
+
+// lockOf returns what is at the key of a resource's lock, "" for nothing.
+func (b *bundle) lockOf(resource string) string {
+	b.Helper()
+	return b.rdb.Get(b.Context(), "lock:"+resource).Val()
+}
+
+// soonFree wants a lock released, long before its TTL.
+func (b *bundle) soonFree(resource string) {
+	b.Helper()
+	start := time.Now()
+	poll.Eventually(b, "a free lock", func() bool { return b.lockOf(resource) == "" })
+	wantSoon(b, start, "want the lock released, have it free after %v")
+}
+
+// waitLockKey is the key of the lock for which the bundle's tasks wait if theirs is on an external store.
+func (b *bundle) waitLockKey() string { return "wait:" + b.lockKey() }
+
+// again has a task that waits come now, as an operator does.
+func (b *bundle) again(id string) {
+	b.Helper()
+	must(b, b.inspector.RunTask(b.queue, id))
+}
+
+// must ends the test if something that it needs has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// check fails the test unless ok. The rest says what is wanted, and what there is.
+func check(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Errorf(format, args...)
+	}
+}
+
+// need ends the test unless ok.
+func need(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Fatalf(format, args...)
+	}
+}
+
+// equal compares two values.
+func equal[T comparable](tb testing.TB, what string, have, want T) {
+	tb.Helper()
+	if have != want {
+		tb.Errorf("%s: want %v, have %v", what, want, have)
+	}
+}
+
+// same compares two values field by field.
+func same(tb testing.TB, what string, have, want any, opts ...gocmp.Option) {
+	tb.Helper()
+	if diff := gocmp.Diff(want, have, opts...); diff != "" {
+		tb.Errorf("%s (-want +have):\n%s", what, diff)
+	}
+}
+
+// wantIs wants an error that matches another.
+func wantIs(tb testing.TB, what string, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
+}
+
+// wantError compares the beginning of an error; "" means none.
+func wantError(tb testing.TB, what, want string, err error) {
+	tb.Helper()
+	check(tb, (err == nil) == (want == "") && (err == nil || strings.HasPrefix(err.Error(), want)),
+		"%s:\nwant %s\nhave %v", what, want, err)
+}
+
+// errOf returns the error of a call of which nothing else is wanted.
+func errOf[T any](_ T, err error) error { return err }
+
+// start starts a server for the time of a test.
+func start(tb testing.TB, s *queue.Server) {
+	tb.Helper()
+	must(tb, s.Start(tb.Context()))
+	tb.Cleanup(func() { shutdown(tb, s) })
+}
+
+// isClosed reports whether ch is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// wantSoon wants what has happened by now to have taken no longer than prompt.
+func wantSoon(tb testing.TB, start time.Time, want string) {
+	tb.Helper()
+	if took := time.Since(start); took > prompt {
+		tb.Errorf("%s, have %v", want, took)
+	}
+}
+
+// begin returns with job n in its handler, where it stays until the gate opens.
+func (b *bundle) begin(n int, opts ...queue.Options) (g *gate, id string) {
+	b.Helper()
+	g = b.hold(n)
+	id = b.enqueue(b.job(n), opts...)
+	within(b, patience, "the handler", g.entered)
+	return g, id
+}
+
+// enqueueJobs enqueues the jobs from one number to another, that one too, in their order.
+func (b *bundle) enqueueJobs(from, to int, opts ...queue.Options) (ids []string) {
+	b.Helper()
+	for n := from; n <= to; n++ {
+		ids = append(ids, b.enqueue(b.job(n), opts...))
+	}
+	return ids
+}
+
+// info returns a task of the bundle's queue as asynq's inspector sees it.
+func (b *bundle) info(id string) *asynq.TaskInfo {
+	b.Helper()
+	info, err := b.inspector.GetTaskInfo(b.queue, id)
+	must(b, err)
+	return info
+}
+
+type connOf func() any
+
+func (f connOf) MakeRedisClient() any { return f() }
+
+// once waits for the line that holds part, and wants no other.
+func (l *logs) once(tb testing.TB, part string, levels ...slog.Level) string {
+	tb.Helper()
+	poll.Eventually(tb, "a line in the log with "+part, func() bool { return len(l.lines(part, levels...)) > 0 })
+	found := l.lines(part, levels...)
+	check(tb, len(found) == 1, "want one line in the log with %s, have %q", part, found)
+	return found[0]
 }

@@ -46,11 +46,9 @@ func TestTasksOfSeveralResources(t *testing.T) {
 			b := tt.setup(t)
 			var mu sync.Mutex
 			balances, users, done := map[string]int{}, map[string]int{}, atomic.Int64{}
-			s := b.newServer(t, queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 20}})
+			s := b.newServer(queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 20}})
 			queue.Handle(s, func(ctx context.Context, task transfer) error {
-				if want := queue.AllOf(task.Accounts...); queue.InfoFrom(ctx).Resource != want {
-					t.Errorf("want %q, have %q", want, queue.InfoFrom(ctx).Resource)
-				}
+				equal(t, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
 				mu.Lock()
 				for _, account := range task.Accounts {
 					if tt.store == nil && lock.Fence(ctx, account) == 0 {
@@ -80,15 +78,13 @@ func TestTasksOfSeveralResources(t *testing.T) {
 				pick := rand.Perm(accounts)
 				from, to := fmt.Sprint("account:", b.queue, pick[0]), fmt.Sprint("account:", b.queue, pick[1])
 				want[from], want[to] = want[from]-n, want[to]+n
-				b.enqueue(t, transfer{[]string{from, to}, n})
+				b.enqueue(transfer{[]string{from, to}, n})
 			}
 			poll.Eventually(t, "all transfers", func() bool { return done.Load() == tasks })
 			mu.Lock()
 			defer mu.Unlock()
 			for account, balance := range want {
-				if balances[account] != balance {
-					t.Errorf("%s: want %d, have %d", account, balance, balances[account])
-				}
+				check(t, balances[account] == balance, "%s: want %d, have %d", account, balance, balances[account])
 			}
 		})
 	}
@@ -98,11 +94,11 @@ func TestTasksOfSeveralResources(t *testing.T) {
 // tells the observer.
 func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	t.Parallel()
-	b, j := setup(t), &journal{}
+	b := setup(t)
 	one, two := b.resource+":1", b.resource+":2"
 	held, err := b.locker.Acquire(t.Context(), two, nil)
 	must(t, err)
-	s := b.newServer(t, queue.ServerConfig{Observe: j.observe})
+	s := b.newServer(queue.ServerConfig{Observe: b.observe})
 	order := make(chan string, 3)
 	queue.Handle(s, func(ctx context.Context, _ transfer) error {
 		order <- "set"
@@ -120,57 +116,44 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 		return nil
 	})
 	start(t, s)
-	set := b.enqueue(t, transfer{[]string{two, one}, 1})
-	if e := j.await(t, queue.EventParked, set, 1); e.Resource != queue.AllOf(one, two) || e.Holder == "" {
-		t.Errorf("parked: have %+v", e)
-	}
-	if value := b.rdb.Get(t.Context(), "lock:"+one).Val(); value != "" {
-		t.Errorf("it holds %s while it waits: %s", one, value)
-	}
-	behind := b.enqueue(t, job{one, 1})
-	j.await(t, queue.EventParked, behind, 1)
+	set := b.enqueue(transfer{[]string{two, one}, 1})
+	e := b.await(queue.EventParked, set, 1)
+	check(t, e.Resource == queue.AllOf(one, two) && e.Holder != "", "parked: have %+v", e)
+	equal(t, one+", which it does not hold while it waits", b.rdb.Get(t.Context(), "lock:"+one).Val(), "")
+	behind := b.enqueue(job{one, 1})
+	b.await(queue.EventParked, behind, 1)
 	must(t, held.Release(t.Context()))
 	for _, want := range []string{"set", "job 1"} {
-		if have := within(t, patience, want, order); have != want {
-			t.Errorf("want %s, have %s", want, have)
-		}
+		equal(t, "the next", within(t, patience, want, order), want)
 	}
-	if e := j.await(t, queue.EventAcquired, set, 1); e.Via != queue.ViaHandOff || e.Fence == 0 {
-		t.Errorf("acquired: have %+v", e)
-	}
-	j.awaitBalance(t)
+	e = b.await(queue.EventAcquired, set, 1)
+	check(t, e.Via == queue.ViaHandOff && e.Fence != 0, "acquired: have %+v", e)
+	b.awaitBalance()
 }
 
 // An operator takes one of its locks: the attempt has lost what it needs, its end names the operator, and the task comes again.
 func TestTaskLosesOneOfSeveralResources(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		j := &journal{}
+	onBoth(t, func(b *bundle) {
 		one, two := b.resource+":1", b.resource+":2"
 		runs := make(chan context.Context, 2)
-		s := b.newServer(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes})
+		s := b.newServer(queue.ServerConfig{Observe: b.observe, Lock: shortTimes})
 		queue.Handle(s, func(ctx context.Context, _ transfer) error {
 			runs <- ctx
-			if len(j.of(queue.EventLost, "")) == 0 {
+			if len(b.of(queue.EventLost, "")) == 0 {
 				<-ctx.Done()
 			}
 			return nil
 		})
-		start(t, s)
-		set := b.enqueue(t, transfer{[]string{one, two}, 1})
-		ctx := within(t, patience, "a run", runs)
-		if _, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"}); err != nil {
-			t.Fatal(err)
-		}
-		within(t, patience, "the end of the run", ctx.Done())
-		if !errors.Is(context.Cause(ctx), lock.ErrLost) {
-			t.Errorf("want the lock lost, have %v", context.Cause(ctx))
-		}
-		if e := j.await(t, queue.EventLost, set, 1); !strings.Contains(fmt.Sprint(e.Err), "a test released it: it wants to know") {
-			t.Errorf("want it revoked by a test, have %+v", e)
-		}
-		b.awaitGone(t, set)
+		start(b, s)
+		set := b.enqueue(transfer{[]string{one, two}, 1})
+		ctx := within(b, patience, "a run", runs)
+		must(b, errOf(queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"})))
+		within(b, patience, "the end of the run", ctx.Done())
+		check(b, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
+		e := b.await(queue.EventLost, set, 1)
+		check(b, strings.Contains(fmt.Sprint(e.Err), "a test released it: it wants to know"), "want it revoked by a test, have %+v", e)
+		b.awaitGone(set)
 	})
 }
 
@@ -204,9 +187,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 			tt.opts.Queue = b.queue
 			_, err := tt.client.Enqueue(t.Context(), transfer{Accounts: tt.resources}, &tt.opts)
 			refused := (*queue.TaskError)(nil)
-			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("want %q, have %v", tt.want, err)
-			}
+			check(t, errors.As(err, &refused) && strings.Contains(err.Error(), tt.want), "want %q, have %v", tt.want, err)
 		})
 	}
 }
@@ -214,10 +195,9 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 // asynq's own clients name several resources in a header, or the program does by the payload. One that cannot be is archived.
 func TestAsynqTasksOfSeveralResources(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
+	onBoth(t, func(b *bundle) {
 		ran := make(chan string, 2)
-		s := b.newServer(t, queue.ServerConfig{
+		s := b.newServer(queue.ServerConfig{
 			Handler: asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 				ran <- queue.InfoFrom(ctx).Resource
 				return nil
@@ -227,26 +207,22 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 			}},
 			Policies: map[string]queue.Policy{"compared": {OnBusy: queue.OnBusyReplace}},
 		})
-		start(t, s)
+		start(b, s)
 		client := asynq.NewClientFromRedisClient(b.rdb)
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {
-			info, err := client.EnqueueContext(t.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
-			must(t, err)
+			info, err := client.EnqueueContext(b.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
+			must(b, err)
 			return info.ID
 		}
 		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})
 		add("by:payload", "b"+b.resource+" a"+b.resource, nil)
 		for range 2 {
-			if have := within(t, patience, "a task", ran); have != want {
-				t.Errorf("want %q, have %q", want, have)
-			}
+			equal(b, "resource", within(b, patience, "a task", ran), want)
 		}
 		for kind, header := range map[string]string{"bad": "\na\n", "compared": want} {
-			info := b.awaitState(t, add(kind, "", map[string]string{queue.HeaderResource: header}), asynq.TaskStateArchived)
-			if !strings.Contains(info.LastErr, "resource") {
-				t.Errorf("%s: have %q", kind, info.LastErr)
-			}
+			info := b.awaitState(add(kind, "", map[string]string{queue.HeaderResource: header}), asynq.TaskStateArchived)
+			check(b, strings.Contains(info.LastErr, "resource"), "%s: have %q", kind, info.LastErr)
 		}
 	})
 }
@@ -254,13 +230,8 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 // Each resource is once in the text, in one order: so tasks that need the same ones are known as such.
 func TestAllOf(t *testing.T) {
 	t.Parallel()
-	if have := []string{queue.AllOf("b", "a", "b"), queue.AllOf("a", "b")}; have[0] != have[1] {
-		t.Errorf("want the same, have %q", have)
-	}
-	if have := queue.AllOf("a", "a"); have != "a" {
-		t.Errorf("want the name of a single one, have %q", have)
-	}
-	if names := strings.Fields(queue.AllOf("b", "a")); !slices.Equal(names, []string{"a", "b"}) {
-		t.Errorf("have %q", names)
-	}
+	equal(t, "each once, in order", queue.AllOf("b", "a", "b"), queue.AllOf("a", "b"))
+	equal(t, "a single one", queue.AllOf("a", "a"), "a")
+	names := strings.Fields(queue.AllOf("b", "a"))
+	check(t, slices.Equal(names, []string{"a", "b"}), "have %q", names)
 }

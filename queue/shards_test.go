@@ -1,18 +1,21 @@
 package queue_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -30,29 +33,27 @@ func TestNamesOfShards(t *testing.T) {
 		for _, i := range []int{0, 1, 2, 3, 10, 999} {
 			have = append(have, queue.ShardName(tt.queue, i))
 		}
-		if diff := gocmp.Diff(tt.want, have); diff != "" {
-			t.Errorf("%s (-want +have):\n%s", tt.queue, diff)
-		}
+		same(t, tt.queue, have, tt.want)
 	}
 }
 
 // sharded returns a client whose bundle's queue has so many shards.
-func (b *bundle) sharded(t *testing.T, n int) *queue.Client {
-	t.Helper()
+func (b *bundle) sharded(n int) *queue.Client {
+	b.Helper()
 	client, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: n}})
-	must(t, err)
+	must(b, err)
 	return client
 }
 
 // shard enqueues a task and returns the number of its shard.
-func (b *bundle) shard(t *testing.T, client *queue.Client, task queue.Task, opts queue.Options) int {
-	t.Helper()
+func (b *bundle) shard(client *queue.Client, task queue.Task, opts queue.Options) int {
+	b.Helper()
 	opts.Queue = b.queue
-	receipt, err := client.Enqueue(t.Context(), task, &opts)
-	must(t, err)
+	receipt, err := client.Enqueue(b.Context(), task, &opts)
+	must(b, err)
 	var i int
 	if _, err := fmt.Sscanf(strings.TrimPrefix(receipt.Queue, b.queue), ".%03d-", &i); err != nil || receipt.Queue != queue.ShardName(b.queue, i) {
-		t.Fatalf("want a shard of %s, have %s", b.queue, receipt.Queue)
+		b.Fatalf("want a shard of %s, have %s", b.queue, receipt.Queue)
 	}
 	return i
 }
@@ -67,11 +68,9 @@ func TestShardOfAResource(t *testing.T) {
 		16:   {"order:536365": 15, "sku:85123A": 10, "account:17850": 6, "größe": 15},
 		1000: {"order:536365": 847, "sku:85123A": 250, "account:17850": 590, "größe": 239},
 	} {
-		client := b.sharded(t, n)
+		client := b.sharded(n)
 		for resource, shard := range want {
-			if have := b.shard(t, client, job{Res: resource}, queue.Options{}); have != shard {
-				t.Errorf("%s of %d shards: want %d, have %d", resource, n, shard, have)
-			}
+			equal(t, fmt.Sprintf("%s of %d shards", resource, n), b.shard(client, job{Res: resource}, queue.Options{}), shard)
 		}
 	}
 }
@@ -80,7 +79,7 @@ func TestShardOfAResource(t *testing.T) {
 func TestShardOfAnUnguardedTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	client := b.sharded(t, 1000)
+	client := b.sharded(1000)
 	for _, tt := range []struct {
 		n    int
 		opts queue.Options
@@ -92,13 +91,11 @@ func TestShardOfAnUnguardedTask(t *testing.T) {
 		{3, queue.Options{UniqueFor: time.Minute, TaskID: "b"}, queue.ErrDuplicate},
 	} {
 		tt.opts.Queue = b.queue
-		if _, err := client.Enqueue(t.Context(), note{tt.n}, &tt.opts); !errors.Is(err, tt.want) {
-			t.Errorf("%+v: want %v, have %v", tt.opts, tt.want, err)
-		}
+		wantIs(t, fmt.Sprintf("%+v", tt.opts), errOf(client.Enqueue(t.Context(), note{tt.n}, &tt.opts)), tt.want)
 	}
 	seen := make(map[int]bool)
 	for range 100 {
-		seen[b.shard(t, client, note{4}, queue.Options{})] = true
+		seen[b.shard(client, note{4}, queue.Options{})] = true
 	}
 	if len(seen) < 80 { // some 95 have one
 		t.Errorf("want the shards all used, have %d for 100 tasks", len(seen))
@@ -109,9 +106,7 @@ func TestQueuesOfAServer(t *testing.T) {
 	t.Parallel()
 	have := queue.ShardQueues(map[string]int{"orders": 3, "mail": 1}, map[string]int{"orders": 2, "elsewhere": 9})
 	want := map[string]int{"orders": 3, queue.ShardName("orders", 0): 3, queue.ShardName("orders", 1): 3, "mail": 1}
-	if diff := gocmp.Diff(want, have); diff != "" {
-		t.Errorf("(-want +have):\n%s", diff)
-	}
+	same(t, "queues", have, want)
 }
 
 func TestShardsRefused(t *testing.T) {
@@ -150,19 +145,11 @@ func TestShardsRefused(t *testing.T) {
 	}
 }
 
-// wantError compares the beginning of an error; "" means none.
-func wantError(t *testing.T, what, want string, err error) {
-	t.Helper()
-	if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%s:\nwant %s\nhave %v", what, want, err)
-	}
-}
-
 // A task that were put into a shard by name might be in another than its resource.
 func TestShardsAreNotNamedByTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.sharded(t, 2).Enqueue(t.Context(), b.job(1), &queue.Options{Queue: queue.ShardName(b.queue, 1)})
+	_, err := b.sharded(2).Enqueue(t.Context(), b.job(1), &queue.Options{Queue: queue.ShardName(b.queue, 1)})
 	wantError(t, "enqueue", fmt.Sprintf("test:job: queue: want %s, not one of its shards, have ", b.queue), err)
 }
 
@@ -172,12 +159,11 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.resource = "order:536365:" + b.queue
-	st := newStage(t)
-	b.serve(t, queue.ServerConfig{Shards: map[string]int{b.queue: 1000}}, st.run)
-	first := st.hold(0)
+	b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: 1000}}, b.run)
+	first := b.hold(0)
 	seen := make(map[string]bool)
 	var last string
-	for n, client := range []*queue.Client{b.client, b.sharded(t, 30), b.sharded(t, 1000), b.client} {
+	for n, client := range []*queue.Client{b.client, b.sharded(30), b.sharded(1000), b.client} {
 		receipt, err := client.Enqueue(t.Context(), b.job(n), &queue.Options{Queue: b.queue})
 		must(t, err)
 		seen[receipt.Queue], last = true, receipt.ID
@@ -191,11 +177,138 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 		})
 	}
 	first.open()
-	if have := st.awaitRuns(4); have[0] != 0 || !slices.Equal(slices.Sorted(slices.Values(have)), []int{0, 1, 2, 3}) {
+	if have := b.awaitRuns(4); have[0] != 0 || !slices.Equal(slices.Sorted(slices.Values(have)), []int{0, 1, 2, 3}) {
 		t.Errorf("want each to run once, the holder first, have %v", have)
 	}
-	b.awaitGone(t, last)
-	if len(seen) < 2 {
-		t.Errorf("want several asynq queues, have %v", seen)
+	b.awaitGone(last)
+	check(t, len(seen) >= 2, "want several asynq queues, have %v", seen)
+}
+
+// masters is how many the Cluster of these tests has.
+const masters = 6
+
+// The masters of a Cluster share the tasks of a sharded queue. Tasks of one resource
+// exclude each other and go in order, whichever shard they share.
+func TestShardsInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, masters)
+	b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
+	t.Run("names are spread over the masters", func(t *testing.T) {
+		t.Parallel()
+		rdb := cluster.Client(t)
+		for _, n := range []int{masters, 2 * masters, 4 * masters, 8 * masters} {
+			for _, name := range []string{"default", "orders", b.queue} {
+				wantSpread(t, rdb, name, n)
+			}
+		}
+	})
+	t.Run("tasks are", func(t *testing.T) {
+		t.Parallel()
+		const shards, tasks = 24, 1200
+		b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
+		client := b.sharded(shards)
+		before := enqueued(t, cluster)
+		used := make(map[string]bool)
+		for n := range tasks {
+			r, err := client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue})
+			must(t, err)
+			used[r.Queue] = true
+		}
+		check(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
+		pushed, all := enqueued(t, cluster), 0
+		for i := range pushed {
+			pushed[i] -= before[i]
+			all += pushed[i]
+		}
+		for i, n := range pushed {
+			share := float64(n) / float64(all)
+			t.Logf("master %d: %.1f %% of the tasks", i, 100*share)
+			check(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
+		}
+		b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: shards}}, b.run)
+		equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
+	})
+	t.Run("resources are handed on in order", func(t *testing.T) {
+		t.Parallel()
+		contend(t, cluster)
+	})
+}
+
+// wantSpread fails the test unless each master has about as many of a queue's
+// shards as the others.
+func wantSpread(t *testing.T, rdb *redis.ClusterClient, name string, n int) {
+	t.Helper()
+	counts := make([]int, masters)
+	for i := range n {
+		slot, err := rdb.ClusterKeySlot(t.Context(), "asynq:{"+queue.ShardName(name, i)+"}:pending").Result()
+		must(t, err)
+		counts[int(slot)*masters/16384]++
 	}
+	t.Logf("%d shards of %s: %v", n, name, counts)
+	mean := n / masters
+	if least, most := slices.Min(counts), slices.Max(counts); least < mean-1-mean/8 || most > mean+1+mean/8 {
+		t.Errorf("%d shards of %s: want about %d on each master, have %v", n, name, mean, counts)
+	}
+}
+
+// enqueued returns how many tasks each master was ever given, and how many notifications of such.
+func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
+	t.Helper()
+	var all []int
+	for _, node := range cluster.Nodes {
+		info, err := node.Client(t).InfoMap(t.Context(), "commandstats").Result()
+		must(t, err)
+		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_lpush"], "calls="), ",")
+		n, _ := strconv.Atoi(calls) // none yet
+		all = append(all, n)
+	}
+	return all
+}
+
+// contend has three tasks wait for each of some resources, and lets them go.
+func contend(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	const resources, waiting = 12, 3
+	b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
+	client := b.sharded(8)
+	var mu sync.Mutex
+	order := make(map[string][]int)
+	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4 * (resources + 1)}, Shards: map[string]int{b.queue: 8}}, func(ctx context.Context, j job) error {
+		mu.Lock()
+		order[j.Res] = append(order[j.Res], j.N%10)
+		mu.Unlock()
+		return b.run(ctx, j)
+	})
+	used := make(map[string]bool)
+	want := make(map[string][]int)
+	var gates []*gate
+	for i := range resources {
+		resource := fmt.Sprintf("%s:%d", b.resource, i)
+		for n := range 1 + waiting {
+			want[resource] = append(want[resource], n)
+			if n == 0 {
+				gates = append(gates, b.hold(10*i))
+			}
+			r, err := client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue})
+			must(t, err)
+			used[r.Queue] = true
+			if n == 0 {
+				within(t, patience, "the first to run", gates[i].entered)
+				continue
+			}
+			poll.Eventually(t, "the next to wait", func() bool {
+				at := *b
+				at.queue, at.resource = r.Queue, resource
+				return len(at.waiters()) == n
+			})
+		}
+	}
+	for _, g := range gates {
+		g.open()
+	}
+	b.awaitRuns(resources * (1 + waiting))
+	mu.Lock()
+	defer mu.Unlock()
+	check(t, maps.EqualFunc(want, order, slices.Equal), "order of the tasks of each resource: want %v, have %v", want, order)
+	check(t, len(used) >= 4, "want several shards used, have %d", len(used))
 }

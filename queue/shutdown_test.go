@@ -19,27 +19,15 @@ import (
 
 // cutShort shuts a server down whose handler of a task goes on, and returns what is closed when Shutdown has
 // returned. The context of the handler has ended by then.
-func (b *bundle) cutShort(t *testing.T, s *queue.Server, g *gate) (done chan struct{}) {
-	t.Helper()
+func (b *bundle) cutShort(s *queue.Server, g *gate) (done chan struct{}) {
+	b.Helper()
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		shutdown(t, s)
+		shutdown(b, s)
 	}()
-	within(t, patience, "the handler's context to end", g.ended)
+	within(b, patience, "the handler's context to end", g.ended)
 	return done
-}
-
-// failOnce makes the first run of job n fail.
-func (s *stage) failOnce(n int) {
-	failed := false
-	s.act(n, func() error {
-		if !failed {
-			failed = true
-			return context.Canceled
-		}
-		return nil
-	})
 }
 
 // A shutdown in mid-task: the task stays at work and keeps its lock until its handler has returned, and
@@ -47,89 +35,67 @@ func (s *stage) failOnce(n int) {
 // again before those who came after it, also if it has a priority, and uses no retry.
 func TestShutdownInMidTask(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	type row struct {
 		fails    bool
 		priority int
 		order    []int
-	}{
+	}
+	eachOf(t, onBoth, map[string]row{
 		"it succeeds":               {order: []int{0, 1}},
 		"it fails":                  {fails: true, order: []int{0, 0, 1}},
 		"it fails, with a priority": {fails: true, priority: 3, order: []int{0, 0, 1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st := newStage(t)
-				s := b.serve(t, queue.ServerConfig{}, st.run)
-				if tt.fails {
-					st.failOnce(0)
-				}
-				zombie, id := b.begin(t, st, 0, queue.Options{Retries: queue.NoRetries, Priority: tt.priority})
-				next := b.enqueueWaiter(t, 1, 1, queue.Options{})
-				held := b.value(t)
-				done := b.cutShort(t, s, zombie)
-				steadily(t, 300*time.Millisecond, "the lock held, the task at work and the shutdown waiting", func() bool {
-					return !isClosed(done) && held != "" && b.value(t) == held && b.state(id) == asynq.TaskStateActive
-				})
-				zombie.open()
-				within(t, patience, "the shutdown", done)
-				if v := b.value(t); v != "" {
-					t.Errorf("lock: want it free, have %q", v)
-				}
-				if have := b.state(next); have != asynq.TaskStateRetry {
-					t.Errorf("the next: want it to wait on, have %v", have)
-				}
-				if tt.fails {
-					b.wantWaiters(t, id, next)
-					if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 {
-						t.Errorf("want no retry used, have %+v", info)
-					}
-				}
-				b.serve(t, queue.ServerConfig{}, st.run)
-				b.awaitGone(t, id, next)
-				st.wantOrder(tt.order...)
-			})
+	}, func(b *bundle, tt row) {
+		s := b.serve(queue.ServerConfig{}, b.run)
+		if tt.fails {
+			b.failOnce(0, context.Canceled)
+		}
+		zombie, id := b.begin(0, queue.Options{Retries: queue.NoRetries, Priority: tt.priority})
+		next := b.enqueueWaiter(1, 1, queue.Options{})
+		held := b.value()
+		done := b.cutShort(s, zombie)
+		steadily(b, 300*time.Millisecond, "the lock held, the task at work and the shutdown waiting", func() bool {
+			return !isClosed(done) && held != "" && b.value() == held && b.state(id) == asynq.TaskStateActive
 		})
-	}
+		zombie.open()
+		within(b, patience, "the shutdown", done)
+		equal(b, "lock", b.value(), "")
+		equal(b, "the next", b.state(next), asynq.TaskStateRetry)
+		if tt.fails {
+			b.wantWaiters(id, next)
+			equal(b, "retries used", b.awaitState(id, asynq.TaskStateRetry).Retried, 0)
+		}
+		b.serve(queue.ServerConfig{}, b.run)
+		b.awaitGone(id, next)
+		b.wantOrder(tt.order...)
+	})
 }
 
 // Shutdown returns at its hard deadline, with a handler that never returns and
 // with a Redis that does not answer.
 func TestShutdownAtTheHardDeadline(t *testing.T) {
 	t.Parallel()
-	for name, gone := range map[string]bool{"handler": false, "redis gone": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, server := setupAlone(t)
-			st := newStage(t)
-			s := b.newServer(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
-			queue.Handle(s, st.run)
-			must(t, s.Start(t.Context()))
-			holder := b.occupy(t, st)
-			t.Cleanup(func() {
-				server.Resume()
-				_ = queue.ClientOf(s).Close() // which a process that ends does not wait for
-			})
-			if gone {
-				server.Pause()
-				within(t, patience, "the holder to give up", holder.ended)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			start := time.Now()
-			const want = "queue: shutdown: tasks are still running: context deadline exceeded"
-			if err := s.Shutdown(ctx); fmt.Sprint(err) != want {
-				t.Errorf("want %q, have %v", want, err)
-			}
-			if took := time.Since(start); took > promised(4*time.Second) {
-				t.Errorf("want it to return after 2 s, have %v", took)
-			}
-			if err := s.Shutdown(t.Context()); err != nil {
-				t.Errorf("a second one: want nil, have %v", err)
-			}
+	eachOf(t, onAlone, map[string]bool{"handler": false, "redis gone": true}, func(b *bundle, gone bool) {
+		s := b.newServer(queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
+		queue.Handle(s, b.run)
+		must(b, s.Start(b.Context()))
+		holder := b.occupy()
+		b.Cleanup(func() {
+			b.server.Resume()
+			_ = queue.ClientOf(s).Close() // which a process that ends does not wait for
 		})
-	}
+		if gone {
+			b.server.Pause()
+			within(b, patience, "the holder to give up", holder.ended)
+		}
+		ctx, cancel := context.WithTimeout(b.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		const want = "queue: shutdown: tasks are still running: context deadline exceeded"
+		equal(b, "shutdown", fmt.Sprint(s.Shutdown(ctx)), want)
+		took := time.Since(start)
+		check(b, took <= promised(4*time.Second), "want it to return after 2 s, have %v", took)
+		must(b, s.Shutdown(b.Context())) // a second one
+	})
 }
 
 // A blocking handler of logs calls a function at a message that begins with a text.
@@ -153,7 +119,7 @@ func (b blocking) Handle(_ context.Context, r slog.Record) error {
 // user has not returned, or Redis does not answer.
 func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(cfg *queue.ServerConfig, block func()){
+	eachOf(t, onAlone, map[string]func(cfg *queue.ServerConfig, block func()){
 		"GroupAggregator": func(cfg *queue.ServerConfig, block func()) {
 			cfg.Asynq.GroupGracePeriod = time.Second
 			cfg.Asynq.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { block(); return asynq.NewTask("a", nil) })
@@ -172,53 +138,41 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 			cfg.Logger = slog.New(blocking{slog.DiscardHandler, "limits that operators", block})
 		},
 		"Redis": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, server := setupAlone(t)
-			st := newStage(t)
-			blocked, until := make(chan struct{}), make(chan struct{})
-			var cfg queue.ServerConfig
-			if set != nil {
-				var once sync.Once
-				set(&cfg, func() {
-					once.Do(func() { close(blocked) })
-					<-until
-				})
-			}
-			s := b.newServer(t, cfg)
-			queue.Handle(s, st.run)
-			must(t, s.Start(t.Context()))
-			defer close(until)
-			b.awaitGone(t, b.enqueue(t, b.job(0)))
-			if set == nil {
-				server.Pause()
-				defer server.Resume()
-			} else {
-				_, err := asynq.NewClientFromRedisClient(b.rdb).Enqueue(asynq.NewTask("a", nil), asynq.Queue(b.queue), asynq.Group("g"))
-				must(t, errors.Join(err, b.rdb.HSet(t.Context(), "siding:limits:lock:", "a", "no limit").Err()))
-				within(t, patience, "the function", blocked)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			start := time.Now()
-			err := s.Shutdown(ctx)
-			if took := time.Since(start); took > promised(2*time.Second) {
-				t.Errorf("want it to return after half a second, have %v", took)
-			}
-			const want = "queue: shutdown: no task runs any more, but the server still waits for a function of the program, " +
-				"such as a GroupAggregator or Observe, or for Redis: context deadline exceeded"
-			if fmt.Sprint(err) != want || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("want %q, have %v", want, err)
-			}
-			if err := s.Locker().Do(t.Context(), b.resource, nil, nothing); !errors.Is(err, lock.ErrClosed) {
-				t.Errorf("locker: want it closed, have %v", err)
-			}
-			if err := queue.ClientOf(s).Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
-				t.Errorf("client: want it closed, have %v", err)
-			}
-		})
-	}
+	}, func(b *bundle, set func(cfg *queue.ServerConfig, block func())) {
+		blocked, until := make(chan struct{}), make(chan struct{})
+		var cfg queue.ServerConfig
+		if set != nil {
+			var once sync.Once
+			set(&cfg, func() {
+				once.Do(func() { close(blocked) })
+				<-until
+			})
+		}
+		s := b.newServer(cfg)
+		queue.Handle(s, b.run)
+		must(b, s.Start(b.Context()))
+		defer close(until)
+		b.awaitGone(b.enqueue(b.job(0)))
+		if set == nil {
+			b.server.Pause()
+			defer b.server.Resume()
+		} else {
+			_, err := asynq.NewClientFromRedisClient(b.rdb).Enqueue(asynq.NewTask("a", nil), asynq.Queue(b.queue), asynq.Group("g"))
+			must(b, errors.Join(err, b.rdb.HSet(b.Context(), "siding:limits:lock:", "a", "no limit").Err()))
+			within(b, patience, "the function", blocked)
+		}
+		ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := s.Shutdown(ctx)
+		took := time.Since(start)
+		check(b, took <= promised(2*time.Second), "want it to return after half a second, have %v", took)
+		const want = "queue: shutdown: no task runs any more, but the server still waits for a function of the program, " +
+			"such as a GroupAggregator or Observe, or for Redis: context deadline exceeded"
+		check(b, fmt.Sprint(err) == want && errors.Is(err, context.DeadlineExceeded), "want %q, have %v", want, err)
+		wantIs(b, "locker", s.Locker().Do(b.Context(), b.resource, nil, nothing), lock.ErrClosed)
+		wantIs(b, "client", queue.ClientOf(s).Ping(b.Context()).Err(), redis.ErrClosed)
+	})
 }
 
 // A task that a shutdown gives back is first in its line. Its own position does not keep it from its
@@ -228,19 +182,19 @@ func TestShutdownWithAPolicy(t *testing.T) {
 	for name, p := range actsByPolicy {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st, j := setup(t), newStage(t), &journal{}
-			s := b.serve(t, queue.ServerConfig{}, st.run)
-			zombie := st.hold(0)
-			st.failOnce(0)
-			id := b.enqueue(t, b.job(0), queue.Options{Policy: &p})
+			b := setup(t)
+			s := b.serve(queue.ServerConfig{}, b.run)
+			zombie := b.hold(0)
+			b.failOnce(0, context.Canceled)
+			id := b.enqueue(b.job(0), queue.Options{Policy: &p})
 			within(t, patience, "the holder", zombie.entered)
-			done := b.cutShort(t, s, zombie)
+			done := b.cutShort(s, zombie)
 			zombie.open()
 			within(t, patience, "the shutdown", done)
-			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+			b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
 			begin := time.Now()
-			b.awaitEnd(t, id)
-			st.wantOrder(0, 0)
+			b.awaitEnd(id)
+			b.wantOrder(0, 0)
 			wantSoon(t, begin, "want it run at once")
 		})
 	}

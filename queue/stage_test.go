@@ -76,6 +76,15 @@ func (s *stage) act(n int, f func() error) {
 	s.acts[n] = f
 }
 
+// failOnce makes the first run of job n fail.
+func (s *stage) failOnce(n int, failure error) {
+	s.act(n, func() error {
+		err := failure
+		failure = nil
+		return err
+	})
+}
+
 // run is the handler.
 func (s *stage) run(ctx context.Context, j job) error {
 	g, act := s.enter(ctx, j)
@@ -171,19 +180,19 @@ func (j *journal) of(kind queue.EventKind, id string) []queue.Event {
 
 // awaitBalance waits until each lock that was acquired has been released or lost, under its own
 // fence and once, and no other.
-func (j *journal) awaitBalance(t *testing.T) {
-	t.Helper()
+func (b *bundle) awaitBalance() {
+	b.Helper()
 	type held struct {
 		id    string
 		fence int64
 	}
 	open := make(map[held]int)
-	err := poll.Until(t.Context(), func() error {
+	err := poll.Until(b.Context(), func() error {
 		clear(open)
-		for _, e := range j.of(queue.EventAcquired, "") {
+		for _, e := range b.of(queue.EventAcquired, "") {
 			open[held{e.TaskID, e.Fence}]++
 		}
-		for _, e := range append(j.of(queue.EventReleased, ""), j.of(queue.EventLost, "")...) {
+		for _, e := range append(b.of(queue.EventReleased, ""), b.of(queue.EventLost, "")...) {
 			open[held{e.TaskID, e.Fence}]--
 		}
 		maps.DeleteFunc(open, func(_ held, n int) bool { return n == 0 })
@@ -192,14 +201,20 @@ func (j *journal) awaitBalance(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must(b, err)
 }
 
 // await waits for the n-th event of a kind about a task.
-func (j *journal) await(t *testing.T, kind queue.EventKind, id string, n int) queue.Event {
-	t.Helper()
-	poll.Eventually(t, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(j.of(kind, id)) >= n })
-	return j.of(kind, id)[n-1]
+func (b *bundle) await(kind queue.EventKind, id string, n int) queue.Event {
+	b.Helper()
+	poll.Eventually(b, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(b.of(kind, id)) >= n })
+	return b.of(kind, id)[n-1]
+}
+
+// wantEvents waits for n events of a kind about a task, and wants no more.
+func (b *bundle) wantEvents(kind queue.EventKind, id string, n int) {
+	b.Helper()
+	b.await(kind, id, n)
+	have := b.of(kind, id)
+	check(b, len(have) == n, "want %d events of kind %d for task %s, have %+v", n, kind, id, have)
 }

@@ -27,78 +27,68 @@ const (
 // A Start that failed, as the server has no handler or its context has ended, may be called again.
 func TestStartAgainAfterAnError(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	id := b.enqueue(t, b.job(0))
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	id := b.enqueue(b.job(0))
 	const want = "queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig"
-	if err := s.Start(t.Context()); fmt.Sprint(err) != want {
-		t.Errorf("want %q, have %v", want, err)
-	}
-	queue.Handle(s, st.run)
+	equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
+	queue.Handle(s, b.run)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Start(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("want why the context ended, have %v", err)
-	}
+	wantIs(t, "start", s.Start(ended), context.Canceled)
 	start(t, s)
-	b.awaitGone(t, id)
+	b.awaitGone(id)
 }
 
 // Run serves until its context ends, then waits for what runs. A second call of Run or Start leaves the server alone.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
-	queue.Handle(s, st.run)
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
+	queue.Handle(s, b.run)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	b.awaitGone(b.enqueue(b.job(0)))
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
-		if err := again(t.Context()); fmt.Sprint(err) != startedBefore {
-			t.Errorf("%s: want %q, have %v", name, startedBefore, err)
-		}
+		equal(t, name, fmt.Sprint(again(t.Context())), startedBefore)
 	}
-	holder, id := b.begin(t, st, 1)
+	holder, id := b.begin(1)
 	stop()
 	steadily(t, 50*time.Millisecond, "it to wait for the task", func() bool { return len(done) == 0 })
 	holder.open()
-	if err := within(t, patience, "the end", done); err != nil {
-		t.Errorf("run: %v", err)
-	}
-	b.awaitGone(t, id)
+	must(t, within(t, patience, "the end", done))
+	b.awaitGone(id)
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start, "ready": s.Ready} {
 		if err := again(t.Context()); fmt.Sprint(err) != shutBefore || !errors.Is(err, asynq.ErrServerClosed) {
 			t.Errorf("%s after the end: want %q, have %v", name, shutBefore, err)
 		}
 	}
 	shutdown(t, s) // does nothing
-	st.wantOrder(0, 1)
+	b.wantOrder(0, 1)
 }
 
 // Run returns when somebody else shuts the server down.
 func TestRunEndsWithShutdown(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, st.run)
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	queue.Handle(s, b.run)
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(t.Context()) }()
-	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	b.awaitGone(b.enqueue(b.job(0)))
 	shutdown(t, s)
-	if err := within(t, patience, "the end of Run", ran); err != nil {
-		t.Errorf("want no error, have %v", err)
-	}
+	must(t, within(t, patience, "the end of Run", ran))
 }
 
 // Of many calls at once one starts the server, and the others leave it alone, also while it is
 // being started.
 func TestConcurrentStarts(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(s, st.run)
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	queue.Handle(s, b.run)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	const calls = 16
@@ -129,11 +119,9 @@ func TestConcurrentStarts(t *testing.T) {
 		return len(errs) == calls-1
 	})
 	for _, err := range errs {
-		if err != startedBefore && err != startsNow {
-			t.Errorf("want another call's server left alone, have %v", err)
-		}
+		check(t, err == startedBefore || err == startsNow, "want another call's server left alone, have %v", err)
 	}
-	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	b.awaitGone(b.enqueue(b.job(0)))
 	stop()
 	all.Wait()
 	shutdown(t, s)
@@ -144,7 +132,7 @@ func TestConcurrentStarts(t *testing.T) {
 func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(queue.ServerConfig{})
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
@@ -160,18 +148,14 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	go func() { first <- s.Run(t.Context()) }()
 	within(t, patience, "the first call", asked)
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
-		if err := again(t.Context()); fmt.Sprint(err) != startsNow {
-			t.Errorf("%s: want %q, have %v", name, startsNow, err)
-		}
+		equal(t, name, fmt.Sprint(again(t.Context())), startsNow)
 	}
 	close(answer)
 	if err := within(t, patience, "the first call's end", first); err == nil || !strings.Contains(err.Error(), "down") {
 		t.Errorf("want Redis' error, have %v", err)
 	}
 	for name, after := range map[string]func(context.Context) error{"start": s.Start, "ready": s.Ready} {
-		if err := after(t.Context()); fmt.Sprint(err) != shutBefore {
-			t.Errorf("%s after that: want %q, have %v", name, shutBefore, err)
-		}
+		equal(t, name+" after that", fmt.Sprint(after(t.Context())), shutBefore)
 	}
 }
 
@@ -186,7 +170,7 @@ func TestMissingArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var none context.Context
-	s := b.newServer(t, queue.ServerConfig{})
+	s := b.newServer(queue.ServerConfig{})
 	s.Use(func(next asynq.Handler) asynq.Handler { return next }, nil)
 	for name, call := range map[string]func() error{
 		"queue: ctx: want a context, have nil: run":      func() error { return s.Run(none) },
@@ -196,9 +180,7 @@ func TestMissingArguments(t *testing.T) {
 		"queue: ctx: want a context, have nil: enqueue":  func() error { return errOf(b.client.Enqueue(none, b.job(0), nil)) },
 		"queue: ctx: want a context, have nil: batch": func() error {
 			results, err := b.client.EnqueueBatch(none, []queue.Job{{Task: b.job(0)}})
-			if len(results) != 1 || !errors.Is(results[0].Err, err) {
-				t.Errorf("batch: want the error of the call for its job, have %+v", results)
-			}
+			check(t, len(results) == 1 && errors.Is(results[0].Err, err), "batch: want the error of the call for its job, have %+v", results)
 			return err
 		},
 		"queue: ctx: want a context, have nil: check":                              func() error { return errOf(queue.CheckRedis(none, b.rdb)) },
@@ -207,9 +189,7 @@ func TestMissingArguments(t *testing.T) {
 		"queue: use: middleware 2: want a function, have nil: start":               func() error { return s.Start(t.Context()) },
 	} {
 		want := name[:strings.LastIndex(name, ": ")]
-		if err := call(); fmt.Sprint(err) != want {
-			t.Errorf("%s: have %v", name, err)
-		}
+		equal(t, name, fmt.Sprint(call()), want)
 	}
 	shutdown(t, s)
 }
@@ -218,18 +198,70 @@ func TestMissingArguments(t *testing.T) {
 func TestShutdownClosesTheLocker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(t, queue.ServerConfig{})
-	held := b.acquire(t, nil)
+	s := b.newServer(queue.ServerConfig{})
+	held := b.acquire(nil)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 	waited := make(chan error, 1)
 	go func() { waited <- s.Locker().Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, nothing) }()
 	poll.Eventually(t, "the wait", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Shutdown(ended); err != nil {
-		t.Errorf("shutdown: %v", err)
-	}
-	if err := within(t, patience, "the end of the wait", waited); !errors.Is(err, lock.ErrClosed) {
-		t.Errorf("want ErrClosed, have %v", err)
-	}
+	must(t, s.Shutdown(ended))
+	wantIs(t, "the wait", within(t, patience, "the end of the wait", waited), lock.ErrClosed)
+}
+
+// A server that was stopped takes no more tasks. Those that run go on, and Shutdown waits for them.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
+	s.Stop() // before a Start it does nothing
+	queue.Handle(s, b.run)
+	must(t, s.Start(t.Context()))
+	holder := b.occupy()
+	waiting := b.park(1)
+	s.Stop()
+	s.Stop() // nor does it a second time
+	late := b.enqueue(job{Res: b.resource + ".other", N: 2})
+	steadily(t, 1500*time.Millisecond, "no task taken", func() bool { return b.state(late) == asynq.TaskStatePending && len(b.order()) == 1 })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		shutdown(t, s)
+	}()
+	steadily(t, 300*time.Millisecond, "Shutdown waiting for the one that runs", func() bool { return !isClosed(done) })
+	holder.open()
+	within(t, patience, "the shutdown", done)
+	s.Stop() // nor after the end
+	b.wantOrder(0)
+	b.serve(queue.ServerConfig{}, b.run)
+	b.awaitGone(append(waiting, late)...)
+}
+
+// Servers on a client of somebody else's share it, and leave it open.
+func TestServersShareAClient(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onBoth, map[string]func(*bundle, queue.ServerConfig) (*queue.Server, error){
+		"from a client": func(b *bundle, cfg queue.ServerConfig) (*queue.Server, error) {
+			return queue.NewServerFromRedisClient(b.rdb, cfg)
+		},
+		"from options of a foreign type": func(b *bundle, cfg queue.ServerConfig) (*queue.Server, error) {
+			return queue.NewServer(connOf(func() any { return b.rdb }), cfg)
+		},
+	}, func(b *bundle, newServer func(*bundle, queue.ServerConfig) (*queue.Server, error)) {
+		var servers []*queue.Server
+		for range 2 {
+			s, err := newServer(b, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}}, Logger: newLogs(b).logger})
+			must(b, err)
+			queue.Handle(s, b.run)
+			must(b, s.Start(b.Context()))
+			servers = append(servers, s)
+		}
+		b.awaitGone(b.enqueue(b.job(0)))
+		shutdown(b, servers[0])
+		b.awaitGone(b.enqueue(b.job(1)))
+		shutdown(b, servers[1])
+		must(b, b.rdb.Ping(b.Context()).Err()) // it is open
+		b.wantOrder(0, 1)
+	})
 }
