@@ -36,9 +36,7 @@ func backend(f *fleet) locktest.Backend {
 				if value == "" {
 					err = admin.Del(t.Context(), key).Err()
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 		},
 		Value: func(t *testing.T, key string) string {

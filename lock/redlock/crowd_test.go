@@ -71,9 +71,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 				}
 				lease, err := locker.Acquire(ctx, f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond)})
 				if err != nil {
-					if last {
-						t.Errorf("want the lock after all faults, have %v", err)
-					}
+					check(t, !last, "want the lock after all faults, have %v", err)
 					continue
 				}
 				if err := b.enter(lease); err != nil {
@@ -93,9 +91,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 	for range faults {
 		i := rng.IntN(len(f.servers))
 		if rng.IntN(2) == 0 {
-			if err := f.servers[i].Revive(ctx); err != nil {
-				t.Error(err)
-			}
+			must(t, f.servers[i].Revive(ctx))
 		}
 		f.servers[i].Pause()
 		_ = sleep.For(ctx, below(rng, brief.TTL))
@@ -105,9 +101,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 	f.voteForLocksOf(brief.TTL)
 	close(over)
 	all.Wait()
-	if b.count <= processes {
-		t.Errorf("want locks taken between the faults, have none")
-	}
+	check(t, b.count > processes, "want locks taken between the faults, have none")
 	t.Logf("taken %d times", b.count)
 }
 

@@ -110,9 +110,7 @@ func (m memories) on() (nodes string) {
 
 func (m memories) wantOn(t *testing.T, what, want string) {
 	t.Helper()
-	if have := m.on(); have != want {
-		t.Errorf("%s: want the nodes %s, have %s", what, want, have)
-	}
+	equal(t, what+": the nodes", m.on(), want)
 }
 
 // far is a network that takes so long in either direction.

@@ -88,9 +88,8 @@ func TestSameServerBehindAnotherAddress(t *testing.T) {
 	locker := lockerOn(t, store, lock.Config{})
 	lease := f.take(locker) // by three servers of three
 	// Which of its three answers is counted, of which one was yes, is left to chance.
-	if err := lease.Release(t.Context()); errors.Is(err, lock.ErrLost) {
-		t.Errorf("release: want no loss, have %v", err)
-	}
+	err = lease.Release(t.Context())
+	check(t, !errors.Is(err, lock.ErrLost), "release: want no loss, have %v", err)
 	f.wantFree()
 	f.servers[1].Kill()
 	wantBroken(t, "acquire by two servers that are four nodes", second(locker.Acquire(t.Context(), f.Name(), nil)))
@@ -103,10 +102,8 @@ func TestLeastRights(t *testing.T) {
 	f := startFleet(t, 3)
 	var clients []*redis.Client
 	for i, admin := range f.admins {
-		if err := admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", "nopass", "resetchannels", "~lock:*", "-@all",
-			"+eval", "+evalsha", "+get", "+set", "+del", "+pttl", "+pexpire", "+info").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", "nopass", "resetchannels", "~lock:*", "-@all",
+			"+eval", "+evalsha", "+get", "+set", "+del", "+pttl", "+pexpire", "+info").Err())
 		client := redis.NewClient(&redis.Options{Addr: f.servers[i].Addr, Username: "locks", Password: "any", ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
@@ -115,9 +112,7 @@ func TestLeastRights(t *testing.T) {
 	must(t, err)
 	locker := lockerOn(t, store, lock.Config{})
 	lease := f.take(locker)
-	if err := lease.Renew(t.Context()); err != nil {
-		t.Errorf("renew: %v", err)
-	}
+	must(t, lease.Renew(t.Context()))
 	_ = f.wantBusy(lockerOn(t, store, lock.Config{}))
 	f.release(lease)
 	f.wantFree()
@@ -168,9 +163,8 @@ func TestOtherServers(t *testing.T) {
 			other := clientOf(t, f.servers[1].Addr)
 			other.AddHook(toldOtherwise{lines: tc.lines})
 			_, err := redlock.New(ctxOf(t), []*redis.Client{f.admins[0], other, f.admins[2]}, redlock.Config{})
-			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.HasSuffix(err.Error(), "): "+tc.want)) {
-				t.Errorf("want %q, have %v", tc.want, err)
-			}
+			check(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.HasSuffix(err.Error(), "): "+tc.want)),
+				"want %q, have %v", tc.want, err)
 		})
 	}
 }

@@ -22,9 +22,8 @@ func TestTrouble(t *testing.T) {
 			for _, i := range []int{0, 2} {
 				trouble.hit(f, i)
 				must(t, held.Renew(t.Context()))
-				if busy := f.wantBusy(rival); busy.Foreign || busy.Remaining <= 0 {
-					t.Errorf("want it held by the first, have %+v", busy)
-				}
+				busy := f.wantBusy(rival)
+				check(t, !busy.Foreign && busy.Remaining > 0, "want it held by the first, have %+v", busy)
 				f.release(held)
 				held = f.take(rival)
 				_ = f.wantBusy(holder)
@@ -40,9 +39,8 @@ func TestTrouble(t *testing.T) {
 			start := time.Now()
 			wantBroken(t, "acquire", second(holder.Acquire(ctxOf(t), f.Name(), nil)))
 			// The caller asks, cleans up and gives back. The client by itself waits for a minute.
-			if took := time.Since(start); took > promised(3*patient.NodeTimeout+time.Second) {
-				t.Errorf("want an error within three node timeouts, have it after %v", took)
-			}
+			took := time.Since(start)
+			check(t, took <= promised(3*patient.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
 			f.wantFree(1, 3)
 			for _, i := range []int{0, 2, 4} {
 				trouble.heal(f, i)
@@ -97,9 +95,7 @@ func TestLateVote(t *testing.T) {
 			f.servers[0].Resume()
 			for range 20 {
 				_ = f.wantBusy(locker)
-				if err := held.Renew(t.Context()); err != nil {
-					t.Errorf("renew: %v", err)
-				}
+				must(t, held.Renew(t.Context()))
 			}
 			err := poll.Until(t.Context(), func() error {
 				if ttl := f.admins[0].PTTL(t.Context(), f.key()).Val(); ttl > brief.TTL && f.value(0, f.key()) != f.value(1, f.key()) {
@@ -110,9 +106,7 @@ func TestLateVote(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f.release(held)
 			f.wantFree()
 		})
@@ -132,9 +126,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	}
 	lease := f.take(holder)
 	flush()
-	if err := lease.Renew(t.Context()); err != nil {
-		t.Errorf("renew: %v", err)
-	}
+	must(t, lease.Renew(t.Context()))
 	flush()
 	_ = f.wantBusy(rival)
 	flush()
@@ -155,9 +147,7 @@ func TestPlainProtocol(t *testing.T) {
 	}
 	f.wantFree(0, 4)
 	for _, i := range []int{1, 2, 3} {
-		if have := f.value(i, f.key()); have != "8f3a60" {
-			t.Errorf("want the other's value untouched, have %q", have)
-		}
+		equal(t, "the other's value", f.value(i, f.key()), "8f3a60")
 	}
 
 	f.admins[2].Del(t.Context(), f.key()) // now it has too few
@@ -168,13 +158,9 @@ func TestPlainProtocol(t *testing.T) {
 			taken++
 		}
 	}
-	if taken != 0 {
-		t.Errorf("want no node for the other, have %d", taken)
-	}
+	check(t, taken == 0, "want no node for the other, have %d", taken)
 	f.release(lease)
-	if f.value(1, f.key()) != "8f3a60" || f.value(3, f.key()) != "8f3a60" {
-		t.Error("want the other's values untouched")
-	}
+	check(t, f.value(1, f.key()) == "8f3a60" && f.value(3, f.key()) == "8f3a60", "want the other's values untouched")
 	f.wantFree(0, 2, 4)
 }
 
@@ -187,8 +173,6 @@ func TestWrongTypeOfKey(t *testing.T) {
 	f.release(f.take(locker))
 	f.admins[1].RPush(t.Context(), f.key(), "x")
 	wantBroken(t, "acquire", second(locker.Acquire(t.Context(), f.Name(), nil)))
-	if have := f.admins[0].LRange(t.Context(), f.key(), 0, -1).Val(); len(have) != 1 {
-		t.Errorf("want the list untouched, have %v", have)
-	}
+	equal(t, "length of the list", f.admins[0].LLen(t.Context(), f.key()).Val(), 1)
 	f.wantFree(2)
 }

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -63,11 +64,9 @@ func TestTooManyHang(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			each(networks, fault, 0, 2, 4)
 			start := time.Now()
-			_, err := locker.Acquire(t.Context(), "order:1", nil)
-			wantBroken(t, name, err)
-			if took := time.Since(start); took > 150*time.Millisecond {
-				t.Errorf("%s: want three node timeouts at most, have %v", name, took)
-			}
+			wantBroken(t, name, second(locker.Acquire(t.Context(), "order:1", nil)))
+			took := time.Since(start)
+			check(t, took <= 150*time.Millisecond, "%s: want three node timeouts at most, have %v", name, took)
 			nodes.wantOn(t, name, ".....")
 		})
 	}
@@ -97,15 +96,12 @@ func TestNothingIsLeft(t *testing.T) {
 			each(networks, tc.fault, tc.nodes...)
 			answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, FenceTTL: time.Minute})
 			if !tc.was { // three of five are free, so it is taken
-				if err != nil || !answer.Taken {
-					t.Errorf("%s: want it taken, have %+v, %v", tc.name, answer, err)
-				}
+				check(t, err == nil && answer.Taken, "%s: want it taken, have %+v, %v", tc.name, answer, err)
 				nodes.wantOn(t, tc.name, "--+++")
 				return
 			}
-			if answer.Taken || tc.busy != (err == nil && answer.Holder == "another" && !answer.Split) {
-				t.Errorf("%s: want it busy %t, else an error, have %+v, %v", tc.name, tc.busy, answer, err)
-			}
+			check(t, !answer.Taken && tc.busy == (err == nil && answer.Holder == "another" && !answer.Split),
+				"%s: want it busy %t, else an error, have %+v, %v", tc.name, tc.busy, answer, err)
 			nodes.wantOn(t, tc.name, tc.want)
 		})
 	}
@@ -146,12 +142,10 @@ func TestCallerGoes(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				_, err := locker.Acquire(ctx, "order:1", nil)
-				if ctx.Err() == nil || err == nil || errors.Is(err, lock.ErrLost) {
-					t.Errorf("%s, %s: want an error after the context's end, have %v", tc.name, way, err)
-				}
-				if took := time.Since(start); took > 20*time.Millisecond {
-					t.Errorf("%s, %s: want it back soon, have %v", tc.name, way, took)
-				}
+				check(t, ctx.Err() != nil && err != nil && !errors.Is(err, lock.ErrLost),
+					"%s, %s: want an error after the context's end, have %v", tc.name, way, err)
+				took := time.Since(start)
+				check(t, took <= 20*time.Millisecond, "%s, %s: want it back soon, have %v", tc.name, way, took)
 				locker.Close() // waits for what is given back
 				nodes.wantOn(t, tc.name+", "+way, tc.want)
 			})
@@ -169,9 +163,7 @@ func TestCancelledCallsAreWaitedFor(t *testing.T) {
 		each(networks, locktest.Only(locktest.Acquire, far(func() time.Duration { return 10 * time.Millisecond })), 0, 1, 2, 3, 4)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Millisecond, cancel)
-		if _, err := locker.Acquire(ctx, "order:1", nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("want context.Canceled, have %v", err)
-		}
+		wantIs(t, "acquire", second(locker.Acquire(ctx, "order:1", nil)), context.Canceled)
 		time.Sleep(time.Second)
 		nodes.wantOn(t, "after the call", ".....")
 	})
@@ -188,9 +180,8 @@ func TestLateMajority(t *testing.T) {
 		paused, network := locktest.Faulty(store)
 		network.Set(locktest.Once(locktest.Acquire, 1, locktest.Slow(14*time.Second)))
 		locker := lockerOn(t, paused, lock.Config{})
-		if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
-			t.Errorf("want no lease whose time is over, have one, valid: %t", !lease.Deadline().IsZero())
-		}
+		_, err := locker.Acquire(t.Context(), "order:1", nil)
+		check(t, err != nil, "want no lease whose time is over, have one")
 		nodes.wantOn(t, "given back", ".....")
 	})
 }
@@ -208,13 +199,9 @@ func TestSlowMajority(t *testing.T) {
 		must(t, err)
 		abandon(lease)
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
-		if lease.Deadline().IsZero() {
-			t.Error("want it valid for 14s from the sending on")
-		}
+		check(t, !lease.Deadline().IsZero(), "want it valid for 14s from the sending on")
 		time.Sleep(time.Nanosecond)
-		if !lease.Deadline().IsZero() {
-			t.Error("want it valid for no more than 14s from the sending on")
-		}
+		check(t, lease.Deadline().IsZero(), "want it valid for no more than 14s from the sending on")
 		_ = lease.Release(t.Context())
 
 		each(networks, locktest.Slow(6*time.Second), 0, 1, 2)
@@ -229,9 +216,8 @@ func TestNodeTimeoutAndTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := newMemories(3).open(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
 		_, err := lockerOn(t, store, brief).Acquire(t.Context(), "order:1", nil)
-		if want := "redlock: node timeout: want at most half of the ttl (500ms), have 501ms"; err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		want := "redlock: node timeout: want at most half of the ttl (500ms), have 501ms"
+		check(t, err != nil && strings.HasSuffix(err.Error(), want), "want %q, have %v", want, err)
 		wantPassing(t, err, false)
 	})
 }
@@ -258,9 +244,7 @@ func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 			t.Errorf("want an error of the node timeout, have %v", errs[1])
 		}
 		for _, i := range []int{0, 2} {
-			if !errors.Is(errs[i], lock.ErrBusy) {
-				t.Errorf("caller %d: want the lock busy, have %v", i, errs[i])
-			}
+			check(t, errors.Is(errs[i], lock.ErrBusy), "caller %d: want the lock busy, have %v", i, errs[i])
 		}
 	})
 }
@@ -299,13 +283,11 @@ func TestRenewal(t *testing.T) {
 			nodes.put("", tc.gone...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Renew(t.Context())
-			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) || !lease.Deadline().IsZero() == tc.lost {
-				t.Errorf("%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, !lease.Deadline().IsZero())
-			}
+			check(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost) && !lease.Deadline().IsZero() != tc.lost,
+				"%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, !lease.Deadline().IsZero())
 			time.Sleep(time.Until(start.Add(15 * time.Second)))
-			if !lease.Deadline().IsZero() != tc.ok {
-				t.Errorf("%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, !lease.Deadline().IsZero())
-			}
+			check(t, !lease.Deadline().IsZero() == tc.ok,
+				"%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, !lease.Deadline().IsZero())
 			if !tc.lost { // else nobody knows whether the others have prolonged it
 				nodes.wantOn(t, tc.name, tc.want)
 			}
@@ -334,9 +316,8 @@ func TestKeptLease(t *testing.T) {
 			defer heal.Stop()
 			if want == 0 {
 				time.Sleep(time.Minute)
-				if lease.Deadline().IsZero() || work.Err() != nil {
-					t.Errorf("want it alive after an outage of %v, have %v", lasts, context.Cause(work))
-				}
+				check(t, !lease.Deadline().IsZero() && work.Err() == nil,
+					"want it alive after an outage of %v, have %v", lasts, context.Cause(work))
 			} else if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {
 				t.Errorf("want ErrLost after %v, have %v after %v", want, cause, time.Since(start))
 			}
@@ -372,9 +353,8 @@ func TestRelease(t *testing.T) {
 			nodes.put("another", tc.foreign...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Release(t.Context())
-			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) {
-				t.Errorf("%s: want ok %t, lost %t, have %v", tc.name, tc.ok, tc.lost, err)
-			}
+			check(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost),
+				"%s: want ok %t, lost %t, have %v", tc.name, tc.ok, tc.lost, err)
 			nodes.wantOn(t, tc.name, tc.want)
 			nodes.put("", 0, 1, 2, 3, 4)
 		})
@@ -398,10 +378,115 @@ func TestRestartDelayOfARequest(t *testing.T) {
 		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil)
 		must(t, err)
 		for range voters {
-			if have := <-delays; have != want {
-				t.Errorf("%v: want the delay %v, have %v", cfg, want, have)
-			}
+			equal(t, cfg.String(), <-delays, want)
 		}
 		_ = lease.Release(t.Context())
+	}
+}
+
+// contenders are three processes that reach two, two and one of five nodes before the others.
+func contenders(t *testing.T, nodes memories) (stores []lock.Store) {
+	t.Helper()
+	for _, near := range [][]int{{0, 1}, {2, 3}, {4}} {
+		store, networks := nodes.open(t, redlock.Config{})
+		each(networks, locktest.Only(locktest.Acquire, far(func() time.Duration { return 10 * time.Millisecond })), 0, 1, 2, 3, 4)
+		each(networks, locktest.Fine, near...)
+		stores = append(stores, store)
+	}
+	return stores
+}
+
+// TestSplitVote: nobody gets the lock, all are told so, and nothing stays on a node.
+func TestSplitVote(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newMemories(5)
+		var all sync.WaitGroup
+		for i, locks := range contenders(t, nodes) {
+			all.Go(func() {
+				answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, FenceTTL: time.Minute})
+				check(t, err == nil && answer.Split && !answer.Taken && answer.Holder == "", "want a split vote, have %+v, %v", answer, err)
+			})
+		}
+		all.Wait()
+		nodes.wantOn(t, "after a split vote", ".....")
+	})
+}
+
+// TestSplitVoteIsDecided by those who try but once: one of them gets it in the end.
+func TestSplitVoteIsDecided(t *testing.T) {
+	t.Parallel()
+	const rounds = 30
+	taken := 0
+	for range rounds {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			var mu sync.Mutex
+			var leases []*lock.Lease
+			var all sync.WaitGroup
+			for _, store := range contenders(t, nodes) {
+				locker := lockerOn(t, store, lock.Config{})
+				all.Go(func() {
+					if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						leases = append(leases, lease)
+					}
+				})
+			}
+			all.Wait()
+			need(t, len(leases) <= 1, "want one holder, have %d", len(leases))
+			taken += len(leases)
+			for _, lease := range leases {
+				_ = lease.Release(t.Context())
+			}
+		})
+	}
+	// Pauses that overlap five times in a row are possible.
+	check(t, taken >= rounds-2, "want a holder in each of %d rounds, have %d", rounds, taken)
+}
+
+// TestContenders on networks of their own each get the lock, time and again, and no two
+// have it at once.
+func TestContenders(t *testing.T) {
+	t.Parallel()
+	const processes, rounds = 10, 5
+	for _, down := range [][]int{nil, {1}, {0, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			holders, waited := make(chan struct{}, 1), make(chan time.Duration, processes*rounds)
+			var all sync.WaitGroup
+			for range processes {
+				locker, networks := nodes.process(t, redlock.Config{})
+				each(networks, far(func() time.Duration { return rand.N(3 * time.Millisecond) }), 0, 1, 2, 3, 4)
+				each(networks, locktest.BlackHole, down...)
+				all.Go(func() {
+					for range rounds {
+						start := time.Now()
+						err := locker.Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+							select {
+							case holders <- struct{}{}:
+							default:
+								t.Error("want one holder at a time, have two")
+								return nil
+							}
+							time.Sleep(5 * time.Millisecond)
+							<-holders
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+						waited <- time.Since(start)
+					}
+				})
+			}
+			all.Wait()
+			close(waited)
+			for wait := range waited {
+				check(t, wait <= time.Minute, "nodes %v are down: want nobody to starve, have a wait of %v", down, wait)
+			}
+			nodes.wantOn(t, "after all", ".....")
+		})
 	}
 }

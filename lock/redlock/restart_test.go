@@ -48,9 +48,7 @@ func TestRestartAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestRestartDelay: with it the rival has to wait until the lease has ended.
@@ -72,12 +70,8 @@ func TestRestartDelay(t *testing.T) {
 				held, err = rival.Acquire(t.Context(), f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)})
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !lease.Deadline().IsZero() && !held.Deadline().IsZero() {
-				t.Error("want one holder at a time, have two")
-			}
+			must(t, err)
+			check(t, lease.Deadline().IsZero() || held.Deadline().IsZero(), "want one holder at a time, have two")
 			f.release(held)
 			_ = lease.Release(t.Context())
 		})
@@ -113,13 +107,10 @@ func TestRestartsOneByOne(t *testing.T) {
 	lease := f.take(lockerOn(t, f.store(patient), brief))
 	work := lease.Context(t.Context())
 	f.servers[0].Restart(t)
-	if err := lease.Renew(t.Context()); err != nil {
-		t.Errorf("renew after one restart: %v", err)
-	}
+	must(t, lease.Renew(t.Context())) // after one restart
 	f.servers[1].Restart(t)
-	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || errors.Is(cause, context.Canceled) {
-		t.Errorf("want ErrLost after two, have %v", cause)
-	}
+	cause := ended(t, work)
+	check(t, errors.Is(cause, lock.ErrLost) && !errors.Is(cause, context.Canceled), "want ErrLost after two, have %v", cause)
 	f.wantFree(0, 1)
 	_ = lease.Release(t.Context())
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -79,9 +80,7 @@ func (f *fleet) process(cfg lock.Config) *lock.Locker {
 func (f *fleet) take(locker *lock.Locker) *lock.Lease {
 	f.Helper()
 	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
-	if err != nil {
-		f.Fatalf("acquire: want the lock, have %v", err)
-	}
+	need(f, err == nil, "acquire: want the lock, have %v", err)
 	return lease
 }
 
@@ -90,17 +89,13 @@ func (f *fleet) wantBusy(locker *lock.Locker) *lock.BusyError {
 	f.Helper()
 	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)
-	if !ok {
-		f.Fatalf("acquire: want a BusyError, have lease %v and %v", lease, err)
-	}
+	need(f, ok, "acquire: want a BusyError, have lease %v and %v", lease, err)
 	return busy
 }
 
 func (f *fleet) release(lease *lock.Lease) {
 	f.Helper()
-	if err := lease.Release(f.Context()); err != nil {
-		f.Fatalf("release: %v", err)
-	}
+	must(f, lease.Release(f.Context()))
 }
 
 func (f *fleet) key() string { return "lock:" + f.Name() }
@@ -128,9 +123,7 @@ func (f *fleet) wantFree(nodes ...int) {
 	f.Helper()
 	for i := range f.servers {
 		if nodes == nil || slices.Contains(nodes, i) {
-			if have := f.value(i, f.key()); have != "" {
-				f.Errorf("node %d: want nothing there, have %q", i, have)
-			}
+			equal(f, fmt.Sprint("node ", i), f.value(i, f.key()), "")
 		}
 	}
 }
@@ -151,9 +144,7 @@ func (f *fleet) voteForLocksOf(ttl time.Duration) {
 			}
 			return nil
 		})
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 	}
 }
 
@@ -195,4 +186,89 @@ func abandon(held *lock.Lease) {
 	ctx, end := context.WithCancel(context.Background())
 	end()
 	held.Context(ctx)
+}
+
+func TestMain(m *testing.M) {
+	// The pool of a client whose server was down looks every second whether the server is back.
+	// Only then does the pool see that it was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// patience bounds every wait for something that must happen; only a test that
+// fails waits for its end.
+const patience = time.Minute
+
+// brief is the configuration of tests in which a lock expires.
+var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, SafetyMargin: 200 * time.Millisecond}
+
+// ended waits until ctx has ended and returns the cause.
+func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		t.Fatal("want the context ended, have it alive")
+		return nil
+	}
+}
+
+// must ends a test of which a step has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// wantBroken checks an error of the nodes.
+func wantBroken(t *testing.T, what string, err error) {
+	t.Helper()
+	check(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+		"%s: want an error that is neither busy nor lost, have %v", what, err)
+}
+
+func lockerOn(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
+	t.Helper()
+	locker, err := lock.New(store, cfg)
+	must(t, err)
+	t.Cleanup(locker.Close)
+	return locker
+}
+
+// second is the error of a call of which it alone matters.
+func second[T any](_ T, err error) error { return err }
+
+// check fails the test unless ok. The rest says what is wanted, and what there is.
+func check(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Errorf(format, args...)
+	}
+}
+
+// need ends the test unless ok.
+func need(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Fatalf(format, args...)
+	}
+}
+
+// equal compares two values.
+func equal[T comparable](tb testing.TB, what string, have, want T) {
+	tb.Helper()
+	if have != want {
+		tb.Errorf("%s: want %v, have %v", what, want, have)
+	}
+}
+
+// wantIs wants an error that matches another.
+func wantIs(tb testing.TB, what string, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
 }

@@ -71,9 +71,7 @@ func TestGranted(t *testing.T) {
 			}
 			if err != nil {
 				wantBroken(t, ballots, err)
-				if !errors.Is(err, errDown) {
-					t.Errorf("%s: want the node's error, have %v", ballots, err)
-				}
+				check(t, errors.Is(err, errDown), "%s: want the node's error, have %v", ballots, err)
 			}
 		}
 	}
@@ -90,9 +88,8 @@ func TestHad(t *testing.T) {
 		for one := range strings.FieldsSeq(ballots) {
 			votes, errs := ballot(one)
 			have := redlock.Had(votes, errs)
-			if !errors.Is(have, want) || errors.Is(have, lock.ErrLost) && !errors.Is(want, lock.ErrLost) {
-				t.Errorf("%s: want %v, have %v", one, want, have)
-			}
+			check(t, errors.Is(have, want) && (!errors.Is(have, lock.ErrLost) || errors.Is(want, lock.ErrLost)),
+				"%s: want %v, have %v", one, want, have)
 		}
 	}
 }
@@ -108,9 +105,8 @@ func TestForEver(t *testing.T) {
 		for i, left := range tc.lefts {
 			votes = append(votes, redlock.No(fmt.Sprint(i), "a", left))
 		}
-		if have, err := redlock.Granted(votes, make([]error, 5)); err != nil || have.Left != tc.want {
-			t.Errorf("%v: want %v left, have %+v, %v", tc.lefts, tc.want, have, err)
-		}
+		have, err := redlock.Granted(votes, make([]error, 5))
+		check(t, err == nil && have.Left == tc.want, "%v: want %v left, have %+v, %v", tc.lefts, tc.want, have, err)
 	}
 }
 
@@ -133,9 +129,8 @@ func TestServerVotesOnce(t *testing.T) {
 		"a rival with two and twice": {[]redlock.Vote{no("1"), no("1"), no("2")}, false, false},
 	} {
 		have, err := redlock.Granted(tc.votes, make([]error, len(tc.votes)))
-		if have.Taken != tc.taken || tc.broke != (err != nil) {
-			t.Errorf("%s: want it taken %t, an error %t, have %+v, %v", name, tc.taken, tc.broke, have, err)
-		}
+		check(t, have.Taken == tc.taken && tc.broke == (err != nil),
+			"%s: want it taken %t, an error %t, have %+v, %v", name, tc.taken, tc.broke, have, err)
 		if err != nil && !strings.Contains(err.Error(), "B: is a server that has voted already") {
 			t.Errorf("%s: want the second node named, have %v", name, err)
 		}
@@ -150,9 +145,7 @@ func TestErrorNamesTheNodes(t *testing.T) {
 	errs[2] = other
 	_, err := redlock.Granted(votes, errs)
 	want := "redlock: 2 of 5 nodes voted, of which 3 have to agree: B: connection refused; C: i/o timeout; E: connection refused"
-	if err == nil || err.Error() != want || !errors.Is(err, errDown) || !errors.Is(err, other) {
-		t.Errorf("want %q, have %v", want, err)
-	}
+	check(t, err != nil && err.Error() == want && errors.Is(err, errDown) && errors.Is(err, other), "want %q, have %v", want, err)
 }
 
 // TestUptime: of what a server takes for a second, up to one may not have passed.
@@ -165,9 +158,7 @@ func TestUptime(t *testing.T) {
 		1001 * time.Millisecond: 3,
 		15 * time.Second:        16,
 	} {
-		if have := redlock.Uptime(delay); have != want {
-			t.Errorf("%v: want %d s, have %d", delay, want, have)
-		}
+		equal(t, delay.String(), redlock.Uptime(delay), want)
 	}
 }
 
@@ -214,7 +205,5 @@ func wantPassing(t *testing.T, err error, want bool) {
 		error
 		Passing() bool
 	}](err)
-	if !ok || passer.Passing() != want {
-		t.Errorf("want an error that passes (%t), have %v", want, err)
-	}
+	check(t, ok && passer.Passing() == want, "want an error that passes (%t), have %v", want, err)
 }
