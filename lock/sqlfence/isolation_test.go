@@ -14,28 +14,23 @@ import (
 func TestOlderSnapshot(t *testing.T) {
 	t.Parallel()
 	deferred := backend{"sqlite", "deferred", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "deferred") }, true}
-	each(t, append(levels(), deferred), func(t *testing.T, b *bundle, on backend) {
-		t.Helper()
+	each(t, append(levels(), deferred), func(b *bundle, on backend) {
 		for _, test := range []struct {
 			now, fence int64 // what the row has, and what the transaction brings
 		}{{3, 2}, {3, 3}, {3, 4}} {
-			ctx := t.Context()
-			b.exec(t, "UPDATE items SET fence = 2")
+			ctx := b.Context()
+			b.exec("UPDATE items SET fence = 2")
 			tx, err := b.begin(ctx)
-			must(t, err)
-			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
+			must(b, err)
+			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
-			if err != nil || seen != 2 {
-				t.Fatalf("want fence 2, have %d, %v", seen, err)
-			}
+			need(b, err == nil && seen == 2, "want fence 2, have %d, %v", seen, err)
 			other := make(chan error, 1)
 			go func() { other <- b.advance(ctx, test.now, "a") }()
-			if !b.endsFirst(t, other) {
+			if !b.endsFirst(other) {
 				// The read has locked the row, in MySQL's SERIALIZABLE: what was read is not old.
 				tx.rollback()
-				if err := <-other; err != nil {
-					t.Errorf("fence %d: want it accepted once the reader has gone, have %v", test.now, err)
-				}
+				must(b, <-other) // once the reader has gone
 				continue
 			}
 			err = tx.advance(b.table, test.fence, "a")
@@ -45,42 +40,36 @@ func TestOlderSnapshot(t *testing.T) {
 			tx.rollback()
 			switch {
 			case on.conflicts:
-				if !databaseError(err) && !errors.Is(err, lock.ErrStale) || err == nil {
-					t.Errorf("fence %d after %d: want it refused, have %v", test.fence, test.now, err)
-				}
+				check(b, (databaseError(err) || errors.Is(err, lock.ErrStale)) && err != nil,
+					"fence %d after %d: want it refused, have %v", test.fence, test.now, err)
 			case test.fence < test.now:
-				if !errors.Is(err, lock.ErrStale) {
-					t.Errorf("fence %d after %d: want %v, have %v", test.fence, test.now, lock.ErrStale, err)
-				}
+				check(b, errors.Is(err, lock.ErrStale), "fence %d after %d: want %v, have %v", test.fence, test.now, lock.ErrStale, err)
 			case err != nil:
-				t.Errorf("fence %d after %d: want it accepted, have %v", test.fence, test.now, err)
+				b.Errorf("fence %d after %d: want it accepted, have %v", test.fence, test.now, err)
 			}
-			if have := b.fence(t); have < test.now {
-				t.Errorf("want fence %d or more, have %d", test.now, have)
-			}
+			have := b.fence()
+			check(b, have >= test.now, "want fence %d or more, have %d", test.now, have)
 		}
 	})
 }
 
 // endsFirst waits until done has a value, which must be nil, or a transaction waits for a lock.
-func (b *bundle) endsFirst(t *testing.T, done chan error) (ended bool) {
-	t.Helper()
-	err := poll.Until(t.Context(), func() error {
+func (b *bundle) endsFirst(done chan error) (ended bool) {
+	b.Helper()
+	err := poll.Until(b.Context(), func() error {
 		select {
 		case err := <-done:
-			must(t, err)
+			must(b, err)
 			ended = true
 			return nil
 		default:
 		}
-		if b.waiting != nil && b.waiting(t) {
+		if b.waiting != nil && b.waiting() {
 			return nil
 		}
 		return errors.New("the transaction neither ends nor waits")
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(b, err)
 	return ended
 }
 
@@ -88,49 +77,44 @@ func (b *bundle) endsFirst(t *testing.T, done chan error) (ended bool) {
 // committed. The second waits for the end of the first, also if that has changed nothing.
 func TestAdvancedRowIsLocked(t *testing.T) {
 	t.Parallel()
-	each(t, levels(), func(t *testing.T, b *bundle, on backend) {
-		t.Helper()
+	each(t, levels(), func(b *bundle, on backend) {
 		for _, test := range []struct {
 			first, second int64
 			commit        bool
 		}{{3, 4, true}, {3, 4, false}, {4, 3, true}, {4, 3, false}, {4, 4, true}, {4, 5, true}, {4, 5, false}} {
-			ctx, name := t.Context(), fmt.Sprintf("%+v", test)
-			b.exec(t, "UPDATE items SET fence = 3")
+			ctx, name := b.Context(), fmt.Sprintf("%+v", test)
+			b.exec("UPDATE items SET fence = 3")
 			tx, err := b.begin(ctx)
-			must(t, err)
-			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
+			must(b, err)
+			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			if err := tx.advance(b.table, test.first, "a"); err != nil {
-				t.Fatalf("%s: %v", name, err)
+				b.Fatalf("%s: %v", name, err)
 			}
 			second := make(chan error, 1)
 			go func() { second <- b.advance(ctx, test.second, "a") }()
-			if b.endsFirst(t, second) {
-				t.Errorf("%s: want the second to wait for the first, have it done", name)
+			if b.endsFirst(second) {
+				b.Errorf("%s: want the second to wait for the first, have it done", name)
 				tx.rollback()
 				continue
 			}
 			if test.commit {
 				if err := tx.commit(); err != nil {
-					t.Fatalf("%s: %v", name, err)
+					b.Fatalf("%s: %v", name, err)
 				}
 			}
 			tx.rollback()
 
-			err, have, want := <-second, b.fence(t), test.second
+			err, have, want := <-second, b.fence(), test.second
 			switch {
 			case test.commit && on.conflicts && databaseError(err):
 				want = test.first
 			case test.commit && test.second < test.first:
 				want = test.first
-				if !errors.Is(err, lock.ErrStale) {
-					t.Errorf("%s: want %v, have %v", name, lock.ErrStale, err)
-				}
+				check(b, errors.Is(err, lock.ErrStale), "%s: want %v, have %v", name, lock.ErrStale, err)
 			case err != nil:
-				t.Errorf("%s: want the second accepted, have %v", name, err)
+				b.Errorf("%s: want the second accepted, have %v", name, err)
 			}
-			if have != want {
-				t.Errorf("%s: want fence %d, have %d", name, want, have)
-			}
+			check(b, have == want, "%s: want fence %d, have %d", name, want, have)
 		}
 	})
 }

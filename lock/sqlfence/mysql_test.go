@@ -108,8 +108,6 @@ var sharedMariaDB proc.Shared[*mariaDB]
 func mysqlDatabase(tb testing.TB) *mysql.Config {
 	tb.Helper()
 	config, err := sharedMariaDB.Use(tb, func() (*mariaDB, error) { return runMariaDB(tb.Context()) }).createDatabase(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return config
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redisfence"
@@ -74,9 +75,7 @@ func TestPausedProcess(t *testing.T) {
 				paused.signal(t, syscall.SIGSTOP)
 				// The lock is renewed until the process stands still, and then expires.
 				rival := acquireOnceFree(t, j)
-				if rival.Fence() <= former {
-					t.Fatalf("want a fence above %d, have %d", former, rival.Fence())
-				}
+				need(t, rival.Fence() > former, "want a fence above %d, have %d", former, rival.Fence())
 				must(t, s.write(rival.Context(t.Context()), "rival", fenced))
 				paused.say(t, "write") // found in its input when it goes on
 				paused.signal(t, syscall.SIGCONT)
@@ -85,18 +84,12 @@ func TestPausedProcess(t *testing.T) {
 				if fenced {
 					value = "rival"
 					want := fmt.Sprintf("refused %d after %d", former, rival.Fence())
-					if answer != want {
-						t.Errorf("want the late write %s, have %s", want, answer)
-					}
+					check(t, answer == want, "want the late write %s, have %s", want, answer)
 				} else if answer != "done" {
 					t.Errorf("want the late write done, as nothing is in its way, have %s", answer)
 				}
-				if have := s.read(t); have != value {
-					t.Errorf("want the value of the %s, have that of the %s", value, have)
-				}
-				if have := paused.answer(t, "lost: "); have != "true" {
-					t.Errorf("want the context of the paused process ended with %v, have %s", lock.ErrLost, have)
-				}
+				equal(t, "whose value it is", s.read(t), value)
+				equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
 				_ = rival.Release(t.Context()) // it may have run out, too
 			})
 		}
@@ -118,9 +111,7 @@ func TestHelperPausedHolder(t *testing.T) {
 
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 	say("holds with fence %d", held.Fence())
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(bufio.NewReader(os.Stdin).ReadString('\n')))
 	// The context has the fence of the lease, but not its end. The end could come in time, and hide
 	// what is tested.
 	err := s.write(context.WithoutCancel(work), "paused", j.Fenced)
@@ -213,9 +204,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 				"CREATE TABLE items (id VARCHAR(40) PRIMARY KEY, value VARCHAR(40) NOT NULL, fence BIGINT NOT NULL DEFAULT 0)",
 				"INSERT INTO items (id, value) VALUES ('a', '')",
 			} {
-				if _, err := db.ExecContext(t.Context(), statement); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(db.ExecContext(t.Context(), statement)))
 			}
 		},
 		write: func(ctx context.Context, value string, fenced bool) error {
@@ -279,9 +268,7 @@ func (p *pausedProcess) signal(t *testing.T, sig os.Signal) {
 
 func (p *pausedProcess) say(t *testing.T, line string) {
 	t.Helper()
-	if _, err := fmt.Fprintln(p.in, line); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(fmt.Fprintln(p.in, line)))
 }
 
 // answer returns the rest of the next line, which begins with what.
@@ -289,9 +276,7 @@ func (p *pausedProcess) answer(t *testing.T, what string) string {
 	t.Helper()
 	p.out.Scan()
 	rest, ok := strings.CutPrefix(p.out.Text(), what)
-	if !ok {
-		t.Fatalf("want %q from the paused process, have %q, %v", what, p.out.Text(), p.out.Err())
-	}
+	need(t, ok, "want %q from the paused process, have %q, %v", what, p.out.Text(), p.out.Err())
 	return rest
 }
 
@@ -300,4 +285,85 @@ func (p *pausedProcess) number(t *testing.T, what string) int64 {
 	n, err := strconv.ParseInt(p.answer(t, what), 10, 64)
 	must(t, err)
 	return n
+}
+
+// TestPausedHolderOfAPermit kills or stops one of two processes that share a lock with a limit of 2.
+// Its permit is free about one TTL after its last renewal. One other gets it. The process that goes on
+// learns of its loss, and its late release gives nobody a third permit.
+func TestPausedHolderOfAPermit(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr := redistest.Shared(t).Addr
+			j := job{Redis: addr, Resource: t.Name(), Store: "redis", Address: addr, Fenced: true, Limit: 2}
+			s := openStore(t, j)
+			other := acquireOnceFree(t, j)
+			paused := startPaused(t, j)
+			former := paused.number(t, "holds with fence ")
+			wantNoPermit(t, j)
+			wantRenewals(t, j)
+
+			paused.signal(t, signal)
+			since := time.Now()
+			rival := acquireOnceFree(t, j)
+			took := time.Since(since)
+			t.Logf("the permit was free after %v", took)
+			check(t, took >= pausedTTL/4 && took <= 4*pausedTTL,
+				"want the permit about one TTL after the last renewal, got it after %v", took)
+			check(t, rival.Fence() > former && former > other.Fence(),
+				"want rising fences, have %d, %d and %d", other.Fence(), former, rival.Fence())
+			wantNoPermit(t, j)
+
+			if signal == syscall.SIGSTOP {
+				must(t, s.write(rival.Context(t.Context()), "rival", true))
+				paused.say(t, "write")
+				paused.signal(t, syscall.SIGCONT)
+				have := paused.answer(t, "wrote: ")
+				check(t, have != "done", "want the late write refused, it is done")
+				equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
+				for paused.out.Scan() { // until the process has released and ended
+					t.Log(paused.out.Text())
+				}
+				wantNoPermit(t, j)
+			}
+			for _, held := range []*lock.Lease{other, rival} {
+				must(t, held.Release(t.Context())) // it is held to the end
+			}
+		})
+	}
+}
+
+// wantRenewals waits until each permit of the job's lock has been renewed. It fails if a permit, or the
+// mark of the lock, is to live for longer than the TTL: then a dead holder keeps others out for too long.
+func wantRenewals(t *testing.T, j job) {
+	t.Helper()
+	rdb := newRedis(t, j.Redis)
+	last, renewed := make(map[string]time.Duration), make(map[string]bool)
+	poll.Eventually(t, "each permit renewed", func() bool {
+		permits := rdb.HKeys(t.Context(), "{lock:"+j.Resource+"}:permits").Val()
+		keys := []string{"lock:" + j.Resource}
+		for _, number := range permits {
+			keys = append(keys, "{lock:"+j.Resource+"}:permit:"+number)
+		}
+		for i, key := range keys {
+			left := rdb.PTTL(t.Context(), key).Val()
+			need(t, left <= pausedTTL, "want %s to live for %v at most, have %v", key, pausedTTL, left)
+			if before, ok := last[key]; ok && i > 0 && left > before {
+				renewed[key] = true
+			}
+			last[key] = left
+		}
+		return len(permits) == j.Limit && len(renewed) == len(permits)
+	})
+}
+
+// wantNoPermit fails if a permit of the job's lock is free.
+func wantNoPermit(t *testing.T, j job) {
+	t.Helper()
+	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
+	must(t, err)
+	defer locker.Close()
+	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Limit: j.Limit})
+	check(t, errors.Is(err, lock.ErrBusy), "want no third permit, have %v, %v", held, err)
 }

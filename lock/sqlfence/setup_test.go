@@ -43,11 +43,13 @@ type transaction interface {
 
 // A bundle is a database with a table of which one row, "a", exists.
 type bundle struct {
+	*testing.T
+
 	db      *sql.DB
 	dialect sqlfence.Dialect
 	table   sqlfence.Table
 	begin   func(ctx context.Context) (transaction, error)
-	waiting func(*testing.T) bool // whether a transaction waits for a lock; nil for SQLite, where writers wait to begin
+	waiting func() bool // whether a transaction waits for a lock; nil for SQLite, where writers wait to begin
 }
 
 // inTx runs fn in a transaction, which commits if fn returns nil.
@@ -72,24 +74,23 @@ func (b *bundle) advanceIn(ctx context.Context, table sqlfence.Table, fence int6
 	return b.inTx(ctx, func(tx transaction) error { return tx.advance(table, fence, key...) })
 }
 
-func (b *bundle) exec(t *testing.T, query string, args ...any) {
-	t.Helper()
-	if _, err := b.db.ExecContext(t.Context(), query, args...); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
+func (b *bundle) exec(query string, args ...any) {
+	b.Helper()
+	_, err := b.db.ExecContext(b.Context(), query, args...)
+	need(b, err == nil, "%s: %v", query, err)
 }
 
-func (b *bundle) number(t *testing.T, query string) (n int64) {
-	t.Helper()
-	if err := b.db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
+func (b *bundle) number(query string) (n int64) {
+	b.Helper()
+	if err := b.db.QueryRowContext(b.Context(), query).Scan(&n); err != nil {
+		b.Fatalf("%s: %v", query, err)
 	}
 	return n
 }
 
-func (b *bundle) fence(t *testing.T) int64 {
-	t.Helper()
-	return b.number(t, "SELECT fence FROM items WHERE id = 'a'")
+func (b *bundle) fence() int64 {
+	b.Helper()
+	return b.number("SELECT fence FROM items WHERE id = 'a'")
 }
 
 // quoted returns names as this database quotes them.
@@ -141,7 +142,7 @@ func levels() (all []backend) {
 }
 
 // each runs a test on each backend. A server runs until the last test that needs it has ended.
-func each(t *testing.T, all []backend, run func(*testing.T, *bundle, backend)) {
+func each(t *testing.T, all []backend, run func(*bundle, backend)) {
 	t.Helper()
 	for server, hold := range map[string]func(*testing.T){
 		"sqlite":     func(*testing.T) {},
@@ -155,7 +156,7 @@ func each(t *testing.T, all []backend, run func(*testing.T, *bundle, backend)) {
 				if on.server == server {
 					t.Run(on.name, func(t *testing.T) {
 						t.Parallel()
-						run(t, on.open(t), on)
+						run(on.open(t), on)
 					})
 				}
 			}
@@ -178,9 +179,8 @@ func openPostgres(t *testing.T, level sql.IsolationLevel) *bundle {
 func postgres(t *testing.T, dsn string, level sql.IsolationLevel) *bundle {
 	t.Helper()
 	b := &bundle{db: openDB(t, "pgx", dsn), dialect: sqlfence.PostgreSQL}
-	b.waiting = func(t *testing.T) bool {
-		t.Helper()
-		return b.number(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
+	b.waiting = func() bool {
+		return b.number("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
 	}
 	return fill(t, b, level)
 }
@@ -214,8 +214,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	// The tables about transactions do not change while somebody reads them every 100 ms, so this
 	// reads the monitor's text.
 	wait := regexp.MustCompile("of table `" + config.DBName + "`\\.`items` .* waiting")
-	waiting := func(t *testing.T) bool {
-		t.Helper()
+	waiting := func() bool {
 		var kind, name, text string
 		must(t, db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text))
 		return wait.MatchString(text)
@@ -234,6 +233,7 @@ func openDB(t *testing.T, driver, dsn string) *sql.DB {
 // fill creates the tables, and has transactions of database/sql begin at a level.
 func fill(t *testing.T, b *bundle, level ...sql.IsolationLevel) *bundle {
 	t.Helper()
+	b.T = t
 	for _, statement := range []string{
 		"CREATE TABLE items (id VARCHAR(40) PRIMARY KEY, owner VARCHAR(40) NOT NULL DEFAULT '')",
 		"INSERT INTO items (id) VALUES ('a')",
@@ -241,7 +241,7 @@ func fill(t *testing.T, b *bundle, level ...sql.IsolationLevel) *bundle {
 		"ALTER TABLE items ADD COLUMN fence BIGINT NOT NULL DEFAULT 0",
 		"CREATE TABLE history (place BIGINT NOT NULL, fence BIGINT NOT NULL)",
 	} {
-		b.exec(t, statement)
+		b.exec(statement)
 	}
 	b.table = sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: b.dialect}
 	var options sql.TxOptions
@@ -319,3 +319,38 @@ func (b *bundle) placeholders(n int) string {
 	}
 	return strings.Join(all, ", ")
 }
+
+// check fails the test unless ok. The rest says what is wanted, and what there is.
+func check(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Errorf(format, args...)
+	}
+}
+
+// need ends the test unless ok.
+func need(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Fatalf(format, args...)
+	}
+}
+
+// equal compares two values.
+func equal[T comparable](tb testing.TB, what string, have, want T) {
+	tb.Helper()
+	if have != want {
+		tb.Errorf("%s: want %v, have %v", what, want, have)
+	}
+}
+
+// wantIs wants an error that matches another.
+func wantIs(tb testing.TB, what string, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
+}
+
+// errOf returns the error of a call of which nothing else is wanted.
+func errOf[T any](_ T, err error) error { return err }

@@ -2,12 +2,15 @@ package sqlfence_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
@@ -19,62 +22,43 @@ const now = 1_790_000_000_000_000
 
 func TestAdvance(t *testing.T) {
 	t.Parallel()
-	each(t, backends(), func(t *testing.T, b *bundle, _ backend) {
-		t.Helper()
-		ctx := t.Context()
+	each(t, backends(), func(b *bundle, _ backend) {
+		ctx := b.Context()
 		for _, f := range []int64{1, now, now} {
-			if err := b.advance(ctx, f, "a"); err != nil {
-				t.Fatalf("fence %d: want it accepted, have %v", f, err)
-			}
+			must(b, b.advance(ctx, f, "a"))
 		}
 		if err := b.inTx(ctx, func(tx transaction) error {
 			return errors.Join(tx.advance(b.table, now, "a"), tx.advance(b.table, now, "a"))
 		}); err != nil {
-			t.Errorf("the same fence twice in one transaction: want it accepted, have %v", err)
+			b.Errorf("the same fence twice in one transaction: want it accepted, have %v", err)
 		}
 
 		err := b.advance(ctx, now-1, "a")
-		if !errors.Is(err, lock.ErrStale) {
-			t.Fatalf("older fence: want %v, have %v", lock.ErrStale, err)
-		}
+		need(b, errors.Is(err, lock.ErrStale), "older fence: want %v, have %v", lock.ErrStale, err)
 		stale, ok := errors.AsType[*store.StaleError](err)
-		if want := (&store.StaleError{Place: `items "a"`, Fence: now - 1, Seen: now}); !ok || !cmp.Equal(want, stale) {
-			t.Errorf("older fence: want %+v, have %+v", want, stale)
-		}
+		want := (&store.StaleError{Place: `items "a"`, Fence: now - 1, Seen: now})
+		check(b, ok && cmp.Equal(want, stale), "older fence: want %+v, have %+v", want, stale)
 		if err := b.advance(ctx, now, "b"); !errors.Is(err, sqlfence.ErrNoRow) || !strings.Contains(err.Error(), `items "b"`) {
-			t.Errorf("no such row: want %v with its name, have %v", sqlfence.ErrNoRow, err)
+			b.Errorf("no such row: want %v with its name, have %v", sqlfence.ErrNoRow, err)
 		}
 		for _, f := range []int64{0, -1} {
-			if err := b.advance(ctx, f, "a"); !errors.Is(err, lock.ErrNoFence) {
-				t.Errorf("fence %d: want %v, have %v", f, lock.ErrNoFence, err)
-			}
+			wantIs(b, fmt.Sprintf("fence %d", f), b.advance(ctx, f, "a"), lock.ErrNoFence)
 		}
-		if have := b.fence(t); have != now {
-			t.Errorf("after refusals: want fence %d still, have %d", int64(now), have)
-		}
-		if rows := b.number(t, "SELECT count(*) FROM items"); rows != 1 {
-			t.Errorf("want no row created, have %d rows", rows)
-		}
+		equal(b, "fence after refusals", b.fence(), now)
+		equal(b, "rows", b.number("SELECT count(*) FROM items"), 1)
 	})
 }
 
 func TestRollbackLeavesNothing(t *testing.T) {
 	t.Parallel()
-	each(t, backends(), func(t *testing.T, b *bundle, _ backend) {
-		t.Helper()
+	each(t, backends(), func(b *bundle, _ backend) {
 		given := errors.New("the task has failed")
-		err := b.inTx(t.Context(), func(tx transaction) error {
+		err := b.inTx(b.Context(), func(tx transaction) error {
 			return errors.Join(tx.advance(b.table, 5, "a"), given)
 		})
-		if err == nil || err.Error() != given.Error() {
-			t.Errorf("want %v alone, have %v", given, err)
-		}
-		if have := b.fence(t); have != 0 {
-			t.Errorf("want fence 0 still, have %d", have)
-		}
-		if err := b.advance(t.Context(), 4, "a"); err != nil {
-			t.Errorf("lower than the one rolled back: want it accepted, have %v", err)
-		}
+		check(b, err != nil && err.Error() == given.Error(), "want %v alone, have %v", given, err)
+		equal(b, "fence", b.fence(), 0)
+		must(b, b.advance(b.Context(), 4, "a")) // lower than the one rolled back
 	})
 }
 
@@ -84,19 +68,18 @@ func TestKeysAndNames(t *testing.T) {
 	for _, schema := range []string{"", "Order "} {
 		t.Run("schema "+schema, func(t *testing.T) {
 			t.Parallel()
-			each(t, backends(), func(t *testing.T, b *bundle, _ backend) {
-				t.Helper()
-				ctx := t.Context()
+			each(t, backends(), func(b *bundle, _ backend) {
+				ctx := b.Context()
 				table := sqlfence.Table{
 					Name: "Group; DROP TABLE items", Key: []string{"select", "Warehouse", "da-y", "?1 $1 ?"}, Fence: "Fence Token", Dialect: b.dialect,
 				}
 				if schema != "" {
-					table.Name = b.createSchema(t, schema) + "." + table.Name
+					table.Name = b.createSchema(schema) + "." + table.Name
 				}
 				bytes := map[sqlfence.Dialect]string{sqlfence.SQLite: "BLOB", sqlfence.PostgreSQL: "BYTEA", sqlfence.MySQL: "VARBINARY(16)"}[b.dialect]
 				moment := map[sqlfence.Dialect]string{sqlfence.SQLite: "TEXT", sqlfence.PostgreSQL: "TIMESTAMP", sqlfence.MySQL: "DATETIME"}[b.dialect]
 				name := b.quoted(`"` + strings.ReplaceAll(table.Name, ".", `"."`) + `"`)
-				b.exec(t, b.quoted(`CREATE TABLE `+name+` ("select" `+bytes+` NOT NULL, "Warehouse" BIGINT NOT NULL, "da-y" `+moment+` NOT NULL,
+				b.exec(b.quoted(`CREATE TABLE ` + name + ` ("select" ` + bytes + ` NOT NULL, "Warehouse" BIGINT NOT NULL, "da-y" ` + moment + ` NOT NULL,
 					"?1 $1 ?" BOOLEAN NOT NULL, "Fence Token" BIGINT NOT NULL DEFAULT 0, PRIMARY KEY ("select", "Warehouse", "da-y", "?1 $1 ?"))`))
 
 				day := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
@@ -108,48 +91,39 @@ func TestKeysAndNames(t *testing.T) {
 					{key[0], int64(3), day, false},
 				}
 				insert := b.quoted(`INSERT INTO ` + name + ` ("select", "Warehouse", "da-y", "?1 $1 ?") VALUES (` + b.placeholders(len(key)) + `)`)
-				b.exec(t, insert, key...)
+				b.exec(insert, key...)
 				for _, other := range others[1:] {
-					b.exec(t, insert, other...)
+					b.exec(insert, other...)
 				}
 
 				for _, f := range []int64{1, 2, 2} {
-					if err := b.advanceIn(ctx, table, f, key...); err != nil {
-						t.Fatalf("fence %d: want it accepted, have %v", f, err)
-					}
+					must(b, b.advanceIn(ctx, table, f, key...))
 				}
 				err := b.advanceIn(ctx, table, 1, key...)
 				place := table.Name + ` (0xff0027, 3, 2026-11-24 10:00:00 +0000 UTC, true)`
-				if want := (&store.StaleError{Place: place, Fence: 1, Seen: 2}); err == nil || err.Error() != want.Error() {
-					t.Errorf("older fence: want %v, have %v", want, err)
-				}
-				if err := b.advanceIn(ctx, table, 2, others[0]...); !errors.Is(err, sqlfence.ErrNoRow) {
-					t.Errorf("no such row: want %v, have %v", sqlfence.ErrNoRow, err)
-				}
-				if n := b.number(t, b.quoted(`SELECT count(*) FROM `+name+` WHERE "Fence Token" = 0`)); n != 3 {
-					t.Errorf("want the 3 rows of other keys as they were, have %d of them", n)
-				}
-				if n := b.number(t, "SELECT count(*) FROM items"); n != 1 {
-					t.Errorf("want the table items as it was, have %d rows", n)
-				}
+				want := (&store.StaleError{Place: place, Fence: 1, Seen: 2})
+				check(b, err != nil && err.Error() == want.Error(), "older fence: want %v, have %v", want, err)
+				wantIs(b, "no such row", b.advanceIn(ctx, table, 2, others[0]...), sqlfence.ErrNoRow)
+				equal(b, "rows of other keys as they were", b.number(b.quoted(`SELECT count(*) FROM `+name+` WHERE "Fence Token" = 0`)), 3)
+				equal(b, "rows of the table items", b.number("SELECT count(*) FROM items"), 1)
 			})
 		})
 	}
 }
 
 // createSchema makes a schema of a name that needs quotes, and returns the name.
-func (b *bundle) createSchema(t *testing.T, name string) string {
-	t.Helper()
+func (b *bundle) createSchema(name string) string {
+	b.Helper()
 	switch b.dialect {
 	case sqlfence.SQLite:
 		return "main" // others come and go with a connection
 	case sqlfence.MySQL: // the databases of a server are its schemas
 		var own string
-		must(t, b.db.QueryRowContext(t.Context(), "SELECT database()").Scan(&own))
+		must(b, b.db.QueryRowContext(b.Context(), "SELECT database()").Scan(&own))
 		name += own
 	default:
 	}
-	b.exec(t, b.quoted(`CREATE SCHEMA "`+name+`"`))
+	b.exec(b.quoted(`CREATE SCHEMA "` + name + `"`))
 	return name
 }
 
@@ -157,9 +131,8 @@ func (b *bundle) createSchema(t *testing.T, name string) string {
 // the fence. The former holder wakes up after its successor has read, and before it writes.
 func TestLateWriteOfAFormerHolder(t *testing.T) {
 	t.Parallel()
-	each(t, backends(), func(t *testing.T, b *bundle, _ backend) {
-		t.Helper()
-		ctx := t.Context()
+	each(t, backends(), func(b *bundle, _ backend) {
+		ctx := b.Context()
 		write := func(owner string, fence int64) error {
 			return b.inTx(ctx, func(tx transaction) error {
 				if err := tx.advance(b.table, fence, "a"); err != nil {
@@ -169,20 +142,14 @@ func TestLateWriteOfAFormerHolder(t *testing.T) {
 			})
 		}
 		if err := b.advance(ctx, 1, "a"); err != nil { // the first reads, and is paused
-			t.Fatal(err)
+			b.Fatal(err)
 		}
 		if err := b.advance(ctx, 2, "a"); err != nil { // the second reads
-			t.Fatal(err)
+			b.Fatal(err)
 		}
-		if err := write("first", 1); !errors.Is(err, lock.ErrStale) {
-			t.Errorf("first, late: want %v, have %v", lock.ErrStale, err)
-		}
-		if err := write("second", 2); err != nil {
-			t.Errorf("second: want it accepted, have %v", err)
-		}
-		if n := b.number(t, "SELECT count(*) FROM items WHERE owner = 'second'"); n != 1 {
-			t.Error("want the second's write alone")
-		}
+		wantIs(b, "first, late", write("first", 1), lock.ErrStale)
+		must(b, write("second", 2))
+		equal(b, "rows of the second alone", b.number("SELECT count(*) FROM items WHERE owner = 'second'"), 1)
 	})
 }
 
@@ -191,9 +158,8 @@ func TestLateWriteOfAFormerHolder(t *testing.T) {
 // Advance to the end.
 func TestRivals(t *testing.T) {
 	t.Parallel()
-	each(t, append(backends(), levels()...), func(t *testing.T, b *bundle, on backend) {
-		t.Helper()
-		ctx := t.Context()
+	each(t, append(backends(), levels()...), func(b *bundle, on backend) {
+		ctx := b.Context()
 		const rivals = 40
 		b.db.SetMaxOpenConns(8)
 		var wg sync.WaitGroup
@@ -213,26 +179,124 @@ func TestRivals(t *testing.T) {
 					err = try() // as users do
 				}
 				if err != nil && !errors.Is(err, lock.ErrStale) {
-					t.Errorf("fence %d: %v", fence, err)
+					b.Errorf("fence %d: %v", fence, err)
 				}
 			})
 		}
 		wg.Wait()
 		rows, err := b.db.QueryContext(ctx, "SELECT fence FROM history ORDER BY place")
-		must(t, err)
+		must(b, err)
 		defer func() { _ = rows.Close() }()
 		var last int64
 		for rows.Next() {
 			var fence int64
-			must(t, rows.Scan(&fence))
-			if fence <= last {
-				t.Errorf("want rising fences, have %d after %d", fence, last)
-			}
+			must(b, rows.Scan(&fence))
+			check(b, fence > last, "want rising fences, have %d after %d", fence, last)
 			last = fence
 		}
-		must(t, rows.Err())
-		if have := b.fence(t); last != rivals || have != rivals {
-			t.Errorf("want the highest fence %d last, have %d, in the row %d", rivals, last, have)
+		must(b, rows.Err())
+		have := b.fence()
+		check(b, last == rivals && have == rivals, "want the highest fence %d last, have %d, in the row %d", rivals, last, have)
+	})
+}
+
+func TestBadTable(t *testing.T) {
+	t.Parallel()
+	id := []string{"id"}
+	tests := []struct {
+		name  string
+		table sqlfence.Table
+		want  string
+	}{
+		{"no name", sqlfence.Table{Key: id}, `name: want a name without quotes, have ""`},
+		{"no table in the schema", sqlfence.Table{Name: "shop.", Key: id}, `name: want a name without quotes, have "shop."`},
+		{"quoted name", sqlfence.Table{Name: "`items`", Key: id}, "name: want"},
+		{"injection", sqlfence.Table{Name: `items" SET fence = 0; --`, Key: id}, `name: want`},
+		{"no key", sqlfence.Table{Name: "items"}, `key of items: want a column or several, have none`},
+		{"no column", sqlfence.Table{Name: "items", Key: []string{""}}, `key: want a name without quotes, have ""`},
+		{"quoted column", sqlfence.Table{Name: "items", Key: []string{`"id"`}}, `key: want a name without quotes, have "\"id\""`},
+		{"two columns, one value", sqlfence.Table{Name: "items", Key: []string{"id", "owner"}}, `key of items: want 2 values (id, owner), have 1`},
+		{"fence ends the text", sqlfence.Table{Name: "items", Key: id, Fence: "fence\x00"}, `fence: want a name`},
+		{"no dialect", sqlfence.Table{Name: "items", Key: id, Dialect: -1}, `dialect: want SQLite, PostgreSQL or MySQL, have Dialect(-1)`},
+		{"dialect", sqlfence.Table{Name: "items", Key: id, Dialect: 7}, `dialect: want`},
+	}
+	each(t, backends(), func(b *bundle, _ backend) {
+		for _, test := range tests {
+			if test.table.Dialect == 0 {
+				test.table.Dialect = b.dialect
+			}
+			err := b.advanceIn(b.Context(), test.table, 1, "a")
+			check(b, errors.Is(err, sqlfence.ErrTable) && (strings.Contains(err.Error(), test.want) || test.table.Dialect != b.dialect),
+				"%s: want %v ... %s, have %v", test.name, sqlfence.ErrTable, test.want, err)
+		}
+	})
+}
+
+// TestNothingToSend: mistakes that are found without a database.
+func TestNothingToSend(t *testing.T) {
+	t.Parallel()
+	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: sqlfence.PostgreSQL}
+	noDialect := table
+	noDialect.Dialect = 0
+	const noTransaction = `sqlfence: advance items "a": want a transaction, have nil`
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{table.Advance(t.Context(), nil, 1, "a"), noTransaction},
+		{sqlfence.AdvancePgx[pgconn.CommandTag, pgx.Row](t.Context(), nil, table, 1, "a"), noTransaction},
+		{noDialect.Advance(t.Context(), nil, 1, "a"), "sqlfence: bad table: dialect: want SQLite, PostgreSQL or MySQL, have Dialect(0)"},
+	} {
+		check(t, tc.err != nil && tc.err.Error() == tc.want, "want %q, have %v", tc.want, tc.err)
+	}
+}
+
+// TestPgxNeedsPostgreSQL wants no statement of another dialect sent by pgx.
+func TestPgxNeedsPostgreSQL(t *testing.T) {
+	t.Parallel()
+	b := openPgx(t, "")
+	table := b.table
+	table.Dialect = sqlfence.SQLite
+	err := b.advanceIn(t.Context(), table, 1, "a")
+	if want := "dialect: want PostgreSQL for pgx, have SQLite"; !errors.Is(err, sqlfence.ErrTable) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("want %v: %s, have %v", sqlfence.ErrTable, want, err)
+	}
+}
+
+// TestTableAsTheDatabaseHasIt finds mistakes that only the database knows.
+func TestTableAsTheDatabaseHasIt(t *testing.T) {
+	t.Parallel()
+	each(t, backends(), func(b *bundle, _ backend) {
+		ctx := b.Context()
+		b.exec("ALTER TABLE items ADD COLUMN empty BIGINT")
+
+		for what, table := range map[string]sqlfence.Table{
+			"table":        {Name: "itemz", Key: []string{"id"}},
+			"schema":       {Name: "shop.items", Key: []string{"id"}},
+			"key column":   {Name: "items", Key: []string{"idd"}}, // in double quotes a text for SQLite, which no row has
+			"fence column": {Name: "items", Key: []string{"id"}, Fence: "fenze"},
+		} {
+			table.Dialect = b.dialect
+			err := b.advanceIn(ctx, table, 1, "idd")
+			check(b, databaseError(err), "no such %s: want an error of the database, have %v", what, err)
+		}
+
+		null := b.table
+		null.Fence = "empty"
+		err := b.advanceIn(ctx, null, 1, "a")
+		if want := `fence of items "a": want a column that is not null, have NULL`; !errors.Is(err, sqlfence.ErrTable) || !strings.HasSuffix(err.Error(), want) {
+			b.Errorf("NULL: want %v: %s, have %v", sqlfence.ErrTable, want, err)
+		}
+
+		b.exec("INSERT INTO items (id) VALUES ('b')")
+		shared := b.table
+		shared.Key = []string{"owner"}
+		const notUnique = `key (owner) is not unique: 2 rows of items ""`
+		for _, fence := range []int64{3, 1} { // both rows are to be raised, and then none
+			err := b.advanceIn(ctx, shared, fence, "")
+			check(b, errors.Is(err, sqlfence.ErrTable) && strings.HasSuffix(err.Error(), notUnique),
+				"fence %d: want %v: %s, have %v", fence, sqlfence.ErrTable, notUnique, err)
+			b.exec("UPDATE items SET fence = 2")
 		}
 	})
 }
