@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,37 +34,21 @@ func TestCommit(t *testing.T) {
 	lease := take(t, locker, "a")
 	work := lease.Context(t.Context())
 	resp, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
-	if err != nil || len(resp.Responses) != 2 {
-		t.Fatalf("want it applied, have %v, %v", resp, err)
-	}
+	need(t, err == nil && len(resp.Responses) == 2, "want it applied, have %v, %v", resp, err)
 	owner, err := store.Owner(work, "a")
-	if err != nil || owner.Revision != lease.Fence() {
-		t.Fatalf("want the revision %d, have %+v, %v", lease.Fence(), owner, err)
-	}
+	need(t, err == nil && owner.Revision == lease.Fence(), "want the revision %d, have %+v, %v", lease.Fence(), owner, err)
 	// The key of the lock is gone, and the holder has not noticed yet.
-	if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(admin.Delete(t.Context(), owner.Key)))
 	later := take(t, rival, "a")
-	if lease.Deadline().IsZero() {
-		t.Fatal("want a holder that believes to hold the lock")
-	}
-	if _, err := store.Commit(work, "a", clientv3.OpPut("balance", "2")); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want ErrLost, have %v", err)
-	}
+	need(t, !lease.Deadline().IsZero(), "want a holder that believes to hold the lock")
+	wantIs(t, "commit", errOf(store.Commit(work, "a", clientv3.OpPut("balance", "2"))), lock.ErrLost)
 	// Another program, to which the owner was passed on.
 	other, err := admin.Txn(t.Context()).If(owner.Held()).Then(clientv3.OpPut("balance", "3")).Commit()
-	if err != nil || other.Succeeded {
-		t.Errorf("want it refused, have %v, %v", other, err)
-	}
-	if have := valueOf(t, admin, "balance"); have != "1" {
-		t.Errorf("want 1 left as it was, have %s", have)
-	}
+	check(t, err == nil && !other.Succeeded, "want it refused, have %v, %v", other, err)
+	equal(t, "balance", valueOf(t, admin, "balance"), "1")
 	release(t, later)
 	_ = lease.Release(t.Context())
-	if _, err := store.Commit(work, "a", clientv3.OpPut("balance", "4")); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("after the release: want ErrLost, have %v", err)
-	}
+	wantIs(t, "after the release", errOf(store.Commit(work, "a", clientv3.OpPut("balance", "4"))), lock.ErrLost)
 }
 
 // TestCommitOfUnknownOutcome: the lock is lost before etcd has answered. The error says that the
@@ -76,16 +61,10 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	work := take(t, locker, "a").Context(t.Context())
 	proxy.SwallowReplies(true)
 	_, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"))
-	if err == nil || errors.Is(err, lock.ErrLost) {
-		t.Errorf("want an error that is not ErrLost, have %v", err)
-	}
+	check(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error that is not ErrLost, have %v", err)
 	<-work.Done()
-	if err := context.Cause(work); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want the lock lost, have %v", err)
-	}
-	if have := valueOf(t, connect(t, server.Addr), "balance"); have != "1" {
-		t.Errorf("want it applied, have %q", have)
-	}
+	wantIs(t, "cause", context.Cause(work), lock.ErrLost)
+	equal(t, "balance, as it was applied", valueOf(t, connect(t, server.Addr), "balance"), "1")
 }
 
 // TestOwner of contexts that run under no lock of the store.
@@ -99,12 +78,8 @@ func TestOwner(t *testing.T) {
 		1_790_000_000_000_000: lock.ErrLost, // of a lock on Redis
 	} {
 		ctx := locktest.WithFence(t.Context(), "a", fence)
-		if _, err := store.Owner(ctx, "a"); !errors.Is(err, want) {
-			t.Errorf("fence %d: want %v, have %v", fence, want, err)
-		}
-		if _, err := store.Commit(ctx, "a", clientv3.OpPut("k", "v")); !errors.Is(err, want) {
-			t.Errorf("fence %d: commit: want %v, have %v", fence, want, err)
-		}
+		wantIs(t, fmt.Sprintf("fence %d", fence), errOf(store.Owner(ctx, "a")), want)
+		wantIs(t, fmt.Sprintf("fence %d: commit", fence), errOf(store.Commit(ctx, "a", clientv3.OpPut("k", "v"))), want)
 	}
 }
 
@@ -127,9 +102,8 @@ func TestCommitInOwnConditions(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || valueOf(t, client, "n") != "1" || valueOf(t, client, "again") != "yes" {
-		t.Errorf("want both applied in turn, have %v", err)
-	}
+	check(t, err == nil && valueOf(t, client, "n") == "1" && valueOf(t, client, "again") == "yes",
+		"want both applied in turn, have %v", err)
 }
 
 // TestCommitUnderNestedLocks: the lock of each resource counts for what is written of it.
@@ -148,16 +122,13 @@ func TestCommitUnderNestedLocks(t *testing.T) {
 		if lost != "" {
 			owner, err := store.Owner(both, lost)
 			must(t, err)
-			if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(admin.Delete(t.Context(), owner.Key)))
 			later = take(t, rival, lost)
 		}
 		for _, resource := range []string{"order", "item"} {
 			_, err := store.Commit(both, resource, clientv3.OpPut("of "+resource, "1"))
-			if errors.Is(err, lock.ErrLost) != (resource == lost) || resource != lost && err != nil {
-				t.Errorf("%s lost: want ErrLost of that alone, have %v for %s", lost, err, resource)
-			}
+			check(t, errors.Is(err, lock.ErrLost) == (resource == lost) && (resource == lost || err == nil),
+				"%s lost: want ErrLost of that alone, have %v for %s", lost, err, resource)
 		}
 		_, _ = inner.Release(t.Context()), outer.Release(t.Context())
 		if later != nil {

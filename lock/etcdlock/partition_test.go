@@ -74,9 +74,8 @@ func settle(t *testing.T, all []*duel, long <-chan struct{}) (lost int) {
 			defer timer.Stop()
 			select {
 			case w := <-d.won:
-				if w.err != nil || !w.told || w.fence <= d.lease.Fence() {
-					t.Errorf("want the rival to have the lock after the holder was told, by a fence above %d, have %+v", d.lease.Fence(), w)
-				}
+				check(t, w.err == nil && w.told && w.fence > d.lease.Fence(),
+					"want the rival to have the lock after the holder was told, by a fence above %d, have %+v", d.lease.Fence(), w)
 			case <-timer.C:
 				t.Error("want the rival to have the lock in time")
 			}
@@ -117,9 +116,7 @@ func TestHolderIsCutOff(t *testing.T) {
 		all := duels(t, holder, rival, atOnce)
 		cut(true)
 		long, cancel := context.WithTimeout(t.Context(), settled)
-		if lost := settle(t, all, long.Done()); lost != atOnce {
-			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
-		}
+		equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
 		cancel()
 		cut(false)
 	}
@@ -171,9 +168,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 		all := duels(t, holder, rival, atOnce)
 		leader.CutOff(true)
 		long, cancel := context.WithTimeout(t.Context(), settled)
-		if lost := settle(t, all, long.Done()); lost != atOnce {
-			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
-		}
+		equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
 		cancel()
 		for _, s := range servers {
 			s.Kill()
@@ -226,9 +221,7 @@ func TestMemberHangs(t *testing.T) {
 	pauseFollower(t, servers)
 	for range 3 {
 		lease := take(t, locker, t.Name())
-		if err := lease.Renew(t.Context()); err != nil {
-			t.Errorf("renew: %v", err)
-		}
+		must(t, lease.Renew(t.Context()))
 		release(t, lease)
 	}
 }

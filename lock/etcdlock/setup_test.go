@@ -32,9 +32,7 @@ func must(tb testing.TB, err error) {
 func wantBusy(t *testing.T, locker *lock.Locker, resource string) {
 	t.Helper()
 	_, err := locker.Acquire(t.Context(), resource, nil)
-	if !errors.Is(err, lock.ErrBusy) {
-		t.Fatalf("want ErrBusy, have %v", err)
-	}
+	need(t, errors.Is(err, lock.ErrBusy), "want ErrBusy, have %v", err)
 }
 
 // connect returns a client of the servers at addrs, closed at the test's cleanup.
@@ -108,3 +106,38 @@ func release(t *testing.T, lease *lock.Lease) {
 		t.Errorf("release: %v", err)
 	}
 }
+
+// check fails the test unless ok. The rest says what is wanted, and what there is.
+func check(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Errorf(format, args...)
+	}
+}
+
+// need ends the test unless ok.
+func need(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Fatalf(format, args...)
+	}
+}
+
+// equal compares two values.
+func equal[T comparable](tb testing.TB, what string, have, want T) {
+	tb.Helper()
+	if have != want {
+		tb.Errorf("%s: want %v, have %v", what, want, have)
+	}
+}
+
+// wantIs wants an error that matches another.
+func wantIs(tb testing.TB, what string, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
+}
+
+// errOf returns the error of a call of which nothing else is wanted.
+func errOf[T any](_ T, err error) error { return err }

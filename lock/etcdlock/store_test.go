@@ -3,6 +3,7 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,9 +24,7 @@ import (
 func TestNoClient(t *testing.T) {
 	t.Parallel()
 	const want = "lock: store: want one, such as that of Redis with a client, have a nil *etcdlock.Store"
-	if _, err := lock.New(etcdlock.New(nil), lock.Config{}); err == nil || err.Error() != want {
-		t.Errorf("want %q, have %v", want, err)
-	}
+	equal(t, "error", fmt.Sprint(errOf(lock.New(etcdlock.New(nil), lock.Config{}))), want)
 }
 
 // TestNamesAreApart: a lock is not held because another is whose name begins like its.
@@ -56,9 +55,7 @@ func TestTTLInWholeSeconds(t *testing.T) {
 		found, err := client.Get(t.Context(), owner.Key)
 		must(t, err)
 		left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))
-		if err != nil || left.GrantedTTL != want {
-			t.Errorf("ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
-		}
+		check(t, err == nil && left.GrantedTTL == want, "ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
 		release(t, lease)
 	}
 }
@@ -75,9 +72,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		lease := take(t, locker, t.Name())
 		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond), Tries: 3}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := rival.Acquire(ctx, t.Name(), &opts); err == nil {
-				t.Fatal("want no lock while another has it")
-			}
+			_, err := rival.Acquire(ctx, t.Name(), &opts)
+			need(t, err != nil, "want no lock while another has it")
 			cancel()
 		}
 		release(t, lease)
@@ -117,12 +113,10 @@ func TestServerHangs(t *testing.T) {
 	within := func(what string, limit time.Duration, call func() error) {
 		start := time.Now()
 		err := call()
-		if took := time.Since(start); took > limit {
-			t.Errorf("%s: want an answer within %v, have it after %v", what, limit, took)
-		}
-		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-			t.Errorf("%s: want an error that is neither busy nor lost, have %v", what, err)
-		}
+		took := time.Since(start)
+		check(t, took <= limit, "%s: want an answer within %v, have it after %v", what, limit, took)
+		check(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+			"%s: want an error that is neither busy nor lost, have %v", what, err)
 		if !strings.Contains(err.Error(), "etcd did not answer within 3s") && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: want what was wrong, have %v", what, err)
 		}
@@ -159,9 +153,8 @@ func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 	})
 	locker, _ := lockerOn(t, client, lock.Config{TTL: time.Hour})
 	lease := take(t, locker, "a")
-	if err := lease.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-		t.Errorf("want an error of etcd, have %v", err)
-	}
+	err := lease.Release(t.Context())
+	check(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error of etcd, have %v", err)
 	poll.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
 }
 
@@ -198,15 +191,12 @@ func TestSweep(t *testing.T) {
 	etcdlock.Age(store, 2*time.Minute)
 	must(t, kept.Renew(t.Context()))
 	release(t, take(t, locker, "another"))
-	if have := etcdlock.Known(store); have != 2 {
-		t.Errorf("want two sessions known, of a lock that is held and one just released, have %d", have)
-	}
+	equal(t, "sessions known, of a lock that is held and one just released", etcdlock.Known(store), 2)
 	etcdlock.Age(store, 2*time.Minute)
 	must(t, kept.Renew(t.Context()))
 	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept", nil) // which sweeps
-	if have := etcdlock.Known(store); !errors.Is(err, lock.ErrBusy) || have != 1 {
-		t.Errorf("want ErrBusy and one session known, have %v, %d", err, have)
-	}
+	have := etcdlock.Known(store)
+	check(t, errors.Is(err, lock.ErrBusy) && have == 1, "want ErrBusy and one session known, have %v, %d", err, have)
 	// A waiter leaves while etcd does not answer, for longer than leaving is tried.
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
@@ -217,17 +207,13 @@ func TestSweep(t *testing.T) {
 	poll.Eventually(t, "it in the wait queue", func() bool { return etcdlock.Known(store) == 2 })
 	server.Pause()
 	cancel()
-	if err := <-waited; !errors.Is(err, context.Canceled) {
-		t.Errorf("want context.Canceled, have %v", err)
-	}
+	wantIs(t, "the waiter", <-waited, context.Canceled)
 	locker.Close() // tries no more
 	etcdlock.Age(store, 2*time.Minute)
 	server.Resume()
 	_ = kept.Release(t.Context()) // it may have expired meanwhile
 	release(t, take(t, lockerOf(t, store, lock.Config{}), "another"))
-	if have := etcdlock.Known(store); have != 1 {
-		t.Errorf("want one session known, of the lock just released, have %d", have)
-	}
+	equal(t, "sessions known, of the lock just released", etcdlock.Known(store), 1)
 }
 
 // TestNoWriteWhenRefused: a try that finds the lock taken changes nothing in etcd.
@@ -248,9 +234,7 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	for range 10 {
 		wantBusy(t, rival, t.Name())
 	}
-	if have := logged(); have != before {
-		t.Errorf("want nothing written, have %d entries more in the log", have-before)
-	}
+	equal(t, "entries in the log", logged(), before)
 	release(t, lease)
 }
 
@@ -260,15 +244,9 @@ func TestWhoMayNotIsTold(t *testing.T) {
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	if _, err := admin.UserAdd(t.Context(), "root", "secret"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.UserGrantRole(t.Context(), "root", "root"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.AuthEnable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(admin.UserAdd(t.Context(), "root", "secret")))
+	must(t, errOf(admin.UserGrantRole(t.Context(), "root", "root")))
+	must(t, errOf(admin.AuthEnable(t.Context())))
 	for _, opts := range []lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}} {
 		start := time.Now()
 		_, err := locker.Acquire(t.Context(), t.Name(), &opts)

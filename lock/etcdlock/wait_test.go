@@ -100,9 +100,7 @@ func (w *waiters) wantServed(want ...int) {
 			w.Errorf("number %d: release: %v", s.n, err)
 		}
 	}
-	if !slices.Equal(have, want) {
-		w.Errorf("want %v served in this order, have %v", want, have)
-	}
+	check(w, slices.Equal(have, want), "want %v served in this order, have %v", want, have)
 }
 
 // keysOf returns the keys of a lock, the holder's first.
@@ -110,9 +108,7 @@ func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf("lock:"+resource), clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keys := make([]string, len(resp.Kvs))
 	for i, kv := range resp.Kvs {
 		keys[i] = string(kv.Key)
@@ -141,9 +137,7 @@ func TestWaitersOfOneProcessKeepTheirOrder(t *testing.T) {
 	for _, locker := range []*lock.Locker{one, other, one, one, other, other, one} {
 		waiters.join(locker)
 	}
-	if have := leasesOf(t, admin); have != 8 {
-		t.Errorf("want a session for each of 8 acquisitions, have %d", have)
-	}
+	equal(t, "sessions, as each of 8 acquisitions has one", leasesOf(t, admin), 8)
 	_, err := other.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Foreign || busy.Remaining <= 0 || busy.Remaining > 15*time.Second || busy.Position != 0 {
 		t.Errorf("want it busy for up to 15s, have %+v", err)
@@ -162,13 +156,9 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	// One who waits, and whose process stands still.
 	lease, err := admin.Grant(t.Context(), 60)
 	must(t, err)
-	if _, err := admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID))))
 	wantBusy(t, locker, t.Name())
-	if _, err := admin.Revoke(t.Context(), lease.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(admin.Revoke(t.Context(), lease.ID)))
 	release(t, take(t, locker, t.Name()))
 }
 
@@ -189,25 +179,18 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	}
 	before := keysOf(t, admin, t.Name())
 	found, err := admin.Get(t.Context(), before[1])
-	if err != nil || len(found.Kvs) == 0 {
-		t.Fatalf("the first waiter's key: %v, %v", found, err)
-	}
-	if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease)); err != nil {
-		t.Fatal(err)
-	}
+	need(t, err == nil && len(found.Kvs) != 0, "the first waiter's key: %v, %v", found, err)
+	must(t, errOf(admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))))
 	start := time.Now()
 	poll.Eventually(t, "the first waiter at the end", func() bool {
 		keys := keysOf(t, admin, t.Name())
 		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
 	})
 	// The waiter learns of that when it next renews its session; the holder's lock lives for 6 s at least.
-	if took := time.Since(start); took > 6*time.Second {
-		t.Errorf("want it there after a third of the TTL, have it after %v", took)
-	}
+	took := time.Since(start)
+	check(t, took <= 6*time.Second, "want it there after a third of the TTL, have it after %v", took)
 	// A waiter whose key an operator deletes notices when the lock would be its.
-	if _, err := admin.Delete(t.Context(), before[2]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(admin.Delete(t.Context(), before[2])))
 	release(t, holder)
 	waiters.wantServed(2, 0, 1)
 	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
@@ -257,25 +240,21 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 	for _, lockFirst := range []bool{false, true} {
 		holder := take(t, holders, t.Name())
 		c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
-		if result, err := locks.Acquire(t.Context(), c); err != nil || result.Taken || result.Position != 1 {
-			t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
-		}
+		result, err := locks.Acquire(t.Context(), c)
+		need(t, err == nil && !result.Taken && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
 		var took, expired bool
 		if lockFirst {
 			took, expired = etcdlock.TakeAndExpire(t.Context(), locks, c)
 		} else {
 			expired, took = etcdlock.ExpireAndTake(t.Context(), locks, c)
 		}
-		if took != lockFirst || expired == lockFirst {
-			t.Errorf("lock first (%t): want only that, have the lock given (%t) and the session dropped (%t)", lockFirst, took, expired)
-		}
+		check(t, took == lockFirst && expired != lockFirst,
+			"lock first (%t): want only that, have the lock given (%t) and the session dropped (%t)", lockFirst, took, expired)
 		keys := 1
 		if lockFirst {
 			keys = 2
 		}
-		if have := keysOf(t, admin, t.Name()); len(have) != keys {
-			t.Errorf("want %d keys, have %d", keys, len(have))
-		}
+		equal(t, "keys", len(keysOf(t, admin, t.Name())), keys)
 		release(t, holder)
 		_ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
 	}
@@ -284,15 +263,9 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 	if result, err := locks.Acquire(t.Context(), c); err != nil || result.Position != 1 {
 		t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
 	}
-	if etcdlock.LeaveAndTake(locks, c) {
-		t.Error("want no lock for a waiter that has left")
-	}
-	if err := locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}); err != nil {
-		t.Errorf("leave: %v", err)
-	}
+	check(t, !etcdlock.LeaveAndTake(locks, c), "want no lock for a waiter that has left")
+	must(t, locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}))
 	release(t, holder)
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("want context.Canceled, have %v", err)
-	}
+	wantIs(t, "listen", <-ended, context.Canceled)
 }
