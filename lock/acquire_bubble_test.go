@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -23,18 +25,16 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 		"answer lost":               {locktest.SwallowReply, locktest.ErrNetwork, 0},
 		"answer after the deadline": {locktest.Slow(14 * time.Second), nil, 14 * time.Second},
 		"no answer":                 {locktest.BlackHole, context.DeadlineExceeded, 14 * time.Second},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		f, start := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network)), time.Now()
 		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
 		wantBroken(t, "acquire", err)
-		if tc.want != nil && !errors.Is(err, tc.want) || time.Since(start) != tc.took {
-			t.Errorf("want %v after %v, have %v after %v", tc.want, tc.took, err, time.Since(start))
-		}
+		check(t, (tc.want == nil || errors.Is(err, tc.want)) && time.Since(start) == tc.took,
+			"want %v after %v, have %v after %v", tc.want, tc.took, err, time.Since(start))
 		f.wantFree(t)
-		if have := f.last(t); have.Step != locktest.Release || have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
-			t.Errorf("want a live and bounded release as the last call, have %+v", have)
-		}
+		have := f.last(t)
+		check(t, have.Step == locktest.Release && !have.Dead && have.Bound > 0 && have.Bound <= 5*time.Second,
+			"want a live and bounded release as the last call, have %+v", have)
 	})
 }
 
@@ -55,20 +55,16 @@ func (c endingContext) Err() error {
 func TestAcquireOnAnEndedContext(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("shutting down")
-	inBubbles(t, map[string]bool{"before": true, "as it is asked": false}, func(t *testing.T, before bool) {
-		t.Helper()
+	inBubbles(t, map[string]bool{"before": true, "as it is asked": false}, func(t bubble, before bool) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		asked := endingContext{ctx, func() { cancel(stopped) }}
 		if before {
 			cancel(stopped)
 		}
 		f := newFake()
-		if _, err := lockerOn(t, f.Store).Acquire(asked, "order:1", nil); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
-			t.Errorf("want the context's error and its cause, have %v", err)
-		}
-		if have := len(f.Sent()); before && have != 0 {
-			t.Errorf("want nothing sent, have %d calls", have)
-		}
+		_, err := lockerOn(t, f.Store).Acquire(asked, "order:1", nil)
+		check(t, errors.Is(err, stopped) && errors.Is(err, context.Canceled), "want the context's error and its cause, have %v", err)
+		check(t, !before || len(f.Sent()) == 0, "want nothing sent, have %d calls", len(f.Sent()))
 	})
 }
 
@@ -86,4 +82,83 @@ func TestLeaseThatEndsAtOnce(t *testing.T) { // on the real clock
 		wantHeldTooLong(t, ended(t, held.Context(t.Context())))
 		wantHeldTooLong(t, held.Release(t.Context()))
 	}
+}
+
+// A polled store is one in memory in which the first so many votes are split.
+type polled struct {
+	lock.Store
+
+	splits int
+	claims []store.Request
+	at     []time.Time
+}
+
+func (p *polled) Acquire(ctx context.Context, claim store.Request) (store.Result, error) {
+	p.claims, p.at = append(p.claims, claim), append(p.at, time.Now())
+	if len(p.claims) <= p.splits {
+		return store.Result{Split: true}, nil
+	}
+	return p.Store.Acquire(ctx, claim)
+}
+
+// TestSplitVote: after a split vote the Locker asks again, each time with another token and after a
+// random pause. In the end it gives up.
+func TestSplitVote(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		splits, asked int
+		taken         bool
+	}{{0, 1, true}, {1, 2, true}, {4, 5, true}, {5, 5, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &polled{Store: locktest.NewMemory(), splits: tc.splits}
+			start := time.Now()
+			held, err := lockerOn(t, p).Acquire(t.Context(), "order:1", nil)
+			need(t, tc.taken == (err == nil) && len(p.claims) == tc.asked,
+				"%d split votes: want it taken (%t) after %d claims, have %v after %d", tc.splits, tc.taken, tc.asked, err, len(p.claims))
+			tokens := make(map[string]bool)
+			for _, claim := range p.claims {
+				tokens[claim.Token] = true
+			}
+			check(t, len(tokens) == tc.asked, "want a token of its own for each claim, have %d for %d", len(tokens), tc.asked)
+			if took := time.Since(start); took >= 300*time.Millisecond || tc.splits > 0 && took == 0 {
+				t.Errorf("%d split votes: want short pauses between the claims, have %v in all", tc.splits, took)
+			}
+			if !tc.taken {
+				busy, ok := errors.AsType[*lock.BusyError](err)
+				check(t, ok && busy.Holder == "nobody yet, as several asked at once" && !busy.Foreign,
+					"want it busy with nobody as its holder, have %v", err)
+				return
+			}
+			abandon(held)
+			// The time of a request counts from its own sending.
+			at := p.at[len(p.at)-1]
+			check(t, at.Equal(time.Now()), "want the last claim sent now, have it at %v", at)
+			time.Sleep(14*time.Second - 1)
+			check(t, !held.Deadline().IsZero(), "want it trusted for 14s from the sending of the last claim")
+			_ = held.Release(t.Context())
+		})
+	}
+}
+
+// undecided is a store that cannot tell whether somebody has enough of the votes.
+type undecided struct{ lock.Store }
+
+func (undecided) Acquire(context.Context, store.Request) (store.Result, error) {
+	return store.Result{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
+}
+
+// TestSplitVoteNamesWhoMayHoldIt, and asks again first. The pauses end with the caller's context.
+func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1", nil)
+		busy, ok := errors.AsType[*lock.BusyError](err)
+		check(t, ok && busy.Holder == "worker 2" && busy.Split && !busy.Foreign && busy.Remaining == 3*time.Second,
+			"want it busy with worker 2 for 3s, have %v", err)
+		ctx, cancel := context.WithTimeout(t.Context(), 1)
+		defer cancel()
+		if _, err := lockerOn(t, undecided{}).Acquire(ctx, "order:1", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("want the context's error and ErrBusy, have %v", err)
+		}
+	})
 }

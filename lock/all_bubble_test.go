@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,13 +36,9 @@ func TestDoAllEnds(t *testing.T) {
 					err := locker.DoAll(t.Context(), resources, &lock.Options{Wait: time.Minute}, func(ctx context.Context) error {
 						mu.Lock()
 						for _, r := range resources {
-							if working[r] {
-								t.Errorf("%s: want nobody else at work", r)
-							}
+							check(t, !working[r], "%s: want nobody else at work", r)
 							working[r] = true
-							if lock.Fence(ctx, r) == 0 {
-								t.Errorf("%s: want a fence", r)
-							}
+							check(t, lock.Fence(ctx, r) != 0, "%s: want a fence", r)
 						}
 						mu.Unlock()
 						time.Sleep(time.Second)
@@ -52,9 +49,7 @@ func TestDoAllEnds(t *testing.T) {
 						mu.Unlock()
 						return nil
 					})
-					if err != nil {
-						t.Errorf("%v: %v", resources, err)
-					}
+					check(t, err == nil, "%v: %v", resources, err)
 				})
 			}
 		}
@@ -63,12 +58,10 @@ func TestDoAllEnds(t *testing.T) {
 	})
 }
 
-func wantAllFree(t *testing.T, memory *locktest.Memory, resources ...string) {
-	t.Helper()
+func wantAllFree(tb testing.TB, memory *locktest.Memory, resources ...string) {
+	tb.Helper()
 	for _, r := range resources {
-		if have := memory.Value("lock:" + r); have != "" {
-			t.Errorf("%s: want it free, have %s", r, have)
-		}
+		equal(tb, r, memory.Value("lock:"+r), "")
 	}
 }
 
@@ -83,8 +76,7 @@ func TestDoAllOrNone(t *testing.T) {
 		"once":     {lock.Options{}, 0},
 		"waiting":  {lock.Options{Wait: 3 * time.Second}, 3 * time.Second},
 		"by retry": {lock.Options{Wait: 3 * time.Second, Retry: lock.Fixed(time.Second)}, 3 * time.Second},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		memory := locktest.NewMemory()
 		held, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil)
 		must(t, err)
@@ -94,19 +86,14 @@ func TestDoAllOrNone(t *testing.T) {
 			t.Error("want the work not to run")
 			return nil
 		})
-		if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Resource != "b" {
-			t.Errorf("want b busy, have %v", err)
-		}
-		if took := time.Since(start); took != tc.took {
-			t.Errorf("want an answer after %v, have %v", tc.took, took)
-		}
+		busy, ok := errors.AsType[*lock.BusyError](err)
+		check(t, ok && busy.Resource == "b", "want b busy, have %v", err)
+		equal(t, "time until the answer", time.Since(start), tc.took)
 		wantAllFree(t, memory, "a", "c")
 		must(t, held.Release(t.Context()))
 		ran := false
 		err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error { ran = true; return nil })
-		if err != nil || !ran {
-			t.Errorf("want the work done, have %v", err)
-		}
+		check(t, err == nil && ran, "want the work done, have %v", err)
 	})
 }
 
@@ -123,12 +110,9 @@ func TestDoAllLosesOne(t *testing.T) {
 			wantLost(t, "cause", context.Cause(ctx))
 			return broken
 		})
-		if !errors.Is(err, lock.ErrLost) || !errors.Is(err, broken) {
-			t.Errorf("want ErrLost and the error of the work, have %v", err)
-		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("want the loss seen by the next renewal, have %v", took)
-		}
+		check(t, errors.Is(err, lock.ErrLost) && errors.Is(err, broken), "want ErrLost and the error of the work, have %v", err)
+		took := time.Since(start)
+		check(t, took <= 5*time.Second, "want the loss seen by the next renewal, have %v", took)
 		wantAllFree(t, memory, "a", "c")
 	})
 }
@@ -145,9 +129,7 @@ func TestDoAllLosesOneWhileItWaits(t *testing.T) {
 			t.Error("want the work not to run")
 			return nil
 		})
-		if !errors.Is(err, lock.ErrLost) {
-			t.Errorf("want ErrLost, have %v", err)
-		}
+		check(t, errors.Is(err, lock.ErrLost), "want ErrLost, have %v", err)
 	})
 }
 
@@ -162,12 +144,8 @@ func TestDoAllOfAHolder(t *testing.T) {
 			defer func() { _ = recover() }()
 			_ = locker.DoAll(t.Context(), []string{"a", "b"}, nil, func(ctx context.Context) error {
 				for _, wait := range []time.Duration{0, time.Minute} {
-					if err := locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait}, nothing); !errors.Is(err, lock.ErrReentry) {
-						t.Errorf("want ErrReentry, have %v", err)
-					}
-					if err := locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait, Reentrant: true}, nothing); err != nil {
-						t.Error(err)
-					}
+					wantIs(t, "do all", locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait}, nothing), lock.ErrReentry)
+					must(t, locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait, Reentrant: true}, nothing))
 				}
 				panic("the work")
 			})
@@ -193,11 +171,145 @@ func TestDoAllRefuses(t *testing.T) {
 		"lock: wait: want 0 or more, have -1ns":          func() error { return locker.DoAll(t.Context(), many[:1], &lock.Options{Wait: -1}, nothing) },
 		"lock: bad resource name: it is empty":           func() error { return locker.DoAll(t.Context(), []string{"a", ""}, nil, nothing) },
 	} {
-		if err := call(); err == nil || err.Error() != want {
-			t.Errorf("want %q, have %v", want, err)
+		equal(t, "error", fmt.Sprint(call()), want)
+	}
+	must(t, locker.DoAll(t.Context(), append(many[:16:16], many[0]), nil, nothing)) // 16 locks, one of them named twice
+}
+
+// Two pairs of callers take two locks in opposite order, and all wait alike. One of each pair gets both. One that polls may
+// come too late for that if the other gave up just before its own wait ended, which is rare.
+func TestNestedLocksInOppositeOrder(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		opts *lock.Options
+		rare int // of 40 pairs
+	}{
+		"queued":   {&lock.Options{Wait: 3 * time.Second}, 0},
+		"by retry": {&lock.Options{Wait: 3 * time.Second, Retry: lock.Fixed(10 * time.Millisecond)}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory, opts, none := locktest.NewMemory(), tc.opts, 0
+				for round := range 20 {
+					through := make(map[string]*atomic.Int32)
+					var all sync.WaitGroup
+					for _, pair := range []string{"a", "b"} {
+						n := &atomic.Int32{}
+						through[pair] = n
+						one, two := pair+fmt.Sprint(round, 1), pair+fmt.Sprint(round, 2)
+						var both sync.WaitGroup // both have their first
+						both.Add(2)
+						for _, order := range [][2]string{{one, two}, {two, one}} {
+							locker := lockerOn(t, memory)
+							all.Go(func() {
+								_ = locker.Do(t.Context(), order[0], opts, func(ctx context.Context) error {
+									both.Done()
+									both.Wait()
+									return locker.Do(ctx, order[1], opts, func(context.Context) error {
+										n.Add(1)
+										return nil
+									})
+								})
+							})
+						}
+					}
+					all.Wait()
+					for _, n := range through {
+						if n.Load() == 0 {
+							none++
+						}
+					}
+				}
+				check(t, none <= tc.rare, "want one of each pair to get both locks, have none of %d pairs", none)
+			})
+		})
+	}
+}
+
+// A wait under no lock lasts as long as it says; one under a lock, and after its release, no longer than that.
+func TestNestedWaitIsShorter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		acquire(t, lockerOn(t, f.memory), nil)
+		locker := lockerOn(t, f.memory)
+		outer, err := locker.Acquire(t.Context(), "outer", nil)
+		must(t, err)
+		work := outer.Context(t.Context())
+		wait := func(ctx context.Context) time.Duration {
+			start := time.Now()
+			wantBusy(t, "acquire", errOf(locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second})))
+			return time.Since(start)
 		}
+		equal(t, "a wait under no lock", wait(t.Context()), 4*time.Second)
+		took := wait(work)
+		check(t, took >= 3*time.Second && took < 4*time.Second, "want a wait of 3s to 4s under a lock, have %v", took)
+		must(t, outer.Release(t.Context()))
+		equal(t, "a wait after the release", wait(context.WithoutCancel(work)), 4*time.Second)
+	})
+}
+
+// A wait that ends while the store is out of reach says so, and not that the lock is busy, however long ago that was heard.
+func TestWaitEndsDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	type outage struct {
+		fault locktest.Fault // from 4.5 s on
+		busy  bool
 	}
-	if err := locker.DoAll(t.Context(), append(many[:16:16], many[0]), nil, nothing); err != nil {
-		t.Errorf("want 16 locks, one of them named twice: %v", err)
+	for name, opts := range map[string]lock.Options{
+		"queued":          {Wait: 5 * time.Second},
+		"by a slow retry": {Wait: 5 * time.Second, Retry: lock.Fixed(4 * time.Second)},
+		"by a deadline":   {Wait: lock.Forever},
+	} {
+		inBubbles(t, map[string]outage{
+			name + ", refused": {fault: locktest.Refuse},
+			name + ", hanging": {fault: locktest.BlackHole},
+			name + ", slow":    {fault: locktest.Slow(500 * time.Millisecond), busy: true},
+			name + ", well":    {fault: locktest.Fine, busy: true},
+		}, func(t bubble, tc outage) {
+			f := newFake()
+			acquire(t, lockerOn(t, f.memory), nil)
+			locker, ctx := lockerOn(t, f.Store), t.Context()
+			if opts.Wait == lock.Forever {
+				bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				ctx = bounded
+			}
+			start := time.Now()
+			var all sync.WaitGroup
+			for range 3 { // of which two wait behind the first
+				all.Go(func() {
+					_, err := locker.Acquire(ctx, "order:1", &opts)
+					check(t, err != nil && errors.Is(err, lock.ErrBusy) == tc.busy, "want ErrBusy %t, have %v", tc.busy, err)
+					took := time.Since(start)
+					check(t, took >= 5*time.Second && took <= 8400*time.Millisecond, "want the end of the wait, have %v", took)
+				})
+			}
+			time.Sleep(4500 * time.Millisecond)
+			f.Set(tc.fault)
+			all.Wait()
+			f.Set(locktest.Fine)
+		})
 	}
+}
+
+// A caller that goes away waits for no answer of the store.
+func TestWaitCancelledDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, map[string]lock.Options{
+		"queued":          {Wait: 20 * time.Second},
+		"by a slow retry": {Wait: 20 * time.Second, Retry: lock.Fixed(4 * time.Second)},
+	}, func(t bubble, opts lock.Options) {
+		f := newFake()
+		acquire(t, lockerOn(t, f.memory), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(4500*time.Millisecond, func() { f.Set(locktest.BlackHole) })
+		time.AfterFunc(5*time.Second, cancel)
+		start := time.Now()
+		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &opts)
+		wantIs(t, "acquire", err, context.Canceled)
+		equal(t, "time until the end", time.Since(start), 5*time.Second)
+		f.Set(locktest.Fine)
+	})
 }

@@ -31,9 +31,7 @@ func TestLockCasesAreTested(t *testing.T) {
 	}
 
 	rows := regexp.MustCompile(`(?m)^(\d+)\. .*$`).FindAllStringSubmatch(page, -1)
-	if len(rows) != 50 {
-		t.Fatalf("want 50 cases, have %d", len(rows))
-	}
+	need(t, len(rows) == 50, "want 50 cases, have %d", len(rows))
 	for i, row := range rows {
 		if row[1] != strconv.Itoa(i+1) {
 			t.Errorf("want case %d, have %s", i+1, row[1])
@@ -53,23 +51,17 @@ func TestLockCasesAreTested(t *testing.T) {
 				t.Errorf("case %d: no case %s in the suite", i+1, m[1])
 			}
 		}
-		if !checked {
-			t.Errorf("case %d: want a test", i+1)
-		}
+		check(t, checked, "case %d: want a test", i+1)
 	}
 	for n, named := range suite {
-		if !named {
-			t.Errorf("want case %s of the suite in the page", n)
-		}
+		check(t, named, "want case %s of the suite in the page", n)
 	}
 }
 
 func sources(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	if err != nil || files == nil {
-		t.Fatalf("want files like %s, have none, %v", pattern, err)
-	}
+	need(t, err == nil && files != nil, "want files like %s, have none, %v", pattern, err)
 	var all strings.Builder
 	for _, file := range files {
 		all.WriteString(readFile(t, file))
@@ -80,8 +72,6 @@ func sources(t *testing.T, pattern string) string {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

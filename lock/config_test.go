@@ -3,11 +3,11 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
@@ -39,9 +39,7 @@ func TestConfigDefaults(t *testing.T) {
 	} {
 		client, err := lease.New(newFake().Store, lease.Config(tc.cfg))
 		must(t, err)
-		if diff := cmp.Diff(tc.want, lock.Config(client.Config())); diff != "" {
-			t.Errorf("%s: -want +have:\n%s", name, diff)
-		}
+		equal(t, name, lock.Config(client.Config()), tc.want)
 	}
 }
 
@@ -83,12 +81,9 @@ func TestConfigValidate(t *testing.T) {
 		{lock.Config{FenceRetention: day + 1}, "fence retention: want 1ms to 24h, have 24h0m0.000000001s"},
 	} {
 		err := tc.cfg.Validate()
-		if (err != nil) != (tc.want != "") || err != nil && err.Error() != "lock: "+tc.want {
-			t.Errorf("%+v:\nwant %q\nhave %v", tc.cfg, tc.want, err)
-		}
-		if _, err := lock.New(newFake().Store, tc.cfg); (err != nil) != (tc.want != "") {
-			t.Errorf("%+v: want New to agree, have %v", tc.cfg, err)
-		}
+		check(t, (err != nil) == (tc.want != "") && (err == nil || err.Error() == "lock: "+tc.want),
+			"%+v:\nwant %q\nhave %v", tc.cfg, tc.want, err)
+		check(t, (errOf(lock.New(newFake().Store, tc.cfg)) == nil) == (tc.want == ""), "%+v: want New to agree with %v", tc.cfg, err)
 	}
 }
 
@@ -134,7 +129,50 @@ func TestBadResourceNeverReachesRedis(t *testing.T) {
 		t.Error("want the work not to run")
 		return nil
 	})
-	if !errors.Is(err, lock.ErrResource) || !errors.Is(did, lock.ErrResource) {
-		t.Errorf("want ErrResource, have %v and %v", err, did)
+	check(t, errors.Is(err, lock.ErrResource) && errors.Is(did, lock.ErrResource), "want ErrResource, have %v and %v", err, did)
+}
+
+// TestFixed has the same delay after each refusal, and does not give up.
+func TestFixed(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 1000, math.MaxInt} {
+		delay, again := lock.Fixed(5 * time.Millisecond)(n)
+		check(t, again && delay == 5*time.Millisecond, "n %d: want 5ms, have %v, %t", n, delay, again)
+	}
+}
+
+// TestExponential doubles up to the longest, and leaves out up to a half, by chance.
+func TestExponential(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	retry := lock.Exponential(10*ms, 100*ms)
+	for n, most := range map[int]time.Duration{
+		1: 10 * ms, 2: 20 * ms, 3: 40 * ms, 4: 80 * ms, 5: 100 * ms, 6: 100 * ms, 1000: 100 * ms, math.MaxInt: 100 * ms,
+	} {
+		seen := make(map[time.Duration]bool)
+		for range 200 {
+			delay, again := retry(n)
+			need(t, again && delay >= most/2 && delay <= most, "n %d: want %v to %v, have %v, %t", n, most/2, most, delay, again)
+			seen[delay] = true
+		}
+		check(t, len(seen) >= 50, "n %d: want delays by chance, have %d different ones of 200", n, len(seen))
+	}
+}
+
+// TestOddRetries never give a delay below zero, nor panic.
+func TestOddRetries(t *testing.T) {
+	t.Parallel()
+	const longest = time.Duration(math.MaxInt64)
+	for name, retry := range map[string]lock.Retry{
+		"first below zero":   lock.Exponential(-time.Second, time.Second),
+		"longest below zero": lock.Exponential(time.Second, -time.Second),
+		"zero":               lock.Exponential(0, 0),
+		"endless":            lock.Exponential(longest, longest),
+		"first over longest": lock.Exponential(time.Hour, time.Second),
+	} {
+		for _, n := range []int{0, 1, 2, 63, 64, math.MaxInt} {
+			delay, again := retry(n)
+			check(t, again && delay >= 0, "%s: n %d: want another try, have %v, %t", name, n, delay, again)
+		}
 	}
 }

@@ -105,9 +105,7 @@ func put(t *testing.T, rdb redis.UniversalClient, key, value string, ttl time.Du
 	if value == "" {
 		err = rdb.Del(t.Context(), key).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestWhoListens: every client that hears what the server of a lock publishes.
@@ -123,12 +121,10 @@ func TestWhoListens(t *testing.T) {
 		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), true},
 		{"redis.Ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
 	} {
-		if _, have := lock.Redis(tc.client).(store.Listener); have != tc.want {
-			t.Errorf("%s: want a listener %t, have %t", tc.name, tc.want, have)
-		}
+		_, have := lock.Redis(tc.client).(store.Listener)
+		check(t, have == tc.want, "%s: want a listener %t, have %t", tc.name, tc.want, have)
 		_ = tc.client.Close()
 	}
-	if _, have := lock.Redis(struct{ redis.Scripter }{}).(store.Listener); have {
-		t.Error("want no listener of a client that cannot subscribe")
-	}
+	_, listens := lock.Redis(struct{ redis.Scripter }{}).(store.Listener)
+	check(t, !listens, "want no listener of a client that cannot subscribe")
 }

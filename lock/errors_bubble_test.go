@@ -19,48 +19,41 @@ var tokenParts = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-`)
 
 // once fails the test if a line of err's text has the name of a package twice as a prefix, or shows a
 // part of a token.
-func once(t *testing.T, what string, err error) {
-	t.Helper()
+func once(tb testing.TB, what string, err error) {
+	tb.Helper()
 	if err == nil {
-		t.Errorf("%s: want an error", what)
+		tb.Errorf("%s: want an error", what)
 		return
 	}
 	for line := range strings.Lines(err.Error()) {
 		for _, prefix := range []string{"lock: ", "redlock: ", "locktest: "} {
-			if strings.Count(" "+line, " "+prefix) > 1 {
-				t.Errorf("%s: want %q once, have %q", what, prefix, line)
-			}
+			check(tb, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
 		}
 	}
-	if tokenParts.MatchString(fmt.Sprintf("%v %+v %q", err, err, err)) {
-		t.Errorf("%s: want no token, have %q", what, err)
-	}
+	check(tb, !tokenParts.MatchString(fmt.Sprintf("%v %+v %q", err, err, err)), "%s: want no token, have %q", what, err)
 }
 
-func cancelled(t *testing.T, cause error) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
+func cancelled(tb testing.TB, cause error) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(tb.Context())
 	cancel(cause)
 	return ctx
 }
 
-// failing is a test of a call that fails.
-type failing struct{ *testing.T }
-
 // held returns a lease of order:1, and lost one whose lock somebody else has by now.
-func (c failing) held() *leased {
+func (c bubble) held() *leased {
 	l := newLeased(c.T)
 	c.Cleanup(func() { abandon(l.Lease) })
 	return l
 }
 
-func (c failing) lost() *leased {
+func (c bubble) lost() *leased {
 	l := c.held()
 	l.redis.put("siding:another")
 	return l
 }
 
-func (c failing) try(f *fake, ctx context.Context, opts *lock.Options) error { //nolint:revive // f is what it is called on
+func (c bubble) try(f *fake, ctx context.Context, opts *lock.Options) error { //nolint:revive // f is what it is called on
 	held, err := lockerOn(c.T, f.Store).Acquire(ctx, "order:1", opts)
 	if err == nil {
 		c.Cleanup(func() { abandon(held) })
@@ -77,73 +70,72 @@ func heldUntilEnd(locker *lock.Locker, ctx context.Context, opts *lock.Options) 
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	wait := &lock.Options{Wait: time.Second}
-	inBubbles(t, map[string]func(failing) error{
-		"bad name": func(c failing) error {
+	inBubbles(t, map[string]func(bubble) error{
+		"bad name": func(c bubble) error {
 			_, err := lockerOn(c.T, newFake()).Acquire(c.Context(), "a\n", nil)
 			return err
 		},
-		"bad option":     func(c failing) error { return c.try(newFake(), c.Context(), &lock.Options{TTL: 1}) },
-		"bad config":     func(failing) error { return lock.Config{TTL: 1}.Validate() },
-		"store":          func(c failing) error { return c.try(newFake().with(locktest.Refuse), c.Context(), nil) },
-		"store, waiting": func(c failing) error { return c.try(newFake().with(locktest.Refuse), c.Context(), wait) },
-		"no answer":      func(c failing) error { return c.try(newFake().with(locktest.BlackHole), c.Context(), wait) },
-		"too late":       func(c failing) error { return c.try(newFake().with(locktest.Slow(time.Minute)), c.Context(), nil) },
-		"busy":           func(c failing) error { return c.try(c.lost().redis, c.Context(), nil) },
-		"busy, waiting":  func(c failing) error { return c.try(c.lost().redis, c.Context(), wait) },
-		"closed": func(c failing) error {
+		"bad option":     func(c bubble) error { return c.try(newFake(), c.Context(), &lock.Options{TTL: 1}) },
+		"bad config":     func(bubble) error { return lock.Config{TTL: 1}.Validate() },
+		"store":          func(c bubble) error { return c.try(newFake().with(locktest.Refuse), c.Context(), nil) },
+		"store, waiting": func(c bubble) error { return c.try(newFake().with(locktest.Refuse), c.Context(), wait) },
+		"no answer":      func(c bubble) error { return c.try(newFake().with(locktest.BlackHole), c.Context(), wait) },
+		"too late":       func(c bubble) error { return c.try(newFake().with(locktest.Slow(time.Minute)), c.Context(), nil) },
+		"busy":           func(c bubble) error { return c.try(c.lost().redis, c.Context(), nil) },
+		"busy, waiting":  func(c bubble) error { return c.try(c.lost().redis, c.Context(), wait) },
+		"closed": func(c bubble) error {
 			l := c.held()
 			l.locker.Close()
 			return heldUntilEnd(l.locker, c.Context(), nil)
 		},
-		"ended": func(c failing) error { return c.try(newFake(), cancelled(c.T, errors.New("no more")), nil) },
-		"ended by a loss": func(c failing) error {
+		"ended": func(c bubble) error { return c.try(newFake(), cancelled(c.T, errors.New("no more")), nil) },
+		"ended by a loss": func(c bubble) error {
 			l := c.lost()
 			work := l.Context(c.Context())
 			_ = l.Renew(c.Context())
 			_, err := l.locker.Acquire(work, "order:2", nil)
 			return err
 		},
-		"ended by a loss, waiting": func(c failing) error {
+		"ended by a loss, waiting": func(c bubble) error {
 			l := c.lost()
 			work := l.Context(c.Context())
 			_, err := lockerOn(c.T, l.redis.Store).Acquire(work, "order:1", &lock.Options{Wait: lock.Forever, Holder: "again", Retry: lock.Fixed(time.Second)})
 			return err
 		},
-		"re-entry": func(c failing) error { l := c.held(); return heldUntilEnd(l.locker, l.Context(c.Context()), nil) },
-		"again after a loss": func(c failing) error {
+		"re-entry": func(c bubble) error { l := c.held(); return heldUntilEnd(l.locker, l.Context(c.Context()), nil) },
+		"again after a loss": func(c bubble) error {
 			l := c.lost()
 			work := l.Context(c.Context())
 			_ = l.Renew(c.Context())
 			return heldUntilEnd(l.locker, context.WithoutCancel(work), nil)
 		},
-		"the work of a lost lock": func(c failing) error {
+		"the work of a lost lock": func(c bubble) error {
 			l := c.lost()
 			work := l.Context(c.Context())
 			<-work.Done()
 			return context.Cause(work)
 		},
-		"held for too long": func(c failing) error {
+		"held for too long": func(c bubble) error {
 			return heldUntilEnd(lockerOn(c.T, newFake().Store), c.Context(), &lock.Options{MaxHold: time.Second})
 		},
-		"renew":            func(c failing) error { l := c.held(); l.redis.Set(locktest.Refuse); return l.Renew(c.Context()) },
-		"renew a lost one": func(c failing) error { return c.lost().Renew(c.Context()) },
-		"renew after a release": func(c failing) error {
+		"renew":            func(c bubble) error { l := c.held(); l.redis.Set(locktest.Refuse); return l.Renew(c.Context()) },
+		"renew a lost one": func(c bubble) error { return c.lost().Renew(c.Context()) },
+		"renew after a release": func(c bubble) error {
 			l := c.held()
 			return errors.Join(l.Release(c.Context()), l.Renew(c.Context()))
 		},
-		"renew too late":     func(c failing) error { l := c.held(); l.redis.Set(locktest.BlackHole); return l.Renew(c.Context()) },
-		"release":            func(c failing) error { l := c.held(); l.redis.Set(locktest.Refuse); return l.Release(c.Context()) },
-		"release a lost one": func(c failing) error { return c.lost().Release(c.Context()) },
-		"release one that ended": func(c failing) error {
+		"renew too late":     func(c bubble) error { l := c.held(); l.redis.Set(locktest.BlackHole); return l.Renew(c.Context()) },
+		"release":            func(c bubble) error { l := c.held(); l.redis.Set(locktest.Refuse); return l.Release(c.Context()) },
+		"release a lost one": func(c bubble) error { return c.lost().Release(c.Context()) },
+		"release one that ended": func(c bubble) error {
 			l := c.held()
 			abandon(l.Lease)
 			time.Sleep(time.Minute)
 			l.redis.Set(locktest.Refuse)
 			return l.Release(c.Context())
 		},
-	}, func(t *testing.T, fail func(failing) error) {
-		t.Helper()
-		once(t, "error", fail(failing{t}))
+	}, func(t bubble, fail func(bubble) error) {
+		once(t, "error", fail(t))
 	})
 }
 
@@ -162,15 +154,9 @@ func TestMissingArguments(t *testing.T) {
 			"lock: ctx: want a context, have nil: release":        func() error { return l.Release(none) },
 		} {
 			want := name[:strings.LastIndex(name, ": ")]
-			if err := call(); fmt.Sprint(err) != want {
-				t.Errorf("%s: have %v", name, err)
-			}
+			equal(t, name, fmt.Sprint(call()), want)
 		}
-		if sent := l.redis.Sent(); len(sent) != 1 {
-			t.Errorf("want only the first lock asked for, have %+v", sent)
-		}
-		if err := l.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		equal(t, "calls, as only the first lock was asked for", len(l.redis.Sent()), 1)
+		must(t, l.Release(t.Context()))
 	})
 }

@@ -2,10 +2,9 @@ package lock_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -39,29 +38,25 @@ func (f *fake) put(value string) { f.memory.Put("lock:order:1", value, time.Hour
 func (f *fake) get() string { return f.memory.Value("lock:order:1") }
 
 // last returns the last step of all.
-func (f *fake) last(t *testing.T) locktest.Sent {
-	t.Helper()
+func (f *fake) last(tb testing.TB) locktest.Sent {
+	tb.Helper()
 	sent := f.Sent()
-	if len(sent) == 0 {
-		t.Fatal("want a step, have none")
-	}
+	need(tb, len(sent) != 0, "want a step, have none")
 	return sent[len(sent)-1]
 }
 
 // wantFree checks that nobody has the lock.
-func (f *fake) wantFree(t *testing.T) {
-	t.Helper()
-	if have := f.get(); have != "" {
-		t.Errorf("want a free lock, have %q", have)
-	}
+func (f *fake) wantFree(tb testing.TB) {
+	tb.Helper()
+	equal(tb, "what a free lock holds", f.get(), "")
 }
 
 // lockerOn returns a locker of a process of its own, with the default configuration.
-func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
-	t.Helper()
+func lockerOn(tb testing.TB, store lock.Store) *lock.Locker {
+	tb.Helper()
 	locker, err := lock.New(store, lock.Config{})
-	must(t, err)
-	t.Cleanup(locker.Close)
+	must(tb, err)
+	tb.Cleanup(locker.Close)
 	return locker
 }
 
@@ -74,86 +69,73 @@ type leased struct {
 	start  time.Time
 }
 
-func newLeased(t *testing.T) *leased {
-	t.Helper()
-	return newLeasedAs(t, nil)
+func newLeased(tb testing.TB) *leased {
+	tb.Helper()
+	return newLeasedAs(tb, nil)
 }
 
-func newLeasedAs(t *testing.T, opts *lock.Options) *leased {
-	t.Helper()
+func newLeasedAs(tb testing.TB, opts *lock.Options) *leased {
+	tb.Helper()
 	f := newFake()
-	l := &leased{redis: f, start: time.Now(), locker: lockerOn(t, f.Store)}
+	l := &leased{redis: f, start: time.Now(), locker: lockerOn(tb, f.Store)}
 	var err error
-	l.Lease, err = l.locker.Acquire(t.Context(), "order:1", opts)
-	must(t, err)
+	l.Lease, err = l.locker.Acquire(tb.Context(), "order:1", opts)
+	must(tb, err)
 	return l
 }
 
 // newAbandoned is newLeased for a lease that is not renewed.
-func newAbandoned(t *testing.T) *leased {
-	t.Helper()
-	l := newLeased(t)
+func newAbandoned(tb testing.TB) *leased {
+	tb.Helper()
+	l := newLeased(tb)
 	abandon(l.Lease)
 	return l
 }
 
 // release releases the lease, which must still be held.
-func (l *leased) release(t *testing.T) {
-	t.Helper()
-	if err := l.Release(t.Context()); err != nil {
-		t.Fatalf("release: %v", err)
-	}
+func (l *leased) release(tb testing.TB) {
+	tb.Helper()
+	must(tb, l.Release(tb.Context()))
 }
 
 // wantEnd waits until work ends and checks when it does and why.
-func (l *leased) wantEnd(t *testing.T, work context.Context, after time.Duration) { //nolint:revive // t first, as in every helper
-	t.Helper()
+func (l *leased) wantEnd(tb testing.TB, work context.Context, after time.Duration) { //nolint:revive // tb first, as in every helper
+	tb.Helper()
 	timer := time.NewTimer(10 * time.Minute)
 	defer timer.Stop()
 	select {
 	case <-work.Done():
 	case <-timer.C:
-		t.Fatal("want the context ended, have it alive")
+		tb.Fatal("want the context ended, have it alive")
 	}
-	if have := time.Since(l.start); have != after {
-		t.Errorf("want the context ended after %v, have %v", after, have)
-	}
-	wantLost(t, "cause", context.Cause(work))
-	if !l.Deadline().IsZero() {
-		t.Error("want a lost lease, have a valid one")
-	}
+	equal(tb, "time until the end of the context", time.Since(l.start), after)
+	wantLost(tb, "cause", context.Cause(work))
+	check(tb, l.Deadline().IsZero(), "want a lost lease, have a valid one")
 }
 
 // wantTrustedFor checks that the lease, which is not renewed, is valid for so long from now on.
-func (l *leased) wantTrustedFor(t *testing.T, d time.Duration) {
-	t.Helper()
+func (l *leased) wantTrustedFor(tb testing.TB, d time.Duration) {
+	tb.Helper()
 	time.Sleep(d - 1)
-	if l.Deadline().IsZero() {
-		t.Errorf("want a valid lease just before %v", time.Since(l.start))
-	}
+	check(tb, !l.Deadline().IsZero(), "want a valid lease just before %v", time.Since(l.start))
 	time.Sleep(time.Nanosecond)
-	if !l.Deadline().IsZero() {
-		t.Errorf("want no valid lease after %v", time.Since(l.start))
-	}
+	check(tb, l.Deadline().IsZero(), "want no valid lease after %v", time.Since(l.start))
 }
 
 // wantRenewals checks when renewals were sent.
-func (l *leased) wantRenewals(t *testing.T, want ...time.Duration) {
-	t.Helper()
-	if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
-		t.Errorf("-want +have:\n%s", diff)
-	}
+func (l *leased) wantRenewals(tb testing.TB, want ...time.Duration) {
+	tb.Helper()
+	have := l.redis.SentAt(locktest.Renew, l.start)
+	check(tb, slices.Equal(have, want), "renewals: want %v, have %v", want, have)
 }
 
 // wantAlive checks that work goes on.
-func (l *leased) wantAlive(t *testing.T, work context.Context) { //nolint:revive // t first, as in every helper
-	t.Helper()
+func (l *leased) wantAlive(tb testing.TB, work context.Context) { //nolint:revive // tb first, as in every helper
+	tb.Helper()
 	if err := context.Cause(work); err != nil {
-		t.Errorf("want the context alive after %v, have %v", time.Since(l.start), err)
+		tb.Errorf("want the context alive after %v, have %v", time.Since(l.start), err)
 	}
-	if l.Deadline().IsZero() {
-		t.Errorf("want a valid lease after %v", time.Since(l.start))
-	}
+	check(tb, !l.Deadline().IsZero(), "want a valid lease after %v", time.Since(l.start))
 }
 
 // abandon leaves a lease as a holder does that has died: nobody renews or releases it.

@@ -18,9 +18,7 @@ func TestFenceGrows(t *testing.T) {
 		last := s.rdb.Time(s.Context()).Val().UnixMicro() - 1
 		for i := range 200 {
 			held := s.take("w")
-			if held.Fence() <= last {
-				s.Fatalf("want more than %d, have %d", last, held.Fence())
-			}
+			need(s, held.Fence() > last, "want more than %d, have %d", last, held.Fence())
 			last = held.Fence()
 			switch i % 4 {
 			case 0:
@@ -47,9 +45,7 @@ func TestFenceWhenTheClockStepsBack(t *testing.T) {
 		s.rdb.Set(s.Context(), s.fence, last, time.Minute)
 		for _, handedOff := range []bool{false, true, true, false} {
 			held := s.take("w")
-			if held.Fence() != last+1 {
-				s.Fatalf("want %d, have %d", last+1, held.Fence())
-			}
+			need(s, held.Fence() == last+1, "want %d, have %d", last+1, held.Fence())
 			last = held.Fence()
 			if handedOff {
 				s.join("w")
@@ -64,9 +60,7 @@ func TestFenceWhenTheClockStepsBack(t *testing.T) {
 		s.expire()
 		_ = s.refuse("second")
 		s.wantNext("first")
-		if have := s.take("first").Fence(); have != held.Fence()+1 {
-			s.Errorf("want %d, have %d", held.Fence()+1, have)
-		}
+		equal(s, "fence", s.take("first").Fence(), held.Fence()+1)
 	})
 }
 
@@ -79,16 +73,12 @@ func TestFenceSurvivesTheLossOfAll(t *testing.T) {
 	for range 20 {
 		s.rdb.FlushAll(t.Context())
 		held := s.take("")
-		if held.Fence() <= last {
-			t.Errorf("after FLUSHALL: want more than %d, have %d", last, held.Fence())
-		}
+		check(t, held.Fence() > last, "after FLUSHALL: want more than %d, have %d", last, held.Fence())
 		last = held.Fence()
 	}
 	server.Restart(t)
 	held := s.take("")
-	if held.Fence() <= last {
-		t.Errorf("after a restart without data: want more than %d, have %d", last, held.Fence())
-	}
+	check(t, held.Fence() > last, "after a restart without data: want more than %d, have %d", last, held.Fence())
 }
 
 // TestFenceIsKeptInDigits: Lua would write 1.79e+15, and lose what follows.
@@ -97,19 +87,14 @@ func TestFenceIsKeptInDigits(t *testing.T) {
 	onEach(t, func(s *setup) {
 		stored := func(form string) {
 			s.Helper()
-			if have := s.rdb.Get(s.Context(), s.fence).Val(); !regexp.MustCompile(form).MatchString(have) {
-				s.Errorf("want it to match %s, have %q", form, have)
-			}
+			have := s.rdb.Get(s.Context(), s.fence).Val()
+			check(s, regexp.MustCompile(form).MatchString(have), "want it to match %s, have %q", form, have)
 		}
 		held := s.take("")
 		stored("^" + strconv.FormatInt(held.Fence(), 10) + "$")
 		busy := s.refuse("w")
-		if busy.Ticket < held.Fence() {
-			s.Errorf("want a ticket of the time, have %d", busy.Ticket)
-		}
-		if have := s.rdb.ZScore(s.Context(), s.row, s.name("w")).Val(); have != float64(busy.Ticket) {
-			s.Errorf("want the ticket %d in the wait queue, have %f", busy.Ticket, have)
-		}
+		check(s, busy.Ticket >= held.Fence(), "want a ticket of the time, have %d", busy.Ticket)
+		equal(s, "the ticket in the wait queue", s.rdb.ZScore(s.Context(), s.row, s.name("w")).Val(), float64(busy.Ticket))
 		s.handOff(held, "w")
 		stored("^" + strconv.FormatInt(held.Fence(), 10) + `\*$`)
 	})
@@ -161,9 +146,7 @@ func TestFencesOfNestedLocks(t *testing.T) {
 			{"another resource", both, s.res + "/other", 0},
 			{"none", both, "", 0},
 		} {
-			if have := lock.Fence(tc.ctx, tc.resource); have != tc.want {
-				s.Errorf("%s: want %d, have %d", tc.name, tc.want, have)
-			}
+			equal(s, tc.name, lock.Fence(tc.ctx, tc.resource), tc.want)
 		}
 		item.release(inner)
 		s.release(outer)

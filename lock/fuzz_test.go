@@ -43,8 +43,7 @@ func TestOddReplies(t *testing.T) {
 		"fence that is no number":   []any{[]any{int64(1), "1.79e+15", "-1"}},
 		"holder that is no text":    []any{[]any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"}},
 	} {
-		_, err := lockerOn(t, lock.Redis(oddRedis{reply: reply})).Acquire(t.Context(), "order:1", nil)
-		wantBroken(t, name, err)
+		wantBroken(t, name, errOf(lockerOn(t, lock.Redis(oddRedis{reply: reply})).Acquire(t.Context(), "order:1", nil)))
 	}
 }
 
@@ -67,9 +66,8 @@ func FuzzReply(f *testing.F) {
 		}
 		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Request{Key: "lock:x", TTL: time.Second})
 		if err != nil {
-			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "unexpected reply") {
-				t.Errorf("%q: want an error of the store, have %v", text, err)
-			}
+			check(t, !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost) && strings.HasPrefix(err.Error(), "unexpected reply"),
+				"%q: want an error of the store, have %v", text, err)
 			return
 		}
 		granted := slices.Contains([]any{"1", "+1", "01", "+01", int64(1)}, fields[0]) || strings.Trim(text[:strings.IndexByte(text+"\n", '\n')], "+0") == "1"
@@ -77,9 +75,7 @@ func FuzzReply(f *testing.F) {
 		if granted {
 			least = 3
 		}
-		if len(fields) < least {
-			t.Errorf("%q: want an error, as fields are missing, have %+v", text, have)
-		}
+		check(t, len(fields) >= least, "%q: want an error, as fields are missing, have %+v", text, have)
 		if !granted && (have.Fence != 0 || have.Holder != fields[1]) {
 			t.Errorf("%q: want a refusal by %q, have %+v", text, fields[1], have)
 		}
@@ -104,26 +100,21 @@ func FuzzResource(f *testing.F) {
 			prefix = lock.NoPrefix
 		}
 		client, err := lease.New(newFake().Store, lease.Config{Prefix: prefix})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		taken := make(map[string]bool)
 		for _, resource := range []string{name, other} {
 			if err := client.Check(resource); err != nil {
-				if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 200+5*store.MaxResource {
-					t.Errorf("want a short %v, have %v", lock.ErrResource, err)
-				}
+				check(t, errors.Is(err, lock.ErrResource) && len(err.Error()) <= 200+5*store.MaxResource,
+					"want a short %v, have %v", lock.ErrResource, err)
 				return
 			}
 			key := client.Key(resource)
 			permit := store.PermitKey(key, "1")
-			if store.LockOf(permit) != key || store.LockOf(key) != key {
-				t.Errorf("%q: want %q a permit of %q, have one of %q", resource, permit, key, store.LockOf(permit))
-			}
+			check(t, store.LockOf(permit) == key && store.LockOf(key) == key,
+				"%q: want %q a permit of %q, have one of %q", resource, permit, key, store.LockOf(permit))
 			for _, companion := range []string{permit, store.Beside(key, "fence"), store.Beside(key, "queue")} {
-				if hashed(companion) != hashed(key) {
-					t.Errorf("%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
-				}
+				check(t, hashed(companion) == hashed(key),
+					"%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
 				own, isLock := strings.CutPrefix(companion, client.Key(""))
 				if isLock && client.Check(own) == nil {
 					t.Errorf("%q: want %q to be no lock, have that of %q", resource, companion, own)

@@ -219,9 +219,7 @@ func TestFencedMutex(t *testing.T) {
 					history = append(history, operation(key, i, did))
 				}
 			}
-			if have := porcupine.CheckOperationsTimeout(fencedMutex, history, patience); have != tc.want {
-				t.Errorf("want %s, have %s", tc.want, have)
-			}
+			equal(t, "verdict", porcupine.CheckOperationsTimeout(fencedMutex, history, patience), tc.want)
 		})
 	}
 }

@@ -200,9 +200,7 @@ func TestHelperCrew(t *testing.T) {
 		defer mu.Unlock()
 		_, _ = os.Stdout.Write(append(line, '\n')) // one call: what is written stays, also when we are killed
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // plague does harm, with pauses in between, until the crews are nearly done.
@@ -488,9 +486,7 @@ func TestHistoryOfABadServer(t *testing.T) {
 			h.start(i, server.Client(t))
 		}
 		h.plague(func() {
-			if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Error(err)
-			}
+			must(t, admin.ScriptFlush(t.Context()).Err())
 			if h.rng.IntN(4) == 0 {
 				server.Pause()
 				h.rest(h.cfg.TTL/2, h.cfg.TTL*3/2)
@@ -512,9 +508,7 @@ func TestHistoryOfDeletedLocks(t *testing.T) {
 		h.plague(func() {
 			key := h.keys[h.rng.IntN(len(h.keys))]
 			h.forget([]string{key}, func() {
-				if err := admin.Del(t.Context(), h.cfg.Prefix+key).Err(); err != nil {
-					t.Error(err)
-				}
+				must(t, admin.Del(t.Context(), h.cfg.Prefix+key).Err())
 			})
 		})
 	})

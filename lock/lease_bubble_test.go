@@ -3,10 +3,15 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -23,8 +28,7 @@ func TestRenewalCadence(t *testing.T) {
 	inBubbles(t, map[string]row{
 		"all well": {locktest.Fine, []time.Duration{5 * s, 10 * s, 15 * s, 20 * s, 25 * s}},
 		"two fail": {locktest.Once(locktest.Renew, 2, locktest.Refuse), []time.Duration{5 * s, 5*s + s/2, 6 * s, 10 * s, 15 * s, 20 * s, 25 * s}},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		l := newLeased(t)
 		l.redis.Set(tc.network)
 		work := l.Context(t.Context())
@@ -34,9 +38,8 @@ func TestRenewalCadence(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.wantRenewals(t, tc.want...)
 		l.redis.wantFree(t)
-		if err := context.Cause(work); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrLost) {
-			t.Errorf("want the context ended by the release, have %v", err)
-		}
+		err := context.Cause(work)
+		check(t, errors.Is(err, context.Canceled) && !errors.Is(err, lock.ErrLost), "want the context ended by the release, have %v", err)
 	})
 }
 
@@ -68,8 +71,7 @@ func TestTrustWindow(t *testing.T) {
 		// Redis prolongs the key each time, but the holder cannot know.
 		"replies lost":              locktest.SwallowReply,
 		"answers that are too late": locktest.Slow(9500 * time.Millisecond),
-	}, func(t *testing.T, network locktest.Fault) {
-		t.Helper()
+	}, func(t bubble, network locktest.Fault) {
 		l := newLeased(t)
 		work := l.Context(t.Context())
 		time.Sleep(12 * time.Second)
@@ -81,9 +83,8 @@ func TestTrustWindow(t *testing.T) {
 		// Later answers change nothing.
 		l.redis.Set(locktest.Fine)
 		time.Sleep(2 * time.Minute)
-		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have > 25 {
-			t.Errorf("want no busy loop and nothing sent past the deadline, have %d renewals", have)
-		}
+		have := len(l.redis.SentAt(locktest.Renew, l.start))
+		check(t, have <= 25, "want no busy loop and nothing sent past the deadline, have %d renewals", have)
 		wantLost(t, "renew", l.Renew(t.Context()))
 		wantLost(t, "release", l.Release(t.Context()))
 	})
@@ -120,8 +121,7 @@ func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 // answer take back what another renewal has given, which was sent after 5 s and answered at once.
 func TestSlowAnswerToRenew(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, map[string]bool{"alone": false, "overtaken": true}, func(t *testing.T, overtaken bool) {
-		t.Helper()
+	inBubbles(t, map[string]bool{"alone": false, "overtaken": true}, func(t bubble, overtaken bool) {
 		l := newAbandoned(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		time.Sleep(time.Second)
@@ -151,12 +151,8 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(9500*time.Millisecond)))
 		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
 		time.Sleep(time.Second)
-		if l.redis.get() == "" {
-			t.Fatal("want a key that lives on")
-		}
-		if !l.Deadline().IsZero() {
-			t.Error("want the lease lost for good, have it valid again")
-		}
+		need(t, l.redis.get() != "", "want a key that lives on")
+		check(t, l.Deadline().IsZero(), "want the lease lost for good, have it valid again")
 		wantLost(t, "release", l.Release(t.Context()))
 	})
 }
@@ -167,9 +163,8 @@ func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		time.Sleep(5*time.Second + 1)
-		if have := l.redis.last(t); have.Step != locktest.Renew || have.Bound != 9*time.Second {
-			t.Errorf("want a renewal bounded by 9s, have %+v", have)
-		}
+		have := l.redis.last(t)
+		check(t, have.Step == locktest.Renew && have.Bound == 9*time.Second, "want a renewal bounded by 9s, have %+v", have)
 		l.release(t)
 	})
 }
@@ -181,8 +176,7 @@ func TestContextOfAnEndedLease(t *testing.T) {
 		"deadline passed":   func(_ context.Context, l *leased) { abandon(l.Lease); time.Sleep(14 * time.Second) },
 		"renewal said lost": func(ctx context.Context, l *leased) { l.redis.put(""); _ = l.Renew(ctx) },
 		"released":          func(ctx context.Context, l *leased) { _ = l.Release(ctx) },
-	}, func(t *testing.T, end func(context.Context, *leased)) {
-		t.Helper()
+	}, func(t bubble, end func(context.Context, *leased)) {
 		l := newLeased(t)
 		end(t.Context(), l)
 		l.wantEnd(t, l.Context(t.Context()), time.Since(l.start))
@@ -198,17 +192,14 @@ func TestRenewOfADetachedLease(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		must(t, l.Renew(t.Context()))
 		l.redis.Set(locktest.Refuse)
-		if err := l.Renew(t.Context()); !errors.Is(err, locktest.ErrNetwork) || errors.Is(err, lock.ErrLost) {
-			t.Errorf("want the network's error, have %v", err)
-		}
+		err := l.Renew(t.Context())
+		check(t, errors.Is(err, locktest.ErrNetwork) && !errors.Is(err, lock.ErrLost), "want the network's error, have %v", err)
 		time.Sleep(14*time.Second - 1)
-		if l.Deadline().IsZero() {
-			t.Error("want a valid lease before the new deadline")
-		}
+		check(t, !l.Deadline().IsZero(), "want a valid lease before the new deadline")
 		l.redis.Set(locktest.BlackHole)
-		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("renew that hangs past the deadline: want ErrLost and the reason, have %v", err)
-		}
+		err = l.Renew(t.Context())
+		wantLost(t, "renew that hangs past the deadline", err)
+		wantIs(t, "its reason", err, context.DeadlineExceeded)
 		l.redis.Set(locktest.Fine)
 		wantLost(t, "release", l.Release(t.Context()))
 	})
@@ -234,29 +225,23 @@ func TestEndedLeaseIsInert(t *testing.T) {
 func TestManyContexts(t *testing.T) {
 	t.Parallel()
 	type row struct {
-		end  func(*testing.T, *leased)
+		end  func(bubble, *leased)
 		want error
 	}
 	lose := func(value string) row {
-		return row{func(t *testing.T, l *leased) {
-			t.Helper()
+		return row{func(t bubble, l *leased) {
 			l.redis.put(value)
 			time.Sleep(time.Minute)
-			if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != 5 {
-				t.Errorf("want no renewal after the answer, have %d in all", have)
-			}
+			equal(t, "renewals in all, as none comes after the answer", len(l.redis.SentAt(locktest.Renew, l.start)), 5)
 			wantLost(t, "release", l.Release(t.Context()))
-			if have := l.redis.get(); have != value {
-				t.Errorf("want the key left as %q, have %q", value, have)
-			}
+			equal(t, "the key", l.redis.get(), value)
 		}, lock.ErrLost}
 	}
 	inBubbles(t, map[string]row{
-		"released": {func(t *testing.T, l *leased) { t.Helper(); l.release(t) }, context.Canceled},
+		"released": {func(t bubble, l *leased) { l.release(t) }, context.Canceled},
 		"deleted":  lose(""),
 		"taken":    lose("somebody else's"),
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		l := newLeased(t)
 		works := []context.Context{l.Context(t.Context()), l.Context(t.Context()), l.Context(t.Context())}
 		time.Sleep(21 * time.Second)
@@ -266,9 +251,78 @@ func TestManyContexts(t *testing.T) {
 		l.wantRenewals(t, 5*time.Second, 10*time.Second, 15*time.Second, 20*time.Second)
 		tc.end(t, l)
 		for i, work := range works {
-			if cause := context.Cause(work); !errors.Is(cause, tc.want) {
-				t.Errorf("context %d: want %v, have %v", i, tc.want, cause)
-			}
+			cause := context.Cause(work)
+			check(t, errors.Is(cause, tc.want), "context %d: want %v, have %v", i, tc.want, cause)
 		}
+	})
+}
+
+// A recorder keeps the arguments of every script, and grants every lock.
+type recorder struct {
+	redis.Scripter // whatever is not below panics
+
+	args []string
+}
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+func (r *recorder) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	r.args = append(r.args, uuids.ReplaceAllString(fmt.Sprint(keys, args), "uuid"))
+	cmd := redis.NewCmd(ctx)
+	if args[1] == "acquire" {
+		cmd.SetVal([]any{[]any{int64(1), "1", "-1", "", keys[0]}})
+	} else { // renew and release
+		cmd.SetVal([]any{int64(1)})
+	}
+	return cmd
+}
+
+// TestNoClientClockInScripts: what is sent does not depend on the time that a
+// client believes it is.
+func TestNoClientClockInScripts(t *testing.T) {
+	t.Parallel()
+	var first []string
+	for _, skew := range []time.Duration{0, 10 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(skew)
+			r := &recorder{}
+			locker := lockerOn(t, lock.Redis(r))
+			for _, opts := range []*lock.Options{nil, {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}, {Wait: lock.Forever}} {
+				held, err := locker.Acquire(t.Context(), "order:1", opts)
+				must(t, err)
+				time.Sleep(6 * time.Second)
+				must(t, held.Release(t.Context()))
+			}
+			need(t, len(r.args) == 9, "want three scripts for each of three leases, have %d", len(r.args))
+			if first == nil {
+				first = r.args
+			}
+			check(t, slices.Equal(r.args, first), "want %q, have %q", first, r.args)
+		})
+	}
+}
+
+// stepped is a context after the wall clock has stepped past its deadline. The deadline has no
+// monotonic reading, so its timer fires an hour later.
+type stepped struct{ context.Context } //nolint:containedctx // it is one
+
+func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-time.Minute), true }
+
+// TestDeadlineThatTheClockHasSteppedPast: it has ended, for all ways to wait, and nothing waits for
+// the context to notice.
+func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, map[string]lock.Options{
+		"once": {}, "queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(time.Second)},
+	}, func(t bubble, wait lock.Options) {
+		l := newAbandoned(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		_, err := l.locker.Acquire(stepped{ctx}, "order:1", &wait)
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
+			t.Errorf("want the deadline passed at once, have %v after %v", err, took)
+		}
+		l.release(t)
 	})
 }

@@ -33,9 +33,7 @@ func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	for _, p := range permits {
 		have = append(have, p.Number)
 	}
-	if !slices.Equal(have, want) {
-		s.Fatalf("want the permits %v, have %v", want, permits)
-	}
+	need(s, slices.Equal(have, want), "want the permits %v, have %v", want, permits)
 	return permits
 }
 
@@ -51,9 +49,7 @@ func (s *setup) wantReserved(want ...string) {
 		}
 	}
 	slices.Sort(have)
-	if !slices.Equal(have, want) {
-		s.Fatalf("want permits reserved for %v, have %v", want, have)
-	}
+	need(s, slices.Equal(have, want), "want permits reserved for %v, have %v", want, have)
 }
 
 var three = &store.Rule{Limit: 3}
@@ -71,9 +67,8 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 			held, fences = append(held, l), append(fences, l.Fence())
 		}
 		busy := s.of(three).refuse("w4")
-		if busy.Holders != 3 || busy.Position != 1 || busy.Remaining <= 0 || !strings.Contains(busy.Holder, ", and 2 more") || busy.Foreign {
-			s.Fatalf("want the first in the wait queue behind three holders, have %+v", busy)
-		}
+		need(s, busy.Holders == 3 && busy.Position == 1 && busy.Remaining > 0 && strings.Contains(busy.Holder, ", and 2 more") && !busy.Foreign,
+			"want the first in the wait queue behind three holders, have %+v", busy)
 		permits := s.wantPermits(1, 2, 3)
 		if permits[1].Fence != fences[1] || permits[1].Name != "holder of w1" || permits[1].Reserved {
 			s.Fatalf("want the second permit held by w1 with the fence %d, have %+v", fences[1], permits[1])
@@ -85,9 +80,7 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 		s.wantPermits(1, 2, 3)
 		s.of(three).join("w6")
 		got := s.of(three).take("w4")
-		if got.Fence() <= fences[2] {
-			s.Fatalf("want a fence above %d, have %d", fences[2], got.Fence())
-		}
+		need(s, got.Fence() > fences[2], "want a fence above %d, have %d", fences[2], got.Fence())
 		s.release(held[0])
 		s.wantReserved("w5")
 		s.release(held[2])
@@ -103,9 +96,8 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 // expirePermit lets a permit run out, as if its time had passed.
 func (s *setup) expirePermit(number int) {
 	s.Helper()
-	if n := s.rdb.Del(s.Context(), store.PermitKey(s.key, fmt.Sprint(number))).Val(); n != 1 {
-		s.Fatalf("want permit %d to expire, have none", number)
-	}
+	n := s.rdb.Del(s.Context(), store.PermitKey(s.key, fmt.Sprint(number))).Val()
+	need(s, n == 1, "want permit %d to expire, have none", number)
 }
 
 // The lock's own key is there while a permit is, and goes with the last of them.
@@ -113,17 +105,14 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		first, second := s.of(three).take(""), s.of(three).take("")
-		if set := s.rdb.SetNX(s.Context(), s.key, "another program", time.Minute).Val(); set {
-			s.Fatal("want another program kept out, have it in")
-		}
+		set := s.rdb.SetNX(s.Context(), s.key, "another program", time.Minute).Val()
+		need(s, !set, "want another program kept out, have it in")
 		busy := s.refuse("w1") // knows no limit
-		if busy.Holders != 2 || busy.Position != 1 || busy.Foreign {
-			s.Fatalf("want the first in the wait queue behind two holders, have %+v", busy)
-		}
+		need(s, busy.Holders == 2 && busy.Position == 1 && !busy.Foreign,
+			"want the first in the wait queue behind two holders, have %+v", busy)
 		s.release(first)
-		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 1 {
-			s.Fatal("want the lock's key while a permit is held, have none")
-		}
+		n := s.rdb.Exists(s.Context(), s.key).Val()
+		need(s, n == 1, "want the lock's key while a permit is held, have none")
 		s.join("w1")
 		s.release(second)
 		s.release(s.take("w1"))
@@ -169,9 +158,8 @@ func TestHolderFromBeforeTheLimit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		old := s.take("")
-		if busy := s.of(three).refuse("w1"); busy.Holder == "" {
-			s.Errorf("want the holder named, have %+v", busy)
-		}
+		busy := s.of(three).refuse("w1")
+		check(s, busy.Holder != "", "want the holder named, have %+v", busy)
 		must(s, old.Renew(s.Context()))
 		s.handOff(old, "w1") // reserves a permit for the waiter
 		s.of(three).take("w1")
@@ -209,9 +197,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		}
 		a, b := request("a"), request("b")
 		first, second := twice(a), twice(b)
-		if !first.Taken || !second.Taken || first.Permit == second.Permit {
-			s.Fatalf("want two permits, have %+v and %+v", first, second)
-		}
+		need(s, first.Taken && second.Taken && first.Permit != second.Permit, "want two permits, have %+v and %+v", first, second)
 		c := request("c")
 		if r := twice(c); r.Taken || r.Position != 1 {
 			s.Fatalf("want c in the wait queue, have %+v", r)
@@ -243,9 +229,8 @@ func TestUnknownPermitIsGivenBack(t *testing.T) {
 	onEach(t, func(s *setup) {
 		on := lock.Redis(s.rdb)
 		request := store.Request{Key: s.key, Rule: three, Token: "siding:1:x", TTL: time.Minute, FenceTTL: time.Hour, Handoff: store.Handoff{Nonce: "1", Timeout: time.Minute, QueueTTL: time.Hour}}
-		if r, err := on.Acquire(s.Context(), request); err != nil || !r.Taken {
-			s.Fatalf("want a permit, have %+v and %v", r, err)
-		}
+		r, err := on.Acquire(s.Context(), request)
+		need(s, err == nil && r.Taken, "want a permit, have %+v and %v", r, err)
 		s.wantPermits(1)
 		must(s, on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}))
 		s.wantPermits()
@@ -258,15 +243,12 @@ func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
 	onEach(t, func(s *setup) {
 		listed := func() {
 			s.Helper()
-			if left := s.rdb.PTTL(s.Context(), store.Beside(s.key, "permits")).Val(); left <= 24*time.Hour {
-				s.Errorf("want it kept for more than a day, have %v", left)
-			}
+			left := s.rdb.PTTL(s.Context(), store.Beside(s.key, "permits")).Val()
+			check(s, left > 24*time.Hour, "want it kept for more than a day, have %v", left)
 		}
 		held := s.of(three).take("")
 		listed()
-		if err := held.Renew(s.Context()); err != nil {
-			s.Error(err)
-		}
+		must(s, held.Renew(s.Context()))
 		_ = s.of(three).take("")
 		listed()
 	})
@@ -309,9 +291,8 @@ func TestReservationsCountAsStarts(t *testing.T) {
 		paused, slow := &store.Rule{}, &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: 3, Period: time.Hour}}}
 		s.of(slow).take("")
 		s.of(paused).join("w0", "w1", "w2", "w3")
-		if busy := s.of(slow).refuse("w3"); busy.Remaining < 59*time.Minute {
-			s.Fatalf("want the next to wait for its time, have %+v", busy)
-		}
+		busy := s.of(slow).refuse("w3")
+		need(s, busy.Remaining >= 59*time.Minute, "want the next to wait for its time, have %+v", busy)
 		s.wantReserved("w0", "w1")
 		s.of(slow).take("w1")
 		s.of(slow).take("w0")
@@ -370,9 +351,7 @@ func TestLoweredLimit(t *testing.T) {
 			err := on.Release(s.Context(), permit, s.rdb.Get(s.Context(), permit).Val(), store.Release{
 				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Timeout: time.Minute, QueueTTL: time.Hour},
 			})
-			if err != nil {
-				s.Fatal(err)
-			}
+			must(s, err)
 			s.wantReserved(want...)
 		}
 		release(held[1])
@@ -409,18 +388,15 @@ func TestRates(t *testing.T) {
 		}
 		all.Wait()
 		slices.Sort(at)
-		if len(at) != starts {
-			s.Fatalf("want %d starts, have %d", starts, len(at))
-		}
+		need(s, len(at) == starts, "want %d starts, have %d", starts, len(at))
 		precision := time.Millisecond // a fence is the time of its start, to a few us
 		if strings.HasSuffix(s.Name(), "embedded") {
 			precision = 20 * time.Millisecond // its clock goes on in a script
 		}
 		for _, r := range rates {
 			for i := r.Starts; i < len(at); i++ {
-				if took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond; took < r.Period-precision {
-					s.Fatalf("want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
-				}
+				took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond
+				need(s, took >= r.Period-precision, "want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
 			}
 		}
 		ideal := 200 * time.Millisecond * (starts/10 - 1)
@@ -461,9 +437,8 @@ func TestLimitUnderLoad(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if m := inside.most.Load(); m < 2 || m > limit {
-			s.Fatalf("want 2 to %d holders at once, have %d", limit, m)
-		}
+		m := inside.most.Load()
+		need(s, m >= 2 && m <= limit, "want 2 to %d holders at once, have %d", limit, m)
 		s.wantPermits()
 	}
 	onEach(t, check)
@@ -515,9 +490,7 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		inner, ok := lock.Redis(s.rdb).(limiter)
-		if !ok {
-			s.Fatal("want a store that knows limits")
-		}
+		need(s, ok, "want a store that knows limits")
 		broken := &cutStore{limiter: inner}
 		held := s.of(three).take("")
 		s.of(three).take("")
@@ -534,16 +507,12 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 		broken.cut.Store(true)
 		s.release(held)
 		permits := s.wantPermits(1, 2, 3)
-		if !slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }) {
-			s.Fatalf("want a permit reserved for the first waiter, have %+v", permits)
-		}
+		need(s, slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }),
+			"want a permit reserved for the first waiter, have %+v", permits)
 		giveUp()
-		if err := <-gone; !errors.Is(err, context.Canceled) {
-			s.Fatalf("want a caller that has given up, have %v", err)
-		}
-		if err := <-next; err != nil {
-			s.Fatalf("want the next waiter to get the permit, have %v", err)
-		}
+		err := <-gone
+		need(s, errors.Is(err, context.Canceled), "want a caller that has given up, have %v", err)
+		must(s, <-next) // the next waiter gets the permit
 	})
 }
 
@@ -557,8 +526,6 @@ func TestLimitIsChecked(t *testing.T) {
 		"lock: rates: want at most 8, have 9":                                                             {Rates: make([]lock.Rate, 9)},
 		"lock: limit, rates: want none on a store that does not know them, have a limit of 2 and 0 rates": {Limit: 2},
 	} {
-		if _, err := lockerOn(t, locktest.NewMemory()).Acquire(t.Context(), "account:1", &opts); err == nil || err.Error() != want {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		equal(t, "error", fmt.Sprint(errOf(lockerOn(t, locktest.NewMemory()).Acquire(t.Context(), "account:1", &opts))), want)
 	}
 }

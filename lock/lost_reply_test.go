@@ -95,9 +95,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					wantBroken(t, "acquire", err)
 				} else {
 					must(t, err)
-					if have := strconv.FormatInt(held.Fence(), 10); have != fence {
-						t.Errorf("want the fence of the first try, %s, have %s", fence, have)
-					}
+					equal(t, "fence, as of the first try", strconv.FormatInt(held.Fence(), 10), fence)
 					_ = f.direct.refuse("")
 					f.release(held)
 				}
@@ -120,9 +118,7 @@ func (f *faulty) wantFree() {
 		}
 		return nil
 	})
-	if err != nil {
-		f.Errorf("want nothing left behind: %v", err)
-	}
+	check(f, err == nil, "want nothing left behind: %v", err)
 }
 
 // TestReentryWithoutFence: the fencing token is gone, as somebody deleted it, or Redis evicted it.
@@ -137,12 +133,8 @@ func TestReentryWithoutFence(t *testing.T) {
 	}, func() bool {
 		return f.direct.value() != "" && f.direct.rdb.Del(t.Context(), f.fence).Err() == nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if held.Fence() <= 0 {
-		t.Errorf("want a fence, have %d", held.Fence())
-	}
+	must(t, err)
+	check(t, held.Fence() > 0, "want a fence, have %d", held.Fence())
 	f.release(held)
 }
 
@@ -159,12 +151,9 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 		_, err := f.ask("newcomer")
 		return err
 	}, f.changed(""))
-	if !errors.As(err, &busy) {
-		t.Fatalf("want a BusyError, have %v", err)
-	}
-	if busy.Position != 1 || busy.Holder != "the next in the wait queue" {
-		t.Errorf("want a position and a lock kept for the next, have %+v", busy)
-	}
+	need(t, errors.As(err, &busy), "want a BusyError, have %v", err)
+	check(t, busy.Position == 1 && busy.Holder == "the next in the wait queue",
+		"want a position and a lock kept for the next, have %+v", busy)
 	f.direct.wantNext("w1")
 	f.direct.wantQueue("newcomer")
 }
@@ -178,9 +167,7 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	err := f.unheard(func() error { return held.Renew(t.Context()) }, func() bool {
 		return f.direct.rdb.PTTL(t.Context(), f.key).Val() > 10*time.Second
 	})
-	if err != nil || held.Deadline().IsZero() {
-		t.Errorf("renew: want it done, have %v", err)
-	}
+	check(t, err == nil && !held.Deadline().IsZero(), "renew: want it done, have %v", err)
 
 	gone := func(waiter string) func() bool {
 		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }

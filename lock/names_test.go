@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -53,9 +52,8 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for _, node := range cluster.Nodes {
-		if n := node.Client(t).DBSize(t.Context()).Val(); n == 0 {
-			t.Errorf("want locks on all masters, have none on %s", node.Addr)
-		}
+		n := node.Client(t).DBSize(t.Context()).Val()
+		check(t, n != 0, "want locks on all masters, have none on %s", node.Addr)
 	}
 }
 
@@ -74,9 +72,7 @@ func (s *setup) live() {
 	}
 	s.takeAndRelease()
 	for key, want := range theirs {
-		if have := s.rdb.Get(s.Context(), key).Val(); have != want {
-			s.Errorf("%s: want what the program has put there, have %q", key, have)
-		}
+		equal(s, key+", where a program has put something", s.rdb.Get(s.Context(), key).Val(), want)
 	}
 }
 
@@ -86,9 +82,7 @@ func (s *setup) takeAndRelease() {
 	s.join("w1", "w2")
 	s.handOff(first, "w1")
 	second := s.take("w1")
-	if second.Fence() <= first.Fence() {
-		s.Errorf("want a fence above %d, have %d", first.Fence(), second.Fence())
-	}
+	check(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
 	wantLost(s, "renew", first.Renew(s.Context()))
 	must(s, second.Renew(s.Context()))
 	s.handOff(second, "w2")
@@ -111,23 +105,15 @@ func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{Prefix: lock.NoPrefix}).on("my-key-" + uuid.NewString())
-		if s.key != s.res {
-			s.Fatalf("want the resource as the key, have %q", s.key)
-		}
+		need(s, s.key == s.res, "want the resource as the key, have %q", s.key)
 		held := s.take("")
-		if s.takePlain("c0ffee", time.Minute) {
-			s.Error("want the other program excluded")
-		}
+		check(s, !s.takePlain("c0ffee", time.Minute), "want the other program excluded")
 		s.release(held)
-		if !s.takePlain("c0ffee", time.Minute) {
-			s.Error("want a free lock taken")
-		}
+		check(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
 		_ = s.refuse("")
 		s.releasePlain("c0ffee")
 		for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
-			if _, err := s.Acquire(s.Context(), name, nil); !errors.Is(err, lock.ErrResource) {
-				s.Errorf("%s: want ErrResource, have %v", name, err)
-			}
+			wantIs(s, name, errOf(s.Acquire(s.Context(), name, nil)), lock.ErrResource)
 		}
 	})
 }
@@ -142,9 +128,7 @@ func TestOneKeyIsOneLock(t *testing.T) {
 		bare.join("w1")
 		usual.handOff(first, "w1")
 		second := bare.take("w1")
-		if second.Fence() <= first.Fence() {
-			s.Errorf("want a fence above %d, have %d", first.Fence(), second.Fence())
-		}
+		check(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
 		bare.release(second)
 	})
 }

@@ -36,9 +36,7 @@ func TestBlackHole(t *testing.T) {
 			work := held.Context(t.Context())
 			fault.turn(f.proxy, true)
 			next := f.direct.takeOnceFree()
-			if work.Err() == nil || !held.Deadline().IsZero() {
-				t.Error("want the holder told before another has the lock")
-			}
+			check(t, work.Err() != nil && held.Deadline().IsZero(), "want the holder told before another has the lock")
 			f.direct.release(next)
 			wantLost(t, "cause", context.Cause(work))
 			fault.turn(f.proxy, false)
@@ -59,9 +57,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	flush()
 	held := s.take("")
 	flush()
-	if err := held.Renew(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, held.Renew(ctx))
 	for _, w := range names(3) {
 		flush()
 		s.join(w)
@@ -116,9 +112,7 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	server.Restart(t)
 	wantLost(t, "cause", ended(t, work))
 	next := s.take("")
-	if next.Fence() <= held.Fence() {
-		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
-	}
+	check(t, next.Fence() > held.Fence(), "want a fence above %d, have %d", held.Fence(), next.Fence())
 	wantLost(t, "release", held.Release(t.Context()))
 	s.release(next)
 }
@@ -140,9 +134,8 @@ func TestWaitEndsWithoutRedis(t *testing.T) {
 	poll.Eventually(t, "a waiter", func() bool { return s.rdb.ZCard(t.Context(), s.row).Val() == 1 })
 	server.Kill()
 	for range 3 {
-		if err := <-ended; err == nil || errors.Is(err, lock.ErrBusy) {
-			t.Errorf("want what is wrong with Redis, have %v", err)
-		}
+		err := <-ended
+		check(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with Redis, have %v", err)
 	}
 }
 

@@ -26,13 +26,10 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(2*time.Second)))
 		time.Sleep(6 * time.Second)
 		l.release(t)
-		if have := l.redis.SentAt(locktest.Release, l.start); len(have) != 1 || have[0] < 7*time.Second {
-			t.Errorf("want one release after the renewal had ended at 7s, have %v", have)
-		}
+		have := l.redis.SentAt(locktest.Release, l.start)
+		check(t, len(have) == 1 && have[0] >= 7*time.Second, "want one release after the renewal had ended at 7s, have %v", have)
 		time.Sleep(time.Minute)
-		if have := l.redis.last(t).Step; have != locktest.Release {
-			t.Errorf("want nothing sent after the release, have %s", have)
-		}
+		equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
 	})
 }
 
@@ -49,12 +46,10 @@ func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
 			time.Sleep(13 * time.Second)
 			l.wantAlive(t, work)
 			l.release(t)
-			if have := time.Since(l.start); have < 14*time.Second {
-				t.Errorf("want the renewal joined after 14s, have %v", have)
-			}
-			if cause := context.Cause(work); !errors.Is(cause, context.Canceled) {
-				t.Errorf("want the context ended by the release, have %v", cause)
-			}
+			have := time.Since(l.start)
+			check(t, have >= 14*time.Second, "want the renewal joined after 14s, have %v", have)
+			cause := context.Cause(work)
+			check(t, errors.Is(cause, context.Canceled), "want the context ended by the release, have %v", cause)
 		})
 	}
 }
@@ -69,9 +64,7 @@ func TestReleaseRacesRenewal(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			l.release(t)
 			time.Sleep(time.Minute)
-			if have := l.redis.last(t).Step; have != locktest.Release {
-				t.Errorf("want nothing sent after the release, have %s", have)
-			}
+			equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
 			l.redis.wantFree(t)
 		})
 	}
@@ -87,9 +80,8 @@ func TestReleaseThatFails(t *testing.T) {
 			l.redis.Set(network)
 			start := time.Now()
 			wantBroken(t, "release", l.Release(t.Context()))
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("want a bounded release, have %v", took)
-			}
+			took := time.Since(start)
+			check(t, took <= 5*time.Second, "want a bounded release, have %v", took)
 			wantBroken(t, "again", l.Release(t.Context()))
 			time.Sleep(3 * time.Second)
 			l.redis.Set(locktest.Fine)
@@ -98,9 +90,7 @@ func TestReleaseThatFails(t *testing.T) {
 			l.release(t) // which does nothing
 			sent := len(l.redis.SentAt(locktest.Release, l.start))
 			time.Sleep(time.Minute)
-			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != sent {
-				t.Errorf("want no release sent after the one that was answered, have %d more", have-sent)
-			}
+			equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), sent)
 		})
 	}
 }
@@ -117,8 +107,7 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 	inBubbles(t, map[string]row{
 		"does not pass": {func(context.Context, string, func() error) error { return permanentError{} }, false},
 		"closed":        {locktest.Refuse, true},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		l := newAbandoned(t)
 		if tc.closed {
 			l.locker.Close()
@@ -131,9 +120,7 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 		l.release(t)
 		l.redis.wantFree(t)
 		l.release(t)
-		if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 3 {
-			t.Errorf("want no release sent after the one that was answered, have %d", have)
-		}
+		equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), 3)
 	})
 }
 
@@ -186,9 +173,7 @@ func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 				t.Errorf("want it tried all the while, have %d releases sent", sent)
 			}
 			time.Sleep(time.Minute)
-			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != sent {
-				t.Errorf("want no release sent any more, have %d more", have-sent)
-			}
+			equal(t, "releases, as none is sent any more", len(l.redis.SentAt(locktest.Release, l.start)), sent)
 		})
 	}
 }
@@ -209,9 +194,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 1 {
-			t.Errorf("want one release sent, have %d", have)
-		}
+		equal(t, "releases sent", len(l.redis.SentAt(locktest.Release, l.start)), 1)
 	})
 }
 
@@ -256,30 +239,24 @@ func TestHold(t *testing.T) {
 			func(_ context.Context, f *fake) error { f.Set(locktest.Refuse); return nil },
 			nil,
 		},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		f := newFake()
 		locker := lockerOn(t, f)
 		defer locker.Close()
 		err := locker.Do(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
-			if lock.Fence(ctx, "order:1") == 0 {
-				t.Error("want a fencing token")
-			}
+			check(t, lock.Fence(ctx, "order:1") != 0, "want a fencing token")
 			return tc.work(ctx, f)
 		})
 		if tc.want == nil && err != nil {
 			t.Errorf("want no error, have %v", err)
 		}
 		for _, want := range tc.want {
-			if !errors.Is(err, want) {
-				t.Errorf("want %v, have %v", want, err)
-			}
+			check(t, errors.Is(err, want), "want %v, have %v", want, err)
 		}
 		if err != nil && len(tc.want) > 1 {
 			said := err.Error()
-			if loss := strings.Index(said, "lease lost"); loss < 0 || loss > strings.Index(said, tc.want[len(tc.want)-1].Error()) {
-				t.Errorf("want the loss first, have %q", said)
-			}
+			loss := strings.Index(said, "lease lost")
+			check(t, loss >= 0 && loss <= strings.Index(said, tc.want[len(tc.want)-1].Error()), "want the loss first, have %q", said)
 		}
 	})
 }
@@ -290,8 +267,7 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 	inBubbles(t, map[string]func(){
 		"panic":  func() { panic("boom") },
 		"goexit": runtime.Goexit,
-	}, func(t *testing.T, leave func()) {
-		t.Helper()
+	}, func(t bubble, leave func()) {
 		f := newFake()
 		locker := lockerOn(t, f)
 		var gone sync.WaitGroup
@@ -334,14 +310,11 @@ func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 			must(t, err)
 			held, err := locker.Acquire(t.Context(), "order:1", nil)
 			must(t, err)
-			if err := held.Release(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("want the store's error, have %v", err)
-			}
+			wantIs(t, "release", held.Release(t.Context()), io.ErrUnexpectedEOF)
 			time.Sleep(time.Second)
 			locker.Close()
-			if all := []time.Duration{timeout, want}; !slices.Equal(g.seen, all) {
-				t.Errorf("want timeouts of %v, have %v", all, g.seen)
-			}
+			all := []time.Duration{timeout, want}
+			check(t, slices.Equal(g.seen, all), "want timeouts of %v, have %v", all, g.seen)
 		})
 	}
 }

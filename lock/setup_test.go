@@ -6,10 +6,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
@@ -69,9 +71,7 @@ func (s *setup) listen() {
 	s.Helper()
 	heard := s.rdb.Subscribe(context.WithoutCancel(s.Context()), store.GoroutinePrefix+s.listener)
 	s.Cleanup(func() { _ = heard.Close() })
-	if _, err := heard.Receive(s.Context()); err != nil {
-		s.Fatal(err)
-	}
+	must(s, errOf(heard.Receive(s.Context())))
 }
 
 // name returns the full name of a waiter, and short what the test calls it.
@@ -131,9 +131,7 @@ func (s *setup) of(rule *store.Rule) *setup {
 func (s *setup) take(waiter string) *lease.Lease {
 	s.Helper()
 	held, err := s.stranger().ask(waiter)
-	if err != nil {
-		s.Fatalf("acquire for %q: %v", waiter, err)
-	}
+	need(s, err == nil, "acquire for %q: %v", waiter, err)
 	s.Cleanup(func() { abandon(held) })
 	return held
 }
@@ -150,9 +148,7 @@ func (s *setup) takeOnceFree() (held *lock.Lease) {
 		held, err = s.stranger().Acquire(s.Context(), s.res, nil)
 		return err
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	s.Cleanup(func() { abandon(held) })
 	return held
 }
@@ -162,9 +158,7 @@ func (s *setup) refuse(waiter string) *lease.BusyError {
 	s.Helper()
 	held, err := s.stranger().ask(waiter)
 	var busy *lease.BusyError
-	if !errors.As(err, &busy) {
-		s.Fatalf("acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
-	}
+	need(s, errors.As(err, &busy), "acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
 	return busy
 }
 
@@ -179,9 +173,7 @@ func (s *setup) join(waiters ...string) {
 // release releases the lease, which must still be held.
 func (s *setup) release(held interface{ Release(context.Context) error }) {
 	s.Helper()
-	if err := held.Release(s.Context()); err != nil {
-		s.Fatalf("release: %v", err)
-	}
+	must(s, held.Release(s.Context()))
 }
 
 // handOff releases the lease, and checks for whom the lock is then reserved, "" for nobody.
@@ -198,9 +190,7 @@ func (s *setup) wantNext(want string) {
 	if parts := strings.SplitN(s.value(), ":", 4); parts[0] == "siding-reserved" {
 		have = s.short(parts[3])
 	}
-	if have != want {
-		s.Fatalf("want the lock reserved for %q, have %q", want, have)
-	}
+	need(s, have == want, "want the lock reserved for %q, have %q", want, have)
 }
 
 // leave takes a waiter out of the wait queue.
@@ -212,9 +202,8 @@ func (s *setup) leave(waiter string) {
 // expire lets what is held or reserved run out, as if its time had passed.
 func (s *setup) expire() {
 	s.Helper()
-	if n := s.rdb.Del(s.Context(), s.key).Val(); n != 1 {
-		s.Fatal("want a lock to expire, have none")
-	}
+	n := s.rdb.Del(s.Context(), s.key).Val()
+	need(s, n == 1, "want a lock to expire, have none")
 }
 
 // value returns what the lock's key holds, "" when it is free.
@@ -230,9 +219,7 @@ func (s *setup) value() string {
 // wantFree checks that nobody has the lock, and that it is reserved for nobody.
 func (s *setup) wantFree() {
 	s.Helper()
-	if have := s.value(); have != "" {
-		s.Errorf("want a free lock, have %q", have)
-	}
+	equal(s, "what a free lock holds", s.value(), "")
 }
 
 // queue returns the waiters in the wait queue, the head first.
@@ -256,7 +243,101 @@ func (s *setup) wantTTL(key string, low, high time.Duration) {
 // middle of the test leaves less of it.
 func (s *setup) wantLeft(what string, low, high, have time.Duration) {
 	s.Helper()
-	if have < low-time.Since(s.start) || have > high {
-		s.Errorf("want %s to last %v to %v, have %v", what, low, high, have)
+	check(s, have >= low-time.Since(s.start) && have <= high, "want %s to last %v to %v, have %v", what, low, high, have)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait for something that must happen; only a test that
+// fails waits for its end.
+const patience = 20 * time.Second
+
+// ended waits until ctx has ended and returns the cause.
+func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		t.Fatal("want the context ended, have it alive")
+		return nil
 	}
 }
+
+// A bubble is a test on a fake clock of its own.
+type bubble struct{ *testing.T }
+
+// inBubbles runs a test of each case in a bubble.
+func inBubbles[C any](t *testing.T, cases map[string]C, test func(t bubble, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(bubble{t}, c) })
+		})
+	}
+}
+
+// must ends a test of which a step has failed.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// wantLost checks the error of a call for a lease that has ended.
+func wantLost(tb testing.TB, what string, err error) {
+	tb.Helper()
+	check(tb, errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrBusy), "%s: want ErrLost, have %v", what, err)
+}
+
+// wantBusy checks the error of a call that was refused.
+func wantBusy(tb testing.TB, what string, err error) {
+	tb.Helper()
+	check(tb, errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost), "%s: want ErrBusy, have %v", what, err)
+}
+
+// wantBroken checks the error of a call that the store did not answer, or not as it should.
+func wantBroken(tb testing.TB, what string, err error) {
+	tb.Helper()
+	check(tb, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+		"%s: want an error that is neither busy nor lost, have %v", what, err)
+}
+
+// check fails the test unless ok. The rest says what is wanted, and what there is.
+func check(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Errorf(format, args...)
+	}
+}
+
+// need ends the test unless ok.
+func need(tb testing.TB, ok bool, format string, args ...any) {
+	tb.Helper()
+	if !ok {
+		tb.Fatalf(format, args...)
+	}
+}
+
+// equal compares two values.
+func equal[T comparable](tb testing.TB, what string, have, want T) {
+	tb.Helper()
+	if have != want {
+		tb.Errorf("%s: want %v, have %v", what, want, have)
+	}
+}
+
+// wantIs wants an error that matches another.
+func wantIs(tb testing.TB, what string, err, target error) {
+	tb.Helper()
+	if !errors.Is(err, target) {
+		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
+}
+
+// errOf returns the error of a call of which nothing else is wanted.
+func errOf[T any](_ T, err error) error { return err }

@@ -20,10 +20,10 @@ import (
 )
 
 // acquire takes the lock, which is not renewed.
-func acquire(t *testing.T, locker *lock.Locker, opts *lock.Options) *lock.Lease {
-	t.Helper()
-	held, err := locker.Acquire(t.Context(), "order:1", opts)
-	must(t, err)
+func acquire(tb testing.TB, locker *lock.Locker, opts *lock.Options) *lock.Lease {
+	tb.Helper()
+	held, err := locker.Acquire(tb.Context(), "order:1", opts)
+	must(tb, err)
 	abandon(held)
 	return held
 }
@@ -43,8 +43,7 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS"} {
 		passing[code] = serverError(code + " try later")
 	}
-	inBubbles(t, passing, func(t *testing.T, trouble error) {
-		t.Helper()
+	inBubbles(t, passing, func(t bubble, trouble error) {
 		for _, how := range waits {
 			f := newFake()
 			locker := lockerOn(t, f.Store)
@@ -88,16 +87,13 @@ func TestWaitGivesUpAtOnce(t *testing.T) {
 	inBubbles(t, map[string]error{
 		"no permission":        serverError("NOPERM no permission"),
 		"as the store says so": tellingError{locktest.ErrNetwork, false},
-	}, func(t *testing.T, trouble error) {
-		t.Helper()
+	}, func(t bubble, trouble error) {
 		for _, wait := range waits {
 			f := newFake()
 			f.Set(locktest.Only(locktest.Acquire, func(context.Context, string, func() error) error { return trouble }))
 			start := time.Now()
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-			if !errors.Is(err, trouble) || time.Since(start) != 0 {
-				t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
-			}
+			check(t, errors.Is(err, trouble) && time.Since(start) == 0, "want an error at once, have %v after %v", err, time.Since(start))
 		}
 	})
 }
@@ -111,9 +107,8 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 			holder := acquire(t, lockerOn(t, f.memory), nil)
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 100 * time.Millisecond, Retry: lock.Fixed(delay)})
 			wantBusy(t, "acquire", err)
-			if have := len(f.SentAt(locktest.Acquire, time.Time{})); have > 101 {
-				t.Errorf("want at most a try every millisecond, have %d in 100", have)
-			}
+			have := len(f.SentAt(locktest.Acquire, time.Time{}))
+			check(t, have <= 101, "want at most a try every millisecond, have %d in 100", have)
 			_ = holder.Release(t.Context())
 		})
 	}
@@ -123,8 +118,7 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 // more than one of them is in the wait queue.
 func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, waits, func(t *testing.T, wait lock.Options) {
-		t.Helper()
+	inBubbles(t, waits, func(t bubble, wait lock.Options) {
 		const goroutines = 30
 		f := newFake()
 		locker := lockerOn(t, f.Store)
@@ -141,18 +135,14 @@ func TestOrderWithinOneProcess(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			if queued := f.memory.Waiters("lock:order:1"); len(queued) > 1 {
-				t.Errorf("want one contender queued, have %q", queued)
-			}
+			queued := f.memory.Waiters("lock:order:1")
+			check(t, len(queued) <= 1, "want one contender queued, have %q", queued)
 		}
 		_ = holder.Release(t.Context())
 		all.Wait()
-		if !slices.IsSorted(served) || len(served) != goroutines {
-			t.Fatalf("want them in order, have %v", served)
-		}
-		if have := len(f.SentAt(locktest.Acquire, time.Time{})); wait.Retry == nil && have > 2*goroutines+1 {
-			t.Errorf("want two calls for each of %d, have %d", goroutines, have)
-		}
+		need(t, slices.IsSorted(served) && len(served) == goroutines, "want them in order, have %v", served)
+		have := len(f.SentAt(locktest.Acquire, time.Time{}))
+		check(t, wait.Retry != nil || have <= 2*goroutines+1, "want two calls for each of %d, have %d", goroutines, have)
 	})
 }
 
@@ -165,9 +155,8 @@ func TestQueuedWithoutWaking(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { _ = holder.Release(t.Context()) })
 		start := time.Now()
 		held := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}), &lock.Options{Wait: lock.Forever})
-		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
-			t.Errorf("want the lock within a second of its release after 3s, have %v", took)
-		}
+		took := time.Since(start)
+		check(t, took >= 3*time.Second && took <= 4*time.Second, "want the lock within a second of its release after 3s, have %v", took)
 		_ = held.Release(t.Context())
 	})
 }
@@ -188,20 +177,17 @@ func TestHolderDiedBeforeAWaitQueue(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if took := time.Since(start); took < 15*time.Second || took > 16*time.Second {
-			t.Errorf("want all served as soon as the TTL of 15s is over, have %v", took)
-		}
-		if have := len(f.SentAt(locktest.Acquire, time.Time{})); have > 20 {
-			t.Errorf("want few calls while they wait, have %d", have)
-		}
+		took := time.Since(start)
+		check(t, took >= 15*time.Second && took <= 16*time.Second, "want all served as soon as the TTL of 15s is over, have %v", took)
+		have := len(f.SentAt(locktest.Acquire, time.Time{}))
+		check(t, have <= 20, "want few calls while they wait, have %d", have)
 	})
 }
 
 // TestClose ends those who wait, waits for what is under way, and lets leases live.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, waits, func(t *testing.T, wait lock.Options) {
-		t.Helper()
+	inBubbles(t, waits, func(t bubble, wait lock.Options) {
 		l := newLeased(t)
 		work := l.Context(t.Context())
 		failed := make(chan error, 2)
@@ -215,16 +201,13 @@ func TestClose(t *testing.T) {
 		l.redis.Set(locktest.Only(locktest.Leave, locktest.Slow(time.Second)))
 		l.locker.Close()
 		for range 2 {
-			if err := <-failed; !errors.Is(err, lock.ErrClosed) || !errors.Is(err, lock.ErrBusy) {
-				t.Errorf("want ErrClosed and ErrBusy, have %v", err)
-			}
+			err := <-failed
+			check(t, errors.Is(err, lock.ErrClosed) && errors.Is(err, lock.ErrBusy), "want ErrClosed and ErrBusy, have %v", err)
 		}
 		if queued := l.redis.memory.Waiters("lock:order:1"); queued != nil {
 			t.Errorf("want nobody queued when Close returns, have %q", queued)
 		}
-		if _, err := l.locker.Acquire(t.Context(), "order:2", nil); !errors.Is(err, lock.ErrClosed) {
-			t.Errorf("want ErrClosed, have %v", err)
-		}
+		wantIs(t, "acquire", errOf(l.locker.Acquire(t.Context(), "order:2", nil)), lock.ErrClosed)
 		time.Sleep(time.Minute)
 		l.wantAlive(t, work)
 		l.release(t)
@@ -244,8 +227,7 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 			held, err := locker.Acquire(t.Context(), resource, nil)
 			must(t, err)
 			for _, wait := range []time.Duration{0, time.Millisecond} {
-				_, err = locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})
-				wantBusy(t, resource, err)
+				wantBusy(t, resource, errOf(locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})))
 			}
 			abandon(held)
 			if i%2 == 0 {
@@ -254,9 +236,7 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if have := locker.Contenders(); have != 0 {
-			t.Errorf("want no contenders kept, have %d", have)
-		}
+		equal(t, "contenders kept", locker.Contenders(), 0)
 	})
 }
 
@@ -273,9 +253,8 @@ func TestOptions(t *testing.T) {
 		"max hold: want 0 or more, have -1s":                                 {MaxHold: -time.Second},
 	} {
 		_, err := locker.Acquire(t.Context(), "order:1", &opts)
-		if want := "lock: " + name; err == nil || err.Error() != want {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		want := "lock: " + name
+		check(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 	}
 }
 
@@ -290,15 +269,12 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 		defer cancel()
 		f.Set(locktest.Only(locktest.Leave, locktest.Refuse))
 		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("want context.DeadlineExceeded, have %v", err)
-		}
+		need(t, errors.Is(err, context.DeadlineExceeded), "want context.DeadlineExceeded, have %v", err)
 		time.Sleep(5 * time.Second)
 		f.Set(locktest.Fine)
 		time.Sleep(1500 * time.Millisecond) // it tries every second
-		if queued := f.memory.Waiters("lock:order:1"); len(queued) > 0 {
-			t.Errorf("want nobody queued, have %q", queued)
-		}
+		queued := f.memory.Waiters("lock:order:1")
+		check(t, len(queued) == 0, "want nobody queued, have %q", queued)
 		_ = holder.Release(t.Context())
 	})
 }
@@ -321,9 +297,8 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 		for range 3 {
 			must(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
 		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("want one hand-off timeout of 5s for three free locks, have %v", took)
-		}
+		took := time.Since(start)
+		check(t, took <= 5*time.Second, "want one hand-off timeout of 5s for three free locks, have %v", took)
 	})
 }
 
@@ -337,15 +312,12 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 			wait := ended(waits["queued"])
 			_, err := lockerOn(t, unreachableStore{locktest.NewMemory()}).Acquire(t.Context(), "order:1", &wait)
 			const want = "lock: acquire order:1: the wait is over: the store has not answered yet"
-			if err == nil || err.Error() != want {
-				t.Errorf("want %q, have %v", want, err)
-			}
+			check(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 		})
 	})
 	for how, wait := range waits {
 		wait = ended(wait)
-		inBubbles(t, map[string]bool{how + ", free": false, how + ", busy": true}, func(t *testing.T, busy bool) {
-			t.Helper()
+		inBubbles(t, map[string]bool{how + ", free": false, how + ", busy": true}, func(t bubble, busy bool) {
 			f := newFake()
 			if busy {
 				acquire(t, lockerOn(t, f.memory), nil)
@@ -362,9 +334,8 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 				want = "lock order:1 is held by "
 			}
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-			if errors.Is(err, lock.ErrBusy) != busy || !strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want) {
-				t.Errorf("want the end of the wait and %s, have %v", want, err)
-			}
+			check(t, errors.Is(err, lock.ErrBusy) == busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),
+				"want the end of the wait and %s, have %v", want, err)
 		})
 	}
 }
@@ -382,9 +353,7 @@ func TestNoStore(t *testing.T) {
 		"a nil pointer":   {(*locktest.Memory)(nil), "a nil *locktest.Memory"},
 	} {
 		want := "lock: store: want one, such as that of Redis with a client, have " + tt.have
-		if _, err := lock.New(tt.store, lock.Config{}); err == nil || err.Error() != want {
-			t.Errorf("%s: want %q, have %v", name, want, err)
-		}
+		equal(t, name, fmt.Sprint(errOf(lock.New(tt.store, lock.Config{}))), want)
 	}
 }
 
@@ -401,9 +370,8 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 			time.AfterFunc(time.Millisecond, func() { late <- try() })
 			return ctx.Err()
 		}))
-		if _, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 20 * time.Millisecond}); err == nil {
-			t.Fatal("want no lock")
-		}
+		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 20 * time.Millisecond})
+		need(t, err != nil, "want no lock")
 		must(t, <-late)
 		released := make(chan time.Time, 1)
 		time.AfterFunc(10*time.Millisecond, func() {
@@ -411,9 +379,8 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 			_ = holder.Release(t.Context())
 		})
 		_ = acquire(t, lockerOn(t, f.memory), &lock.Options{Wait: lock.Forever}).Release(t.Context())
-		if took := time.Since(<-released); took > 100*time.Millisecond {
-			t.Errorf("want the lock at once, have it after %v", took)
-		}
+		took := time.Since(<-released)
+		check(t, took <= 100*time.Millisecond, "want the lock at once, have it after %v", took)
 	})
 }
 
@@ -434,10 +401,8 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &endless{Memory: locktest.NewMemory()}
-		_, err := lockerOn(t, e).Acquire(t.Context(), "order:1", &lock.Options{Wait: 10 * time.Second})
-		wantBusy(t, "acquire", err)
-		if have := e.asked.Load(); have < 10 || have > 30 {
-			t.Errorf("want it asked for 10 to 30 times, have %d", have)
-		}
+		wantBusy(t, "acquire", errOf(lockerOn(t, e).Acquire(t.Context(), "order:1", &lock.Options{Wait: 10 * time.Second})))
+		have := e.asked.Load()
+		check(t, have >= 10 && have <= 30, "want it asked for 10 to 30 times, have %d", have)
 	})
 }

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,9 +49,7 @@ func (s *setup) served(w *queuedWaiter, d time.Duration) *lease.Lease {
 	defer timer.Stop()
 	select {
 	case held := <-w.held:
-		if held == nil {
-			s.Fatal("want a lease, have none")
-		}
+		need(s, held != nil, "want a lease, have none")
 		return held
 	case <-timer.C:
 		s.Fatalf("want a lease within %v", d)
@@ -81,9 +80,7 @@ func TestDeadWaiterCostsNothing(t *testing.T) {
 func (s *setup) deadWaiter(i int) {
 	s.Helper()
 	name := "siding-goroutine:gone:" + string(rune('a'+i))
-	if err := s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err(); err != nil {
-		s.Fatal(err)
-	}
+	must(s, s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err())
 }
 
 // TestDeadWaitersInACluster, where PUBLISH does not count the listeners of other
@@ -98,9 +95,8 @@ func TestDeadWaitersInACluster(t *testing.T) {
 	start := time.Now()
 	s.release(holder)
 	next := s.takeOnceFree() // it comes by as the first hand-off timeout is over
-	if took := time.Since(start); took < 200*time.Millisecond {
-		t.Errorf("want the lock reserved for a hand-off timeout, have it after %v", took)
-	}
+	took := time.Since(start)
+	check(t, took >= 200*time.Millisecond, "want the lock reserved for a hand-off timeout, have it after %v", took)
 	s.release(next)
 	s.release(s.takeOnceFree())
 	s.release(s.served(w, soon))
@@ -116,9 +112,8 @@ func TestListenerReconnects(t *testing.T) {
 	w := f.waitInQueue()
 	f.proxy.BlackHole(true)
 	f.direct.release(holder)
-	if !strings.Contains(f.direct.value(), "siding-goroutine:") {
-		t.Fatalf("want the lock reserved for the waiter, have %q", f.direct.value())
-	}
+	need(t, strings.Contains(f.direct.value(), "siding-goroutine:"),
+		"want the lock reserved for the waiter, have %q", f.direct.value())
 	f.proxy.BlackHole(false)
 	f.direct.release(f.served(w, 10*time.Second)) // its fallback time is in 15
 }
@@ -149,9 +144,7 @@ func TestCommandsOfAWait(t *testing.T) {
 		s.release(last)
 		last = s.served(w, soon)
 	}
-	if have, want := scripts()-before, 3*waiters; have != want {
-		t.Errorf("want %d calls for %d acquisitions, have %d", want, waiters, have)
-	}
+	equal(t, fmt.Sprintf("calls for %d acquisitions", waiters), scripts()-before, 3*waiters)
 	s.release(last)
 }
 
@@ -163,9 +156,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		holder := s.take("")
 		first, second := s.waitInQueue(), s.waitInQueue()
 		second.cancel()
-		if held := <-second.held; held != nil {
-			s.Fatal("want no lease for one who left")
-		}
+		held := <-second.held
+		need(s, held == nil, "want no lease for one who left")
 		s.release(holder)
 		s.release(s.served(first, soon))
 		var keys []string

@@ -15,34 +15,28 @@ import (
 var errStop = errors.New("shutting down")
 
 // again takes the lock of the holder again.
-func (l *leased) again(t *testing.T, work context.Context) *lock.Lease { //nolint:revive // t first, as in every helper
-	t.Helper()
+func (l *leased) again(tb testing.TB, work context.Context) *lock.Lease { //nolint:revive // tb first, as in every helper
+	tb.Helper()
 	held, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
-	must(t, err)
+	must(tb, err)
 	return held
 }
 
 // wantRenewed checks that the lease is renewed for a minute more.
-func (l *leased) wantRenewed(t *testing.T) {
-	t.Helper()
+func (l *leased) wantRenewed(tb testing.TB) {
+	tb.Helper()
 	time.Sleep(time.Minute)
 	synctest.Wait() // a renewal is due just now
-	if l.Deadline().IsZero() || l.redis.get() == "" {
-		t.Fatalf("want the lease renewed, have it ended after %v", time.Since(l.start))
-	}
+	need(tb, !l.Deadline().IsZero() && l.redis.get() != "", "want the lease renewed, have it ended after %v", time.Since(l.start))
 }
 
 // wantExpired checks that the lease is not renewed, and that the lock is free after the TTL.
-func (l *leased) wantExpired(t *testing.T) {
-	t.Helper()
+func (l *leased) wantExpired(tb testing.TB) {
+	tb.Helper()
 	renewals := len(l.redis.SentAt(locktest.Renew, l.start))
 	time.Sleep(15 * time.Second)
-	if !l.Deadline().IsZero() || l.redis.get() != "" {
-		t.Errorf("want the lease ended, have it until %v", l.Deadline())
-	}
-	if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != renewals {
-		t.Errorf("want no renewal, have %d", have-renewals)
-	}
+	check(tb, l.Deadline().IsZero() && l.redis.get() == "", "want the lease ended, have it until %v", l.Deadline())
+	equal(tb, "renewals, as none is sent", len(l.redis.SentAt(locktest.Renew, l.start)), renewals)
 }
 
 // A lease whose only context has ended is not renewed. Another process has the lock after a TTL.
@@ -54,17 +48,13 @@ func TestEndOfAllContextsEndsTheRenewal(t *testing.T) {
 		work := l.Context(ctx)
 		time.Sleep(6 * time.Second) // renewed after 5 s: the lease ends after 19 s, and the lock after 20 s
 		stop(errStop)
-		if have := context.Cause(work); !errors.Is(have, errStop) {
-			t.Errorf("want the caller's cause, have %v", have)
-		}
-		if l.Deadline().IsZero() {
-			t.Error("want the lease valid until its deadline")
-		}
+		have := context.Cause(work)
+		check(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
+		check(t, !l.Deadline().IsZero(), "want the lease valid until its deadline")
 		held, err := lockerOn(t, l.redis.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute})
 		must(t, err)
-		if after := time.Since(l.start); after < 20*time.Second || after > 21*time.Second {
-			t.Errorf("want the lock after 20s, have it after %v", after)
-		}
+		after := time.Since(l.start)
+		check(t, after >= 20*time.Second && after <= 21*time.Second, "want the lock after 20s, have it after %v", after)
 		wantLost(t, "release", l.Release(t.Context()))
 		must(t, held.Release(t.Context())) // the other's lock is untouched
 	})
@@ -77,8 +67,7 @@ func TestRenewedWhileSomebodyWorks(t *testing.T) {
 	inBubbles(t, map[string]row{
 		"two contexts": {false, false}, "two contexts, the second ends first": {false, true},
 		"two leases": {true, false}, "two leases, the second ends first": {true, true},
-	}, func(t *testing.T, tc row) {
-		t.Helper()
+	}, func(t bubble, tc row) {
 		l := newLeased(t)
 		first, stopFirst := context.WithCancel(t.Context())
 		second, stopSecond := context.WithCancel(t.Context())
@@ -118,8 +107,7 @@ func TestRenewedWithoutContext(t *testing.T) {
 // New work under a lease whose contexts have all ended is renewed from then on.
 func TestNewWorkIsRenewed(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, map[string]bool{"a context": false, "a lease": true}, func(t *testing.T, again bool) {
-		t.Helper()
+	inBubbles(t, map[string]bool{"a context": false, "a lease": true}, func(t bubble, again bool) {
 		l := newLeased(t)
 		ctx, stop := context.WithCancel(t.Context())
 		work := l.Context(ctx)
@@ -162,17 +150,100 @@ func TestDoProtectsWorkThatIgnoresItsContext(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		err := l.locker.Do(ctx, "order:1", nil, func(work context.Context) error {
 			stop(errStop)
-			if have := context.Cause(work); !errors.Is(have, errStop) {
-				t.Errorf("want the caller's cause, have %v", have)
-			}
+			have := context.Cause(work)
+			check(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
 			time.Sleep(time.Minute)
-			_, err := l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil)
-			wantBusy(t, "acquire", err)
+			wantBusy(t, "acquire", errOf(l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil)))
 			return nil
 		})
-		if err != nil {
-			t.Errorf("want no loss, have %v", err)
-		}
+		check(t, err == nil, "want no loss, have %v", err)
 		l.redis.wantFree(t)
+	})
+}
+
+// unrenewed is a lease of order:1 that is trusted for 14 s, and not renewed.
+func unrenewed(tb testing.TB) *leased {
+	tb.Helper()
+	return newLeasedAs(tb, &lock.Options{NoRenew: true})
+}
+
+// A lease that is not renewed ends before anybody else can have the lock, whatever contexts it has.
+func TestNoRenewEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := unrenewed(t)
+		work := l.Context(t.Context())
+		time.Sleep(6 * time.Second)
+		ctx, end := context.WithCancel(t.Context())
+		l.Context(ctx)
+		end()
+		more := l.Context(t.Context()) // nor does new work renew it
+		l.wantAlive(t, work)
+		l.wantEnd(t, work, 14*time.Second)
+		l.wantEnd(t, more, 14*time.Second)
+		check(t, l.redis.get() != "", "want the contexts ended before the lock is free")
+		time.Sleep(time.Minute)
+		equal(t, "calls, as the acquire alone was sent", len(l.redis.Sent()), 1)
+	})
+}
+
+// A release after the end is no error, whoever has the lock by then and whether or not the store answers. A release
+// that finds the lock lost before the end is.
+func TestReleaseOfNoRenew(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		after   time.Duration
+		then    func(*leased)
+		lost    bool
+		refused bool
+	}
+	inBubbles(t, map[string]row{
+		"in time":                          {after: 13 * time.Second},
+		"after the deadline":               {after: 14 * time.Second},
+		"after the TTL":                    {after: 16 * time.Second},
+		"another has it by then":           {after: 16 * time.Second, then: func(l *leased) { l.redis.put("theirs") }},
+		"the store refuses after the end":  {after: 16 * time.Second, then: func(l *leased) { l.redis.Set(locktest.Refuse) }},
+		"the store hangs past the end":     {after: 13 * time.Second, then: func(l *leased) { l.redis.Set(locktest.BlackHole) }},
+		"the store refuses before the end": {after: time.Second, then: func(l *leased) { l.redis.Set(locktest.Refuse) }, refused: true},
+		"deleted before the end":           {after: time.Second, then: func(l *leased) { l.redis.put("theirs") }, lost: true},
+		"found lost before the end": {after: time.Second, lost: true, then: func(l *leased) {
+			l.redis.put("theirs")
+			_ = l.Renew(context.Background())
+			time.Sleep(time.Minute)
+		}},
+	}, func(t bubble, tc row) {
+		l := unrenewed(t)
+		time.Sleep(tc.after)
+		if tc.then != nil {
+			tc.then(l)
+		}
+		err := l.Release(t.Context())
+		check(t, errors.Is(err, lock.ErrLost) == tc.lost && (err != nil) == (tc.lost || tc.refused), "have %v", err)
+	})
+}
+
+// Renew prolongs such a lease once, by its TTL.
+func TestRenewOfNoRenew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := unrenewed(t)
+		work := l.Context(t.Context())
+		time.Sleep(10 * time.Second)
+		must(t, l.Renew(t.Context()))
+		l.wantEnd(t, work, 24*time.Second)
+	})
+}
+
+// Do tells of work that took longer than its lock.
+func TestDoWithNoRenew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for took, lost := range map[time.Duration]bool{13 * time.Second: false, 20 * time.Second: true} {
+			err := lockerOn(t, newFake().Store).Do(t.Context(), "order:1", &lock.Options{NoRenew: true}, func(context.Context) error {
+				time.Sleep(took)
+				return nil
+			})
+			check(t, errors.Is(err, lock.ErrLost) == lost && (lost || err == nil), "%v: want ErrLost %t, have %v", took, lost, err)
+		}
 	})
 }
