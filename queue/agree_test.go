@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -97,11 +96,7 @@ func TestDeployChangesTheLocks(t *testing.T) {
 	t.Parallel()
 	const tasks, takes = 60, 10 * time.Millisecond
 	by := func(name func(j job) string) map[string]queue.ResourceFunc {
-		return map[string]queue.ResourceFunc{job{}.Kind(): func(payload []byte) (string, error) {
-			var j job
-			err := json.Unmarshal(payload, &j)
-			return name(j), err
-		}}
+		return resourcesBy(func(j job) (string, error) { return name(j), nil })
 	}
 	guarded := queue.ServerConfig{Resources: resources()}
 	elsewhere := func() queue.ServerConfig {

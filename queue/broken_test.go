@@ -84,13 +84,12 @@ func TestFunctionsThatBreak(t *testing.T) {
 			fails  bool
 		}{
 			"ResourceFunc": {set: func(c *queue.ServerConfig) {
-				c.Resources = map[string]queue.ResourceFunc{"test:job": func(payload []byte) (string, error) {
-					var j job
-					if err := json.Unmarshal(payload, &j); err != nil || j.N == 1 {
+				c.Resources = resourcesBy(func(j job) (string, error) {
+					if j.N == 1 {
 						breaks()
 					}
 					return j.Res, nil
-				}}
+				})
 			}, want: asynq.TaskStateArchived},
 			"Observe": {set: func(c *queue.ServerConfig) {
 				c.Observe = func(e queue.Event) {
@@ -213,13 +212,7 @@ func TestErrorsThatAreNoText(t *testing.T) {
 		"panicked":  {act: func() error { panic(bad) }, state: asynq.TaskStateRetry},
 		"missing":   {act: func() error { return queue.Unavailable(errors.New(bad)) }, state: asynq.TaskStateRetry},
 		"of a ResourceFunc": {set: func(c *queue.ServerConfig) {
-			c.Resources = map[string]queue.ResourceFunc{"test:job": func(payload []byte) (string, error) {
-				var j job
-				if err := json.Unmarshal(payload, &j); err != nil || j.N == 1 {
-					return "", errors.New(bad)
-				}
-				return j.Res, nil
-			}}
+			c.Resources = resourcesBy(func(job) (string, error) { return "", errors.New(bad) })
 		}, state: asynq.TaskStateArchived},
 		"of OnMaxWait": {set: func(c *queue.ServerConfig) {
 			c.OnMaxWait = func(context.Context, *asynq.Task) error { return errors.New(bad) }

@@ -165,16 +165,13 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	answers := make(chan error, 1)
-	var s *queue.Server
-	ready := make(chan struct{})
-	s = b.serve(queue.ServerConfig{}, func(ctx context.Context, _ job) error {
-		<-ready
+	b.serveWithLocker(queue.ServerConfig{}, func(ctx context.Context, locker *lock.Locker, _ job) error {
 		fence := lock.Fence(ctx, b.resource)
-		err := s.Locker().Do(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
+		err := locker.Do(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
 			if have := lock.Fence(ctx, b.resource); have != fence {
 				return fmt.Errorf("want fence %d, have %d", fence, have)
 			}
-			return s.Locker().Do(ctx, b.resource+"/other", nil, func(context.Context) error { return nil })
+			return locker.Do(ctx, b.resource+"/other", nil, nothing)
 		})
 		if v := b.value(); !strings.HasPrefix(v, "siding:") { //nolint:contextcheck // the test's
 			err = errors.Join(err, fmt.Errorf("want the task's lock still held, have %q", v))
@@ -182,8 +179,7 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 		answers <- err
 		return nil
 	})
-	close(ready)
-	id := b.enqueue(b.job(0), queue.Options{})
+	id := b.enqueue(b.job(0))
 	must(t, within(t, patience, "a run", answers))
 	b.awaitGone(id)
 }
@@ -209,20 +205,16 @@ func TestSecondLocksInOppositeOrder(t *testing.T) {
 			verify.Long(b.T)
 		}
 		const pairs = 8
-		var server *queue.Server
-		ready := make(chan struct{})
-		server = b.serve(queue.ServerConfig{}, func(ctx context.Context, j job) error {
-			<-ready
+		b.serveWithLocker(queue.ServerConfig{}, func(ctx context.Context, locker *lock.Locker, j job) error {
 			if err := sleep.For(ctx, 50*time.Millisecond); err != nil { // it works, and the other one begins
 				return err
 			}
-			return server.Locker().Do(ctx, fmt.Sprint(b.resource, j.N^1), &lock.Options{Wait: wait}, func(context.Context) error { return nil })
+			return locker.Do(ctx, fmt.Sprint(b.resource, j.N^1), &lock.Options{Wait: wait}, nothing)
 		})
 		ids := make([]string, 2*pairs)
 		for n := range ids {
 			ids[n] = b.enqueue(job{Res: fmt.Sprint(b.resource, n), N: n}, queue.Options{Retries: queue.NoRetries})
 		}
-		close(ready)
 		b.awaitGone(ids...)
 	})
 }
@@ -233,15 +225,11 @@ func TestSecondLocksInOppositeOrder(t *testing.T) {
 func TestHandlerForgetsReentrant(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(b *bundle) {
-		var server *queue.Server
 		var runs atomic.Int32
-		ready := make(chan struct{})
-		server = b.serve(queue.ServerConfig{}, func(ctx context.Context, _ job) error {
-			<-ready
+		b.serveWithLocker(queue.ServerConfig{}, func(ctx context.Context, locker *lock.Locker, _ job) error {
 			runs.Add(1)
-			return server.Locker().Do(ctx, b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
+			return locker.Do(ctx, b.resource, &lock.Options{Wait: lock.Forever}, nothing)
 		})
-		close(ready)
 		info := b.awaitState(b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
 		check(b, strings.Contains(info.LastErr, b.resource) && strings.Contains(info.LastErr, "set Options.Reentrant") && runs.Load() == 1,
 			"want one run, and a reason that names %s and Options.Reentrant, have %d runs and %q", b.resource, runs.Load(), info.LastErr)

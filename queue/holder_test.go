@@ -55,10 +55,8 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	}, func(b *bundle, tt row) {
 		cfg := lock.Config{TTL: 2 * time.Second}
 		b.serve(queue.ServerConfig{Lock: cfg}, b.run)
-		zombie := b.hold(0)
 		b.act(0, func() error { return tt.result })
-		id := b.enqueue(b.job(0), queue.Options{Timeout: time.Second})
-		within(b, patience, "the holder", zombie.entered)
+		zombie, id := b.begin(0, queue.Options{Timeout: time.Second})
 		held := b.value()
 		next := b.park(1)
 		within(b, patience, "the end of its time", zombie.ended)
@@ -120,10 +118,8 @@ func TestLeaseLost(t *testing.T) {
 		"revoked":   asynq.RevokeTask,
 	}, func(b *bundle, result error) {
 		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
-		holder := b.hold(0)
 		b.failOnce(0, result)
-		id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
-		within(b, patience, "the holder", holder.entered)
+		holder, id := b.begin(0, queue.Options{Retries: queue.NoRetries})
 		b.takenFrom()
 		holder.open()
 		e := b.await(queue.EventLost, id, 1)
@@ -219,13 +215,9 @@ func TestSecondLockIsBusy(t *testing.T) {
 		second := b.resource + ".second"
 		lease, err := b.locker.Acquire(b.Context(), second, nil)
 		must(b, err)
-		var server *queue.Server
-		ready := make(chan struct{})
-		server = b.serve(queue.ServerConfig{Observe: b.observe}, func(ctx context.Context, j job) error {
-			<-ready
-			return server.Locker().Do(ctx, second, nil, func(ctx context.Context) error { return b.run(ctx, j) })
+		b.serveWithLocker(queue.ServerConfig{Observe: b.observe}, func(ctx context.Context, locker *lock.Locker, j job) error {
+			return locker.Do(ctx, second, nil, func(ctx context.Context) error { return b.run(ctx, j) })
 		})
-		close(ready)
 		id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
 		poll.Eventually(b, "parked three times", func() bool { return len(b.of(queue.EventParked, id)) >= 3 })
 		info := b.awaitState(id, asynq.TaskStateRetry)

@@ -316,11 +316,11 @@ func TestLimitOfASecondLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	second := "second:" + b.queue
-	var s *queue.Server
 	busy := make(chan error, 3)
 	gate := make(chan struct{})
-	s = b.serve(queue.ServerConfig{Limits: map[string]queue.Limit{"second:*": {Holders: 2}}}, func(ctx context.Context, _ job) error {
-		err := s.Locker().Do(ctx, second, nil, func(context.Context) error {
+	cfg := queue.ServerConfig{Limits: map[string]queue.Limit{"second:*": {Holders: 2}}}
+	b.serveWithLocker(cfg, func(ctx context.Context, locker *lock.Locker, _ job) error {
+		err := locker.Do(ctx, second, nil, func(context.Context) error {
 			<-gate
 			return nil
 		})

@@ -93,12 +93,16 @@ func (b *bundle) enqueuePlain(j job, opts ...asynq.Option) string {
 
 // resources names the resource of plain jobs.
 func resources() map[string]queue.ResourceFunc {
+	return resourcesBy(func(j job) (string, error) { return j.Res, nil })
+}
+
+func resourcesBy(name func(j job) (string, error)) map[string]queue.ResourceFunc {
 	return map[string]queue.ResourceFunc{job{}.Kind(): func(payload []byte) (string, error) {
 		var j job
 		if err := json.Unmarshal(payload, &j); err != nil {
 			return "", err
 		}
-		return j.Res, nil
+		return name(j)
 	}}
 }
 

@@ -48,37 +48,31 @@ func (b *bundle) comeAgain(id string) {
 // A task that has begun and lost its lock is parked when it finds the lock busy, each time from then on.
 func TestPolicyAfterALoss(t *testing.T) {
 	t.Parallel()
-	for name, policy := range actsByPolicy {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBoth(t, func(b *bundle) {
-				b.unsafe = true // its lock is taken away before it learns of that
-				b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
-				first, id := b.begin(0, queue.Options{Policy: &policy})
-				waiter := b.enqueueWaiter(1, 1, queue.Options{})
-				var o queue.Options
-				if policy.OnBusy == queue.OnBusyCoalesce || policy.OnBusy == queue.OnBusyReplace {
-					o.Policy = &policy
-				}
-				equal := b.enqueueWaiter(0, 2, o)
-				b.do("SET", b.lockKey(), "another program", "EX", 60)
-				within(b, patience, "the task to lose its lock", first.ended)
-				first.open()
-				b.awaitParked(id, 1)
-				b.comeAgain(id)
-				b.awaitParked(id, 2)
-				b.do("DEL", b.lockKey())
-				b.awaitGone(id, waiter, equal)
-				if runs := b.awaitRuns(4); b.isCluster() && runs[1] == 1 {
-					b.wantOrder(0, 1, 0, 0) // the waiter had begun to ask the lock's own node before the other came back
-				} else {
-					b.wantOrder(0, 0, 1, 0)
-				}
-				n := b.byPolicy()
-				check(b, n == 0, "want no task ended by its policy, have %d", n)
-			})
-		})
-	}
+	eachOf(t, onBoth, actsByPolicy, func(b *bundle, policy queue.Policy) {
+		b.unsafe = true // its lock is taken away before it learns of that
+		b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+		first, id := b.begin(0, queue.Options{Policy: &policy})
+		waiter := b.enqueueWaiter(1, 1, queue.Options{})
+		var o queue.Options
+		if policy.OnBusy == queue.OnBusyCoalesce || policy.OnBusy == queue.OnBusyReplace {
+			o.Policy = &policy
+		}
+		alike := b.enqueueWaiter(0, 2, o)
+		b.do("SET", b.lockKey(), "another program", "EX", 60)
+		within(b, patience, "the task to lose its lock", first.ended)
+		first.open()
+		b.awaitParked(id, 1)
+		b.comeAgain(id)
+		b.awaitParked(id, 2)
+		b.do("DEL", b.lockKey())
+		b.awaitGone(id, waiter, alike)
+		if runs := b.awaitRuns(4); b.isCluster() && runs[1] == 1 {
+			b.wantOrder(0, 1, 0, 0) // the waiter had begun to ask the lock's own node before the other came back
+		} else {
+			b.wantOrder(0, 0, 1, 0)
+		}
+		equal(b, "tasks ended by their policies", b.byPolicy(), 0)
+	})
 }
 
 // A task that waited, began and lost its lock is not deleted for one that is to replace it.
@@ -114,13 +108,7 @@ func TestPolicyAfterAShutdown(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(b *bundle) {
 		s := b.serve(queue.ServerConfig{}, b.run)
-		begun := b.hold(0)
-		b.failOnce(0, context.Canceled)
-		id := b.enqueue(b.job(0), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
-		within(b, patience, "the task", begun.entered)
-		done := b.cutShort(s, begun)
-		begun.open()
-		within(b, patience, "the shutdown", done)
+		id := b.givenBack(s, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
 		must(b, b.rdb.Set(b.Context(), b.lockKey(), "another program", time.Minute).Err())
 		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
 		b.comeAgain(id)

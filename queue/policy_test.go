@@ -188,13 +188,9 @@ func TestCoalesce(t *testing.T) {
 		g := b.occupy()
 		first := b.enqueueWaiter(1, 1, queue.Options{})
 		other := b.enqueueWaiter(2, 2, queue.Options{})
-		equal := b.enqueue(b.job(1), queue.Options{Retention: time.Hour})
-		if info := b.awaitState(equal, asynq.TaskStateCompleted); string(info.Result) != "coalesced: "+first {
-			b.Errorf("want the id of the one that waits, have %q", info.Result)
-		}
-		if e := b.await(queue.EventCoalesced, equal, 1); e.Other != first {
-			b.Errorf("want %s, have %s", first, e.Other)
-		}
+		alike := b.enqueue(b.job(1), queue.Options{Retention: time.Hour})
+		equal(b, "result", string(b.awaitState(alike, asynq.TaskStateCompleted).Result), "coalesced: "+first)
+		equal(b, "the one that waits", b.await(queue.EventCoalesced, alike, 1).Other, first)
 		b.wantWaiters(first, other)
 
 		// A waiter whose task an operator has deleted is not the one that runs.

@@ -196,6 +196,14 @@ func (b *bundle) serve(cfg queue.ServerConfig, fn func(context.Context, job) err
 	return s
 }
 
+// serveWithLocker is serve for jobs that take locks by the server's Locker.
+func (b *bundle) serveWithLocker(cfg queue.ServerConfig, fn func(context.Context, *lock.Locker, job) error) {
+	b.Helper()
+	s := b.newServer(cfg)
+	queue.Handle(s, func(ctx context.Context, j job) error { return fn(ctx, s.Locker(), j) })
+	start(b, s)
+}
+
 func (b *bundle) newServer(cfg queue.ServerConfig) *queue.Server {
 	b.Helper()
 	a := &cfg.Asynq

@@ -30,6 +30,17 @@ func (b *bundle) cutShort(s *queue.Server, g *gate) (done chan struct{}) {
 	return done
 }
 
+// givenBack returns job 0, whose first run has failed as the server shut down.
+func (b *bundle) givenBack(s *queue.Server, o queue.Options) (id string) {
+	b.Helper()
+	b.failOnce(0, context.Canceled)
+	held, id := b.begin(0, o)
+	done := b.cutShort(s, held)
+	held.open()
+	within(b, patience, "the shutdown", done)
+	return id
+}
+
 // A shutdown in mid-task: the task stays at work and keeps its lock until its handler has returned, and
 // Shutdown waits for that. If the handler has finished its work by then, the task is done. Otherwise it comes
 // again before those who came after it, also if it has a priority, and uses no retry.
@@ -179,23 +190,13 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 // lock, whatever its policy.
 func TestShutdownWithAPolicy(t *testing.T) {
 	t.Parallel()
-	for name, p := range actsByPolicy {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			s := b.serve(queue.ServerConfig{}, b.run)
-			zombie := b.hold(0)
-			b.failOnce(0, context.Canceled)
-			id := b.enqueue(b.job(0), queue.Options{Policy: &p})
-			within(t, patience, "the holder", zombie.entered)
-			done := b.cutShort(s, zombie)
-			zombie.open()
-			within(t, patience, "the shutdown", done)
-			b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
-			begin := time.Now()
-			b.awaitEnd(id)
-			b.wantOrder(0, 0)
-			wantSoon(t, begin, "want it run at once")
-		})
-	}
+	eachOf(t, onOne, actsByPolicy, func(b *bundle, p queue.Policy) {
+		s := b.serve(queue.ServerConfig{}, b.run)
+		id := b.givenBack(s, queue.Options{Policy: &p})
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		begin := time.Now()
+		b.awaitEnd(id)
+		b.wantOrder(0, 0)
+		wantSoon(b, begin, "want it run at once")
+	})
 }
