@@ -348,7 +348,7 @@ func (b *bed) top(n int) inspect.List {
 
 func (b *bed) scan() []inspect.Lock {
 	b.Helper()
-	return get(b, func(ctx context.Context) ([]inspect.Lock, error) { return b.inspector.Scan(ctx, nil) })
+	return get(b, func(ctx context.Context) ([]inspect.Lock, error) { return b.inspector.Scan(ctx, func(int) {}) })
 }
 
 func must(t *testing.T, err error) {
