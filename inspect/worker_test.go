@@ -119,7 +119,7 @@ func TestPromises(t *testing.T) {
 			b.awaitServers(2)
 			id := b.waiting(1, 1)[0]
 			must(t, cmd.Process.Signal(signal))
-			open := b.hold(0)
+			b.hold(0)
 			var e inspect.Explanation
 			poll.Eventually(t, "the verdict", func() bool {
 				e = b.why(id)
@@ -140,7 +140,7 @@ func TestPromises(t *testing.T) {
 			if e = b.why(holder); e.Crashes != 1 {
 				t.Errorf("want one crash, have %+v", e)
 			}
-			open()
+			b.let(0)
 			b.awaitRun(1)
 		})
 	}
