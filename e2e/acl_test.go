@@ -24,7 +24,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -41,7 +41,7 @@ const (
 // rightsOf reads the users' rules from the page, so that the page and the test agree.
 func rightsOf(t *testing.T) map[string][]string {
 	t.Helper()
-	page := value(os.ReadFile(filepath.Join("..", "docs", "guides", "operations.md")))(t)
+	page := expect.Value(os.ReadFile(filepath.Join("..", "docs", "guides", "operations.md")))(t)
 	rights := make(map[string][]string)
 	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER (\S+) (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		rights[line[1]] = strings.Fields(line[2])
@@ -105,7 +105,7 @@ func (g *guardedTestbed) client(t *testing.T, user string) *redis.Client {
 func (g *guardedTestbed) server(t *testing.T, user string, cfg queue.ServerConfig) *queue.Server {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	return value(queue.NewServer(queue.RedisOpt(*g.options(user)), cfg))(t)
+	return expect.Value(queue.NewServer(queue.RedisOpt(*g.options(user)), cfg))(t)
 }
 
 // as has the next programs log in as the user.
@@ -116,7 +116,7 @@ func (g *guardedTestbed) as(user string) {
 // begin forgets which commands ran.
 func (g *guardedTestbed) begin(t *testing.T) {
 	t.Helper()
-	must(t, g.admin.ConfigResetStat(t.Context()).Err())
+	expect.OK(t, g.admin.ConfigResetStat(t.Context()).Err())
 	g.asked = 0
 }
 
@@ -125,7 +125,7 @@ func (g *guardedTestbed) begin(t *testing.T) {
 // in.
 func (g *guardedTestbed) unused(t *testing.T, user string) (unused, unlisted []string) {
 	t.Helper()
-	stats := value(g.admin.Info(t.Context(), "commandstats").Result())(t)
+	stats := expect.Value(g.admin.Info(t.Context(), "commandstats").Result())(t)
 	var ran []string
 	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
 		none := m[2] == "0" || m[1] == "info" && m[2] == fmt.Sprint(g.asked)
@@ -151,7 +151,7 @@ func (g *guardedTestbed) unused(t *testing.T, user string) (unused, unlisted []s
 func (g *guardedTestbed) wantExactly(t *testing.T, user string) {
 	t.Helper()
 	var unlisted []string
-	err := poll.Until(t.Context(), func() error {
+	err := expect.Until(t.Context(), func() error {
 		var unused []string
 		unused, unlisted = g.unused(t, user)
 		if len(unused) > 0 {
@@ -177,7 +177,7 @@ func (g *guardedTestbed) wantNoDenial(t *testing.T) {
 
 func (g *guardedTestbed) denials(t *testing.T) []*redis.ACLLogEntry {
 	t.Helper()
-	entries := value(g.admin.ACLLog(t.Context(), 100).Result())(t)
+	entries := expect.Value(g.admin.ACLLog(t.Context(), 100).Result())(t)
 	return entries
 }
 
@@ -194,7 +194,7 @@ func TestRightsOfAnEnqueuer(t *testing.T) {
 // saveCheckpoints does what two runs of cmd/enqueue over one file do.
 func saveCheckpoints(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	source := value(os.ReadFile(filepath.Join("..", "cmd", "enqueue", "checkpoint.lua")))(t)
+	source := expect.Value(os.ReadFile(filepath.Join("..", "cmd", "enqueue", "checkpoint.lua")))(t)
 	for _, line := range []int{5, 3} {
 		// An error shows in the log of denials.
 		_ = redis.NewScript(string(source)).Run(t.Context(), rdb, []string{"siding:enqueue:1:two-runs"}, line, 60).Err()
@@ -213,7 +213,7 @@ func (g *guardedTestbed) enqueueAll(t *testing.T) {
 		fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"debounce":"acl","delay":"2s","max_delay":"2s"}`)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	expect.OK(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	for _, args := range [][]string{
 		{"stream", file},
 		{"stream", file}, // goes on after its end
@@ -233,12 +233,12 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.enqueueAll(t)
 	client := newClient(t, g.admin)
 	for _, retries := range []int{queue.NoRetries, 1} { // one is archived, one tried again
-		value(client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}))(t)
+		expect.Value(client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}))(t)
 	}
 	g.activate(t)
 	g.enqueueByAsynq(t)
 	g.prepareRare(t)
-	must(t, g.fillLines(t.Context()))
+	expect.OK(t, g.fillLines(t.Context()))
 	g.begin(t)
 
 	g.as(aclWorker)
@@ -247,12 +247,12 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.waitForLock(t, rdb)
 	shareLock(t, rdb)
 	g.workRare(t)
-	poll.Eventually(t, "a task parked", func() bool { return g.admin.ZCard(ctx, "asynq:{default}:retry").Val() > 0 })
-	poll.Eventually(t, "the gauges of the fleet read", func() bool { // a busy Redis may answer too late once
+	expect.Eventually(t, "a task parked", func() bool { return g.admin.ZCard(ctx, "asynq:{default}:retry").Val() > 0 })
+	expect.Eventually(t, "the gauges of the fleet read", func() bool { // a busy Redis may answer too late once
 		return strings.Contains(fetch(t, w.base(t)+"/metrics"), "\nsiding_redis_up 1\n")
 	})
 	g.wantExactly(t, aclWorker)
-	poll.Eventually(t, "all tasks done but the strangers", func() bool {
+	expect.Eventually(t, "all tasks done but the strangers", func() bool {
 		keys, _, err := g.admin.Scan(ctx, 0, "asynq:{default}:t:*", 10000).Result()
 		return err == nil && len(keys) == 2
 	})
@@ -283,10 +283,10 @@ func TestRightsOfAWorkerWithAStore(t *testing.T) {
 		})
 		const tasks = 3
 		for range tasks {
-			value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: user}))(t)
+			expect.Value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: user}))(t)
 		}
-		must(t, server.Start(t.Context()))
-		poll.Eventually(t, "the tasks done, or something denied", func() bool {
+		expect.OK(t, server.Start(t.Context()))
+		expect.Eventually(t, "the tasks done, or something denied", func() bool {
 			for _, d := range g.denials(t) {
 				if d.Username == user && d.Object != "config|get" {
 					denied = append(denied, d.Object)
@@ -314,8 +314,8 @@ func TestRightsOfAWorkerWithAStore(t *testing.T) {
 func (g *guardedTestbed) activate(t *testing.T) {
 	t.Helper()
 	const queueName = "elsewhere"
-	value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: queueName, TaskID: "active"}))(t)
-	must(t, errors.Join(
+	expect.Value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: queueName, TaskID: "active"}))(t)
+	expect.OK(t, errors.Join(
 		g.admin.LMove(t.Context(), taskredis.PendingKey(queueName), taskredis.ActiveKey(queueName), "RIGHT", "LEFT").Err(),
 		g.admin.HSet(t.Context(), taskredis.TaskKey(queueName, "active"), "state", "active").Err(),
 	))
@@ -327,7 +327,7 @@ func (g *guardedTestbed) enqueueByAsynq(t *testing.T) {
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(g.admin)
 	for range 3 {
-		value(client.EnqueueContext(t.Context(), asynq.NewTask("order:audit", []byte(`{"order":"536370","lines":1}`))))(t)
+		expect.Value(client.EnqueueContext(t.Context(), asynq.NewTask("order:audit", []byte(`{"order":"536370","lines":1}`))))(t)
 	}
 }
 
@@ -343,10 +343,10 @@ func (g *guardedTestbed) prepareRare(t *testing.T) {
 	t.Helper()
 	ctx, client := t.Context(), newClient(t, g.admin)
 	for _, queueName := range []string{rareQueue, haltedQueue} {
-		value(client.Enqueue(ctx, stranger{}, &queue.Options{Queue: queueName, TaskID: "crashed", Retries: queue.NoRetries}))(t)
-		must(t, g.admin.ZAdd(ctx, taskredis.LeaseKey(queueName), redis.Z{Score: 1, Member: "crashed"}).Err())
+		expect.Value(client.Enqueue(ctx, stranger{}, &queue.Options{Queue: queueName, TaskID: "crashed", Retries: queue.NoRetries}))(t)
+		expect.OK(t, g.admin.ZAdd(ctx, taskredis.LeaseKey(queueName), redis.Z{Score: 1, Member: "crashed"}).Err())
 	}
-	must(t, errors.Join(
+	expect.OK(t, errors.Join(
 		g.admin.LMove(ctx, taskredis.PendingKey(rareQueue), taskredis.ActiveKey(rareQueue), "RIGHT", "LEFT").Err(),
 		g.admin.HSet(ctx, taskredis.TaskKey(rareQueue, "crashed"), "state", "active").Err(),
 		g.admin.LPush(ctx, taskredis.ActiveKey(haltedQueue), "crashed").Err(),
@@ -354,7 +354,7 @@ func (g *guardedTestbed) prepareRare(t *testing.T) {
 	))
 	grouped := asynq.NewClientFromRedisClient(g.admin)
 	for range 3 {
-		value(grouped.EnqueueContext(ctx, asynq.NewTask("test:grouped", nil), asynq.Queue(rareQueue), asynq.Group("three")))(t)
+		expect.Value(grouped.EnqueueContext(ctx, asynq.NewTask("test:grouped", nil), asynq.Queue(rareQueue), asynq.Group("three")))(t)
 	}
 }
 
@@ -381,8 +381,8 @@ func (g *guardedTestbed) workRare(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	must(t, server.Start(ctx))
-	poll.Eventually(t, "the group aggregated and the crashed tasks ended", func() bool {
+	expect.OK(t, server.Start(ctx))
+	expect.Eventually(t, "the group aggregated and the crashed tasks ended", func() bool {
 		return runs.Load() == 2 && g.admin.ZCard(ctx, taskredis.ArchivedKey(rareQueue)).Val() == 1 && g.admin.LLen(ctx, taskredis.ActiveKey(haltedQueue)).Val() == 0
 	})
 	if err := server.Shutdown(ctx); err != nil {
@@ -405,7 +405,7 @@ func (stranger) Kind() string { return "test:stranger" }
 func (g *guardedTestbed) waitForLock(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	first, second := newLocker(t, rdb), newLocker(t, rdb)
-	lease := value(first.Acquire(t.Context(), "res:line", nil))(t)
+	lease := expect.Value(first.Acquire(t.Context(), "res:line", nil))(t)
 	got := make(chan error, 1)
 	go func() {
 		lease, err := second.Acquire(t.Context(), "res:line", &lock.Options{Wait: lock.Forever})
@@ -414,7 +414,7 @@ func (g *guardedTestbed) waitForLock(t *testing.T, rdb redis.UniversalClient) {
 		}
 		got <- err
 	}()
-	poll.Eventually(t, "a waiter", func() bool {
+	expect.Eventually(t, "a waiter", func() bool {
 		keys, _, err := g.admin.Scan(t.Context(), 0, "{lock:res:line}:queue", 1000).Result()
 		return err == nil && len(keys) == 1
 	})
@@ -428,14 +428,14 @@ func shareLock(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	locker := newLocker(t, rdb)
 	for range 2 {
-		held := value(locker.Acquire(t.Context(), "res:shared", &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 10, Period: time.Minute}}}))(t)
+		held := expect.Value(locker.Acquire(t.Context(), "res:shared", &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 10, Period: time.Minute}}}))(t)
 		defer func() { _ = held.Release(context.WithoutCancel(t.Context())) }()
 	}
 }
 
 func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
 	t.Helper()
-	locker := value(lock.New(lock.Redis(rdb), lock.Config{}))(t)
+	locker := expect.Value(lock.New(lock.Redis(rdb), lock.Config{}))(t)
 	t.Cleanup(locker.Close)
 	return locker
 }
@@ -446,7 +446,7 @@ func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := newLocker(t, g.admin).Acquire(ctx, "revoked:1", &lock.Options{NoRenew: true})
-	must(t, errors.Join(
+	expect.OK(t, errors.Join(
 		err,
 		g.admin.Set(ctx, "lock:revoked:2", "theirs", 0).Err(),
 		g.admin.Set(ctx, "lock:revoked:3", "theirs", 0).Err(),
@@ -480,9 +480,9 @@ func (g *guardedTestbed) revokePermit(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
 	rated := &lock.Options{NoRenew: true, Limit: 2, Rates: []lock.Rate{{Starts: 2, Period: time.Hour}}}
-	held := value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
-	value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
-	must(t, g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:4"))
+	held := expect.Value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
+	expect.Value(newLocker(t, g.admin).Acquire(ctx, "revoked:4", rated))(t)
+	expect.OK(t, g.waitInLine(ctx, "elsewhere", "parked", "lock:revoked:4"))
 	if _, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: "revoked:4", Fence: held.Fence(), By: "ann", Reason: "it hangs"}); err != nil {
 		t.Error(err)
 	}
@@ -494,7 +494,7 @@ func TestRightsOfADashboard(t *testing.T) {
 	g.fillQueue(t)
 	g.fillLocks(t)
 	g.begin(t)
-	h := value(dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)}))(t)
+	h := expect.Value(dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 	ask := func(method, path string, want int) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
@@ -552,7 +552,7 @@ func (g *guardedTestbed) prolong(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	keys, _, err := g.admin.Scan(ctx, 0, "*", 10000).Result()
-	must(t, err)
+	expect.OK(t, err)
 	later := float64(time.Now().Add(10 * time.Minute).Unix())
 	for _, key := range keys {
 		if left := g.admin.PTTL(ctx, key).Val(); left > 0 {
@@ -564,7 +564,7 @@ func (g *guardedTestbed) prolong(t *testing.T) {
 			}
 		}
 	}
-	must(t, err)
+	expect.OK(t, err)
 }
 
 func TestRightsOfAnOperator(t *testing.T) {
@@ -577,20 +577,20 @@ func TestRightsOfAnOperator(t *testing.T) {
 		if out, err := g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", id); err != nil {
 			t.Fatalf("enqueue: %v\n%s", err, out)
 		}
-		poll.Eventually(t, id+" runs or waits", func() bool {
+		expect.Eventually(t, id+" runs or waits", func() bool {
 			n, err := g.admin.HExists(ctx, "asynq:{default}:t:"+id, map[string]string{"runs": "siding_attempt", "waits": "siding_until"}[id]).Result()
 			return err == nil && n
 		})
 	}
-	poll.Eventually(t, "the worker is elected", func() bool {
+	expect.Eventually(t, "the worker is elected", func() bool {
 		keys, _, err := g.admin.Scan(ctx, 0, "siding:upkeep:*", 1000).Result()
 		return err == nil && len(keys) == 1
 	})
 	// The worker, which would run commands as well, is killed. Its lock, its entry and its election look as if it lived.
 	w.kill(t)
 	g.prolong(t)
-	value(g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"))(t)
-	must(t, errors.Join(
+	expect.Value(g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"))(t)
+	expect.OK(t, errors.Join(
 		g.fillLines(ctx),
 		g.admin.ZAdd(ctx, "{lock:order:536365}:queue", redis.Z{Score: 1, Member: "siding-goroutine:gone:1"}).Err(),
 	))
@@ -623,7 +623,7 @@ func TestRightsOfAnOperator(t *testing.T) {
 	}
 	// The lock of another program is free, or goes to the next waiter, at once.
 	for resource, want := range map[string]string{"res:1": "The lock is free.", "order:536365": "The next waiter has the lock."} {
-		must(t, g.admin.Set(ctx, "lock:"+resource, "somebody", 0).Err())
+		expect.OK(t, g.admin.Set(ctx, "lock:"+resource, "somebody", 0).Err())
 		if out, status := g.lockctl(t, "release", resource, "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, want) {
 			t.Errorf("release of %s: want %q, have status %d\n%s", resource, want, status, out)
 		}
@@ -645,7 +645,7 @@ func (g *guardedTestbed) revokeForEach(t *testing.T, rdb *redis.Client) {
 	} {
 		g.admin.Del(t.Context(), "{"+lock+"}:queue", taskredis.LinesKey(lock))
 		g.admin.Set(t.Context(), lock, "somebody", 0)
-		must(t, wait())
+		expect.OK(t, wait())
 		_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
 	}
 }
@@ -687,7 +687,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		},
 		aclOperator: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
-			locks := value(inspect.New(rdb, inspect.Config{}))(t)
+			locks := expect.Value(inspect.New(rdb, inspect.Config{}))(t)
 			_, _ = locks.Held(t.Context())
 			_, _, _ = locks.Show(t.Context(), "res:operator", 1, 1)
 			g.revokeForEach(t, rdb)
@@ -745,15 +745,15 @@ func (g *guardedTestbed) fillQueue(t *testing.T) {
 	t.Helper()
 	server := g.server(t, "admin", queue.ServerConfig{})
 	queue.Handle(server, func(context.Context, success) error { return nil })
-	must(t, server.Start(t.Context()))
+	expect.OK(t, server.Start(t.Context()))
 	inspector := asynq.NewInspectorFromRedisClient(g.admin)
 	client := newClient(t, g.admin)
 	put := func(task queue.Task, state string, opts queue.Options) {
 		for i := range 3 {
 			opts.TaskID = fmt.Sprint(state, "-", i+1)
-			value(client.Enqueue(t.Context(), task, &opts))(t)
+			expect.Value(client.Enqueue(t.Context(), task, &opts))(t)
 		}
-		poll.Eventually(t, "three tasks "+state, func() bool {
+		expect.Eventually(t, "three tasks "+state, func() bool {
 			for i := range 3 {
 				info, err := inspector.GetTaskInfo("default", fmt.Sprint(state, "-", i+1))
 				if err != nil || info.State.String() != state {
@@ -767,7 +767,7 @@ func (g *guardedTestbed) fillQueue(t *testing.T) {
 	put(stranger{}, "archived", queue.Options{Retries: queue.NoRetries})
 	put(stranger{}, "retry", queue.Options{Retries: 5})
 	put(stranger{}, "scheduled", queue.Options{Delay: time.Hour})
-	must(t, server.Shutdown(t.Context()))
+	expect.OK(t, server.Shutdown(t.Context()))
 	put(stranger{}, "pending", queue.Options{})
 }
 
@@ -791,7 +791,7 @@ func (g *guardedTestbed) fillLocks(t *testing.T) {
 		score, err := g.admin.ZScore(ctx, taskredis.RetryKey("default"), id).Result()
 		return errors.Join(err, g.admin.HSet(ctx, taskredis.TaskKey("default", id), "siding_until", int64(score)).Err())
 	}
-	must(t, errors.Join(
+	expect.OK(t, errors.Join(
 		g.fillLines(ctx),
 		g.admin.Set(ctx, key, "siding:token:somebody", time.Hour).Err(),
 		g.admin.Set(ctx, foreign, "somebody", time.Hour).Err(),

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks"
 )
@@ -31,7 +31,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			client := newClient(t, rdb)
 			enqueue := func(order string) string {
 				t.Helper()
-				receipt := value(client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil))(t)
+				receipt := expect.Value(client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil))(t)
 				return receipt.ID
 			}
 			holds := func(resource, id string) bool {
@@ -49,7 +49,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			if !electedDies {
 				s.startWorker(t, forever, "--concurrency=1")
 				id := enqueue("busy")
-				poll.Eventually(t, "the first worker busy and elected", func() bool { return holds("busy", id) && elected() != "" })
+				expect.Eventually(t, "the first worker busy and elected", func() bool { return holds("busy", id) && elected() != "" })
 			}
 			var victims []*worker
 			var killed, waiting []string
@@ -57,9 +57,9 @@ func TestWorkersAreKilled(t *testing.T) {
 				victims = append(victims, s.startWorker(t, forever, "--concurrency=1"))
 				order := fmt.Sprintf("crash-%d", n)
 				killed = append(killed, enqueue(order))
-				poll.Eventually(t, "a worker busy", func() bool { return holds(order, killed[n]) })
+				expect.Eventually(t, "a worker busy", func() bool { return holds(order, killed[n]) })
 			}
-			poll.Eventually(t, "one elected", func() bool { return elected() != "" })
+			expect.Eventually(t, "one elected", func() bool { return elected() != "" })
 			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf(":%d:", w.Cmd.Process.Pid)) }
 			if slices.ContainsFunc(victims, byPID) != electedDies {
 				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
@@ -68,11 +68,11 @@ func TestWorkersAreKilled(t *testing.T) {
 			for n := range kills {
 				waiting = append(waiting, enqueue(fmt.Sprintf("crash-%d", n)))
 			}
-			poll.Eventually(t, "all waiting", func() bool { return s.queueInfo(t).Retry == kills })
+			expect.Eventually(t, "all waiting", func() bool { return s.queueInfo(t).Retry == kills })
 
 			began := time.Now()
 			for _, v := range victims {
-				must(t, v.Cmd.Process.Kill())
+				expect.OK(t, v.Cmd.Process.Kill())
 			}
 			again := s.timeGone(t, rdb, began, killed)
 			next := s.timeGone(t, rdb, began, waiting)
@@ -95,7 +95,7 @@ func (s *testbed) timeGone(t *testing.T, rdb redis.UniversalClient, began time.T
 	t.Helper()
 	var took []time.Duration
 	left := slices.Clone(ids)
-	poll.Eventually(t, "all tasks done", func() bool {
+	expect.Eventually(t, "all tasks done", func() bool {
 		left = slices.DeleteFunc(left, func(id string) bool {
 			gone := rdb.Exists(t.Context(), "asynq:{default}:t:"+id).Val() == 0
 			if gone {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/testenv/browsertest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -26,9 +26,9 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	for i := range 5 {               // one after the other, so that the first is the holder
 		file := filepath.Join(t.TempDir(), "task.jsonl")
 		line := fmt.Sprintf(`{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
-		must(t, os.WriteFile(file, []byte(line), 0o600))
-		value(s.enqueue(t.Context(), "stream", file))(t)
-		poll.Eventually(t, "one task at work and the others waiting", func() bool {
+		expect.OK(t, os.WriteFile(file, []byte(line), 0o600))
+		expect.Value(s.enqueue(t.Context(), "stream", file))(t)
+		expect.Eventually(t, "one task at work and the others waiting", func() bool {
 			info := s.queueInfo(t)
 			return info.Active == 1 && info.Retry == i
 		})
@@ -42,7 +42,7 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 		t.Errorf("the Retry tab: want %q of 4 tasks, have %d in %s", want, n, text)
 	}
 
-	resp := value(http.Get("http://" + address + "/readyz"))(t) //nolint:noctx // a plain look
+	resp := expect.Value(http.Get("http://" + address + "/readyz"))(t) //nolint:noctx // a plain look
 	defer func() { _ = resp.Body.Close() }()
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		t.Errorf("readyz: want 200, have %d: %s", resp.StatusCode, body)
@@ -56,7 +56,7 @@ func TestDashboardBehindALogin(t *testing.T) {
 	address := freeAddress(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address, "SIDING_HTTP_PASSWORD=sesame")
 	s.startWorker(t)
-	value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"))(t)
+	expect.Value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"))(t)
 	path := "/dashboard/queues/default?status=scheduled"
 	browsertest.Open(t, "http://siding:sesame@"+address+path, desktop).AwaitText("order:audit")
 	if have := browsertest.Open(t, "http://siding:wrong@"+address+path, desktop).Text(); strings.Contains(have, "order:audit") {
@@ -73,8 +73,8 @@ func TestLocksPages(t *testing.T) {
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
 	s.startWorker(t, "--work", "2m")
 	for i := range 3 {
-		value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", fmt.Sprintf("audit-%d", i)))(t)
-		poll.Eventually(t, "one task at work and the others waiting", func() bool {
+		expect.Value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", fmt.Sprintf("audit-%d", i)))(t)
+		expect.Eventually(t, "one task at work and the others waiting", func() bool {
 			info := s.queueInfo(t)
 			return info.Active == 1 && info.Retry == i
 		})
@@ -110,5 +110,5 @@ func TestLocksPages(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	return value(proc.FreeAddr(t.Context()))(t)
+	return expect.Value(proc.FreeAddr(t.Context()))(t)
 }

@@ -9,18 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 // A demo whose output nobody reads says so, and leaves no temporary folder behind.
 func TestDemoWithABrokenPipe(t *testing.T) {
 	t.Parallel()
-	bin := value(binaries())(t)
-	addr := value(proc.FreeAddr(t.Context()))(t)
+	bin := expect.Value(binaries())(t)
+	addr := expect.Value(proc.FreeAddr(t.Context()))(t)
 	_, port, err := net.SplitHostPort(addr)
-	must(t, err)
+	expect.OK(t, err)
 	reader, writer, err := os.Pipe()
-	must(t, err)
+	expect.OK(t, err)
 	_ = reader.Close() // nobody reads
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "worker"), "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port)
 	cmd.Dir = t.TempDir() // without a config.yaml

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -22,12 +23,12 @@ func TestSystemdUnit(t *testing.T) {
 		select {}
 	}
 	analyze := proc.Find(t, "systemd", "systemd-analyze")
-	bin := value(binaries())(t)
-	text := value(os.ReadFile(filepath.Join("..", "deploy", "systemd", "siding-worker.service")))(t)
+	bin := expect.Value(binaries())(t)
+	text := expect.Value(os.ReadFile(filepath.Join("..", "deploy", "systemd", "siding-worker.service")))(t)
 	// systemd wants the program to be there.
 	installed := strings.Replace(string(text), "ExecStart=/usr/local/bin/worker ", "ExecStart="+bin+"/worker ", 1)
 	unit := filepath.Join(t.TempDir(), "siding-worker.service")
-	must(t, os.WriteFile(unit, []byte(installed), 0o600))
+	expect.OK(t, os.WriteFile(unit, []byte(installed), 0o600))
 	// An unknown setting is a warning only.
 	if out, err := exec.CommandContext(t.Context(), analyze, "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("want no complaint, have %q, error %v", out, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -63,7 +63,7 @@ type testbed struct {
 
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	bin := value(binaries())(t)
+	bin := expect.Value(binaries())(t)
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
 	s.env = append(environ(),
 		"SIDING_REDIS_ADDRS="+s.redis.Addr,
@@ -168,7 +168,7 @@ func (s *testbed) queueInfo(t *testing.T) *asynq.QueueInfo {
 	} else if len(queues) == 0 {
 		return &asynq.QueueInfo{} // nothing has been enqueued yet
 	}
-	info := value(inspector.GetQueueInfo("default"))(t)
+	info := expect.Value(inspector.GetQueueInfo("default"))(t)
 	return info
 }
 
@@ -178,7 +178,7 @@ func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var info *asynq.QueueInfo
-	must(t, poll.Until(ctx, func() error {
+	expect.OK(t, expect.Until(ctx, func() error {
 		info = s.queueInfo(t)
 		if left := info.Pending + info.Active + info.Scheduled + info.Retry; left > 0 {
 			return fmt.Errorf("%d tasks have yet to run", left)
@@ -196,7 +196,7 @@ func (s *testbed) awaitProcessed(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	must(t, poll.Until(ctx, func() error {
+	expect.OK(t, expect.Until(ctx, func() error {
 		if have := s.queueInfo(t).ProcessedTotal; have < n {
 			return fmt.Errorf("%d of %d tasks have run", have, n)
 		}
@@ -207,9 +207,9 @@ func (s *testbed) awaitProcessed(t *testing.T, n int, limit time.Duration) {
 // checkLedger has the oracle compare the ledger with the file.
 func (s *testbed) checkLedger(t *testing.T, file string) oracle.Report {
 	t.Helper()
-	l := value(ledger.Open(t.Context(), s.ledger))(t)
+	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
 	defer func() { _ = l.Close() }()
-	report := value(oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock}))(t)
+	report := expect.Value(oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock}))(t)
 	return report
 }
 
@@ -223,9 +223,9 @@ func isReal(file string) bool {
 // real file are left out.
 func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
-	f := value(os.Open(file))(t)
+	f := expect.Value(os.Open(file))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	r := value(orders.NewReader(f))(t)
+	r := expect.Value(orders.NewReader(f))(t)
 	return func(yield func(oracle.Line) bool) {
 		for {
 			line, err := r.Next()
@@ -277,23 +277,6 @@ func tail(s string, n int) string {
 // newClient returns a client without shards.
 func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 	t.Helper()
-	client := value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
+	client := expect.Value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
 	return client
-}
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
-	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -31,11 +31,11 @@ func TestFromAsynq(t *testing.T) {
 			rdb := at.Client(t)
 			client := asynq.NewClientFromRedisClient(rdb)
 			for _, order := range slices.Concat(slices.Repeat([]string{"1"}, tasks), slices.Repeat([]string{"2"}, tasks)) {
-				value(client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"`+order+`"}`))))(t)
+				expect.Value(client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"`+order+`"}`))))(t)
 			}
 			s := &testbed{env: environ()}
 			p := s.start(t, t.TempDir(), filepath.Join(bin, program), "-redis", at.Addr)
-			poll.Eventually(t, "all tasks done", func() bool {
+			expect.Eventually(t, "all tasks done", func() bool {
 				info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default")
 				return err == nil && info.Processed == 2*tasks && info.Size == 0
 			})

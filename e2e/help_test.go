@@ -8,13 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestCommandsInText wants the commands that a page names to be those of the programs, with their flags. The changelog names
 // some that are no more.
 func TestCommandsInText(t *testing.T) {
 	t.Parallel()
-	bin := value(binaries())(t)
+	bin := expect.Value(binaries())(t)
 	help := make(map[string]string) // by command, such as "lockctl limit set"
 	addHelp(t, help, bin, "enqueue")
 	addHelp(t, help, bin, "lockctl")

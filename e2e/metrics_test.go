@@ -19,7 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -48,11 +48,11 @@ const heldOrder, freeOrder = "secret-held", "secret-free"
 func newMetricsTestbed(t *testing.T) *metricsTestbed {
 	t.Helper()
 	s := &metricsTestbed{testbed: newTestbed(t)}
-	s.held = value(newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"}))(t)
+	s.held = expect.Value(newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"}))(t)
 	w := s.startWorker(t, "--work", "20ms")
 	s.base = w.base(t)
 	s.enqueueAudits(t, 5)
-	poll.Eventually(t, "one task waiting, and the others done", func() bool {
+	expect.Eventually(t, "one task waiting, and the others done", func() bool {
 		info := s.queueInfo(t)
 		return info.ProcessedTotal >= 5 && info.Retry == 1 && info.Active+info.Pending == 0
 	})
@@ -71,15 +71,15 @@ func (s *metricsTestbed) enqueueAudits(t *testing.T, n int) {
 		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":%q}}`+"\n", order)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
-	value(s.enqueue(t.Context(), "stream", file))(t)
+	expect.OK(t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	expect.Value(s.enqueue(t.Context(), "stream", file))(t)
 }
 
 // base returns the URL of a worker.
 func (w *worker) base(t *testing.T) (base string) {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
-	poll.Eventually(t, "the worker started", func() bool {
+	expect.Eventually(t, "the worker started", func() bool {
 		found := started.FindStringSubmatch(w.Stderr.String())
 		if found != nil {
 			base = found[1]
@@ -92,7 +92,7 @@ func (w *worker) base(t *testing.T) (base string) {
 // fetch returns a page, which must be there.
 func fetch(t *testing.T, address string) string {
 	t.Helper()
-	text := value(page(t.Context(), address))(t)
+	text := expect.Value(page(t.Context(), address))(t)
 	return text
 }
 
@@ -116,7 +116,7 @@ func page(ctx context.Context, address string) (string, error) {
 // read returns a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	return string(value(os.ReadFile(path))(t))
+	return string(expect.Value(os.ReadFile(path))(t))
 }
 
 // expressions returns all queries of the Grafana dashboard, by the panel. Grafana's own variables have
@@ -129,7 +129,7 @@ func expressions(t *testing.T) map[string]string {
 			Targets []struct{ Expr, RefID string }
 		}
 	}
-	must(t, json.Unmarshal([]byte(read(t, grafanaFile)), &board))
+	expect.OK(t, json.Unmarshal([]byte(read(t, grafanaFile)), &board))
 	variables := strings.NewReplacer("$job", ".*", "$__rate_interval", "5m", "$__range", "5m")
 	all := make(map[string]string)
 	for _, p := range board.Panels {
@@ -234,7 +234,7 @@ func TestAlerts(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		}
 	}
-	must(t, errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)))
+	expect.OK(t, errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)))
 	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -265,9 +265,9 @@ func TestQueriesOfGrafana(t *testing.T) {
 	for _, expr := range expressions(t) {
 		all = append(all, rule{Record: fmt.Sprintf("query:number%d", len(all)), Expr: expr})
 	}
-	text := value(yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}}))(t)
+	text := expect.Value(yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}}))(t)
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600))
+	expect.OK(t, os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600))
 	promtool(t, dir, "check", "rules", "queries.yml")
 }
 
@@ -279,13 +279,13 @@ func TestPrometheusAnswers(t *testing.T) {
 	s := newMetricsTestbed(t)
 	began := time.Now()
 	address := startPrometheus(t, strings.TrimPrefix(s.base, "http://"))
-	poll.Eventually(t, "two scrapes", func() bool {
+	expect.Eventually(t, "two scrapes", func() bool {
 		return len(query(t, address, "count_over_time(siding_redis_up[1m]) > 1", began)) == 1
 	})
 	s.enqueueAudits(t, 20)
-	must(t, s.held.Release(t.Context()))
+	expect.OK(t, s.held.Release(t.Context()))
 	for name, expr := range expressions(t) {
-		poll.Eventually(t, name+": "+expr, func() bool { return len(query(t, address, expr, began)) > 0 })
+		expect.Eventually(t, name+": "+expr, func() bool { return len(query(t, address, expr, began)) > 0 })
 	}
 	rules := fetch(t, address+"/api/v1/rules")
 	if strings.Contains(rules, `"health":"err"`) || !strings.Contains(rules, "SidingNothingRuns") {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
@@ -87,7 +87,7 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 				held = s.killBusy(t, s.startWorker(t, work), long)
 			}
 			t.Logf("killed after %d tasks, with %d locks", s.queueInfo(t).ProcessedTotal, held)
-			must(t, <-enqueued)
+			expect.OK(t, <-enqueued)
 			s.awaitEmpty(t, limit(lines))
 			if report := s.checkLedger(t, file); !report.OK() {
 				t.Errorf("the ledger does not agree with the file: %s", report)
@@ -108,7 +108,7 @@ func (s *testbed) killBusy(t *testing.T, w *worker, busy bool) (held int) {
 	t.Helper()
 	rdb := s.redis.Client(t)
 	if busy {
-		poll.Eventually(t, "the worker to hold a lock", func() bool { return s.locksOf(t, rdb, w) > 0 })
+		expect.Eventually(t, "the worker to hold a lock", func() bool { return s.locksOf(t, rdb, w) > 0 })
 	}
 	w.kill(t)
 	return s.locksOf(t, rdb, w)
@@ -123,11 +123,11 @@ func (*testbed) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
 	for keys.Next(t.Context()) {
 		all = append(all, keys.Val())
 	}
-	must(t, keys.Err())
+	expect.OK(t, keys.Err())
 	if len(all) == 0 {
 		return 0
 	}
-	values := value(rdb.MGet(t.Context(), all...).Result())(t)
+	values := expect.Value(rdb.MGet(t.Context(), all...).Result())(t)
 	for _, value := range values {
 		text, _ := value.(string)
 		if strings.Contains(text, holder) {

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
@@ -52,13 +52,13 @@ func onEachRedis(t *testing.T, run func(*testing.T, *crossing)) {
 
 func (c *crossing) enqueue(t *testing.T, order string, p *queue.Policy) (id string) {
 	t.Helper()
-	receipt := value(c.client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Policy: p, Retention: time.Hour}))(t)
+	receipt := expect.Value(c.client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Policy: p, Retention: time.Hour}))(t)
 	return receipt.ID
 }
 
 func (c *crossing) await(t *testing.T, id string, states ...asynq.TaskState) (info *asynq.TaskInfo) {
 	t.Helper()
-	poll.Eventually(t, fmt.Sprintf("task %s to be %v", id, states), func() bool {
+	expect.Eventually(t, fmt.Sprintf("task %s to be %v", id, states), func() bool {
 		var err error
 		info, err = c.inspector.GetTaskInfo("default", id)
 		return err == nil && slices.Contains(states, info.State)
@@ -69,7 +69,7 @@ func (c *crossing) await(t *testing.T, id string, states ...asynq.TaskState) (in
 // awaitHolder waits until a task has the lock of an order.
 func (c *crossing) awaitHolder(t *testing.T, order, id string) {
 	t.Helper()
-	poll.Eventually(t, "task "+id+" at work", func() bool {
+	expect.Eventually(t, "task "+id+" at work", func() bool {
 		value := c.rdb.Get(t.Context(), "lock:order:"+order).Val()
 		return strings.HasPrefix(value, "siding:") && strings.Contains(value, id)
 	})
@@ -103,7 +103,7 @@ func TestWorkersOfTasksWithPoliciesAreKilled(t *testing.T) {
 				c.await(t, next, asynq.TaskStateRetry)
 				third := c.enqueue(t, "x", &test.policy)
 				if test.third == 0 {
-					poll.Eventually(t, "the second replaced", func() bool {
+					expect.Eventually(t, "the second replaced", func() bool {
 						_, err := c.inspector.GetTaskInfo("default", next)
 						return err != nil
 					})
@@ -145,7 +145,7 @@ func TestMaxWaitWhileWorkersAreDead(t *testing.T) {
 		parked := time.Now()
 		b.kill(t)
 		a.kill(t)
-		poll.Eventually(t, "its time over", func() bool { return time.Since(parked) > longest })
+		expect.Eventually(t, "its time over", func() bool { return time.Since(parked) > longest })
 		c.startWorker(t)
 		if info := c.await(t, late, asynq.TaskStateArchived, asynq.TaskStateCompleted); info.State != asynq.TaskStateArchived || !strings.HasPrefix(info.LastErr, "waited too long") {
 			t.Errorf("want it archived as too late, have %v, %q", info.State, info.LastErr)
@@ -170,19 +170,19 @@ func TestRateWhileWorkersDie(t *testing.T) {
 		}
 		log := func() (at []int64) {
 			for _, text := range c.rdb.LRange(t.Context(), "{lock:order:x}:starts", 0, -1).Val() {
-				us := value(strconv.ParseInt(text, 10, 64))(t)
+				us := expect.Value(strconv.ParseInt(text, 10, 64))(t)
 				at = append(at, us)
 			}
 			slices.Sort(at)
 			return at
 		}
-		poll.Eventually(t, "the first started", func() bool { return len(log()) >= 2 })
+		expect.Eventually(t, "the first started", func() bool { return len(log()) >= 2 })
 		a.kill(t)
-		poll.Eventually(t, "some more started", func() bool { return len(log()) >= 6 })
+		expect.Eventually(t, "some more started", func() bool { return len(log()) >= 6 })
 		b.Signal(t, syscall.SIGSTOP)
 		c.env = append(c.env, "SIDING_LEDGER_DSN="+c.ledger+".third") // b may have been stopped in a write
 		c.startWorker(t)
-		poll.Eventually(t, "one started by the third worker", func() bool { return len(log()) >= 8 })
+		expect.Eventually(t, "one started by the third worker", func() bool { return len(log()) >= 8 })
 		b.Signal(t, syscall.SIGCONT)
 		for _, id := range ids {
 			c.await(t, id, asynq.TaskStateCompleted)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	s := newTestbed(t)
-	root := value(filepath.Abs(".."))(t)
+	root := expect.Value(filepath.Abs(".."))(t)
 	ran, modules := 0, 0
 	for _, line := range commands(t, root) {
 		switch {
@@ -63,7 +63,7 @@ func commands(t *testing.T, root string) []string {
 	}
 	var lines []string
 	for _, page := range append([]string{filepath.Join(root, "README.md")}, guides...) {
-		text := value(os.ReadFile(page))(t)
+		text := expect.Value(os.ReadFile(page))(t)
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(block[1]) {
 				lines = append(lines, strings.TrimSpace(line))
@@ -87,7 +87,7 @@ func (s *testbed) useModule(t *testing.T, root, line string, run bool) {
 		"go.mod":  "module example.com/service\n\ngo 1.26\n",
 		"main.go": "package main\n\nimport \"github.com/sidingq/siding/lock\"\n\nfunc main() { _ = lock.Config{}.Validate() }\n",
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		expect.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	line = strings.ReplaceAll(line, "../siding", root) + " && go mod tidy"
 	if run {
@@ -109,6 +109,6 @@ func (s *testbed) shell(t *testing.T, dir, line string) {
 func (s *testbed) serve(t *testing.T, dir, line, up string) *process {
 	t.Helper()
 	p := s.start(t, dir, "sh", "-c", "exec "+s.built(line))
-	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), up) })
+	expect.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), up) })
 	return p
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -40,7 +41,7 @@ func newRelease(t *testing.T, want func(name string) bool) *release {
 		// What the path of the modules stands for is this repository.
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+r.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+releasePath)
 	source := filepath.Join("..")
-	must(t, fs.WalkDir(os.DirFS(source), ".", func(name string, entry fs.DirEntry, err error) error {
+	expect.OK(t, fs.WalkDir(os.DirFS(source), ".", func(name string, entry fs.DirEntry, err error) error {
 		to := filepath.Join(r.dir, name)
 		switch {
 		case err != nil:
@@ -101,11 +102,11 @@ func (r *release) commit(t *testing.T, message string) {
 func (r *release) edit(t *testing.T, name, text, by string) {
 	t.Helper()
 	file := filepath.Join(r.dir, name)
-	old := value(os.ReadFile(file))(t)
+	old := expect.Value(os.ReadFile(file))(t)
 	if !bytes.Contains(old, []byte(text)) {
 		t.Fatalf("%s: want %q in it", name, text)
 	}
-	must(t, os.WriteFile(file, bytes.ReplaceAll(old, []byte(text), []byte(by)), 0o600))
+	expect.OK(t, os.WriteFile(file, bytes.ReplaceAll(old, []byte(text), []byte(by)), 0o600))
 }
 
 // step runs a make target for the version.
@@ -266,7 +267,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("want %q, have %s", push, out)
 	}
 
-	host := value(exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE").Output())(t)
+	host := expect.Value(exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE").Output())(t)
 	have := strings.Split(strings.TrimSpace(string(host)), "\n")
 	made, used, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	common := []string{"GOFLAGS=-modcacherw", "GONOSUMDB=" + releasePath, "GOCACHE=" + have[2], "CGO_ENABLED=0", "GOTOOLCHAIN=local", "GOWORK=off"}
@@ -275,7 +276,7 @@ func TestRelease(t *testing.T) {
 	common = append(common, "GOMODCACHE="+used, fmt.Sprintf("GOPROXY=file://%s/cache/download,file://%s/cache/download,%s", made, have[0], have[1]))
 
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(consumer), 0o600))
+	expect.OK(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(consumer), 0o600))
 	r.must(t, dir, common, "go", "mod", "init", "example.com/consumer")
 	r.must(t, dir, common, "go", append([]string{"get"}, modules...)...)
 	r.must(t, dir, common, "go", "mod", "tidy")

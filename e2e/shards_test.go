@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
@@ -31,8 +32,8 @@ func TestSpreadOfResources(t *testing.T) {
 			}
 			rdb := redistest.Start(t).Client(t)
 			for _, n := range []int{2, 10, 16} {
-				client := value(queue.NewClient(rdb, queue.ClientConfig{Shards: map[string]int{"default": n}}))(t)
-				results := value(client.EnqueueBatch(t.Context(), jobs))(t)
+				client := expect.Value(queue.NewClient(rdb, queue.ClientConfig{Shards: map[string]int{"default": n}}))(t)
+				results := expect.Value(client.EnqueueBatch(t.Context(), jobs))(t)
 				counts := make(map[string]int)
 				for _, r := range results {
 					if r.Err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -50,8 +50,8 @@ func blocks(t *testing.T, page string) (all []block) {
 // the number of the process to kill. The worker is killed and its task recovered in make verify alone.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
-	root := value(filepath.Abs(".."))(t)
-	address := value(proc.FreeAddr(t.Context()))(t)
+	root := expect.Value(filepath.Abs(".."))(t)
+	address := expect.Value(proc.FreeAddr(t.Context()))(t)
 	checks := map[string]func(*reader, *testing.T){
 		`"order":"1001"`:      (*reader).seesItRun,
 		"./lockctl why short": (*reader).seesItWait,
@@ -102,7 +102,7 @@ func (r *reader) writes(t *testing.T, text string) {
 	if want := read(t, filepath.Join(r.root, "examples", "tutorial", "main.go")); text != want {
 		t.Error("docs/tutorial.md: want the program of examples/tutorial/main.go")
 	}
-	must(t, os.WriteFile(filepath.Join(r.dir, "main.go"), []byte(text), 0o600))
+	expect.OK(t, os.WriteFile(filepath.Join(r.dir, "main.go"), []byte(text), 0o600))
 }
 
 // opens starts what serves in a terminal of its own.
@@ -122,7 +122,7 @@ func (r *reader) types(t *testing.T, line string) {
 	case strings.HasPrefix(line, "git clone "):
 		return // the clone is there
 	case strings.HasPrefix(line, "./lockctl why short"):
-		poll.Eventually(t, "a task that waits", func() bool { return r.redis.ZCard(t.Context(), "asynq:{default}:retry").Val() == 1 })
+		expect.Eventually(t, "a task that waits", func() bool { return r.redis.ZCard(t.Context(), "asynq:{default}:retry").Val() == 1 })
 	case strings.HasPrefix(line, "kill -9 "):
 		holder := regexp.MustCompile(`pid (\d+)`).FindStringSubmatch(r.outputs["./lockctl show order:1002"])
 		if holder == nil {
@@ -168,7 +168,7 @@ func (r *reader) seesItWait(t *testing.T) {
 func (r *reader) seesItRecovered(t *testing.T) {
 	t.Helper()
 	killed := time.Now()
-	poll.Eventually(t, "the worker of the third terminal killed", func() bool {
+	expect.Eventually(t, "the worker of the third terminal killed", func() bool {
 		select {
 		case <-r.terminals["3"].Ended:
 			return true
@@ -200,7 +200,7 @@ func (r *reader) seesItRunAgain(t *testing.T) {
 func (r *reader) log(t *testing.T, terminal string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		poll.Eventually(t, text+"in terminal "+terminal, func() bool { return strings.Contains(r.terminals[terminal].Stderr.String(), text) })
+		expect.Eventually(t, text+"in terminal "+terminal, func() bool { return strings.Contains(r.terminals[terminal].Stderr.String(), text) })
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -74,8 +75,8 @@ func contended(t *testing.T, file string) string {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "contended.csv")
-	f := value(os.Create(path))(t)
-	must(t, errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()))
+	f := expect.Value(os.Create(path))(t)
+	expect.OK(t, errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()))
 	return path
 }
 
@@ -83,17 +84,17 @@ func contended(t *testing.T, file string) string {
 // results are the oracle's report, and the number of lines of the orders in the ledger.
 func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
 	t.Helper()
-	f := value(os.Open(file))(t)
+	f := expect.Value(os.Open(file))(t)
 	defer func() { _ = f.Close() }()
-	r := value(orders.NewReader(f))(t)
+	r := expect.Value(orders.NewReader(f))(t)
 	var jobs []queue.Job
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: "part"}).Jobs(r) {
-		must(t, err)
+		expect.OK(t, err)
 		jobs = append(jobs, job.Job)
 	}
 	s, l := runJobs(t, jobs, start)
 	report = s.checkLedger(t, file)
-	must(t, l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines))
+	expect.OK(t, l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines))
 	t.Log(report)
 	return report, lines
 }
@@ -102,11 +103,11 @@ func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.L
 func runJobs(t *testing.T, jobs []queue.Job, start func(*testing.T, string, *ledger.Ledger)) (*testbed, *ledger.Ledger) {
 	t.Helper()
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
-	l := value(ledger.Open(t.Context(), s.ledger))(t)
+	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	client := newClient(t, s.redis.Client(t))
 	for _, job := range jobs {
-		value(client.Enqueue(t.Context(), job.Task, job.Options))(t)
+		expect.Value(client.Enqueue(t.Context(), job.Task, job.Options))(t)
 	}
 	start(t, s.redis.Addr, l)
 	s.awaitProcessed(t, len(jobs), 2*time.Minute)
@@ -145,10 +146,10 @@ func TestTheLedgerOfSeveralResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, l := runJobs(t, jobs, start)
-			report := value(oracle.Check(t.Context(), l.DB(), in))(t)
+			report := expect.Value(oracle.Check(t.Context(), l.DB(), in))(t)
 			var sum, declined, short int64
 			row := l.DB().QueryRowContext(t.Context(), "SELECT SUM(balance), SUM(declined), (SELECT COUNT(*) FROM orders WHERE fulfilment = 'short') FROM accounts")
-			must(t, row.Scan(&sum, &declined, &short))
+			expect.OK(t, row.Scan(&sum, &declined, &short))
 			guarded := name == "guarded"
 			if report.OK() != guarded || (sum == credit*accounts) != guarded {
 				t.Errorf("want a ledger that agrees, with %d on all accounts: %t, have %d: %s", credit*accounts, guarded, sum, report)
@@ -166,9 +167,9 @@ const work = time.Millisecond
 
 func startGuarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
-	server := value(queue.NewServer(queue.RedisOpt{Addrs: []string{addr}}, queue.ServerConfig{}))(t)
+	server := expect.Value(queue.NewServer(queue.RedisOpt{Addrs: []string{addr}}, queue.ServerConfig{}))(t)
 	tasks.Register(server, l, work)
-	must(t, server.Start(t.Context()))
+	expect.OK(t, server.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -186,7 +187,7 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{
 		Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
-	must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+	expect.OK(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		task, err := tasks.Decode(t.Type(), t.Payload())
 		if err != nil {
 			return err

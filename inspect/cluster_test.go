@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -22,7 +22,7 @@ func TestCluster(t *testing.T) {
 		shards := map[string]int{b.queue: 5}
 		var err error
 		b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{Shards: shards})
-		must(t, err)
+		expect.OK(t, err)
 		b.serve(queue.ServerConfig{Shards: shards})
 		return b
 	}
@@ -36,7 +36,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("want a task of a shard with its lock, have %+v", e)
 		}
 		b.queue = e.Task.Queue
-		poll.Eventually(t, "a settled waiter", func() bool { e = b.why(ids[2]); return e.State == inspect.StateWaiting })
+		expect.Eventually(t, "a settled waiter", func() bool { e = b.why(ids[2]); return e.State == inspect.StateWaiting })
 		if e.Position != 3 || e.Lock.Task == nil || e.Lock.Task.ID != holder || e.Lock.Gone || e.Verdict.Trouble || e.Servers != 1 {
 			t.Errorf("want the third behind a running one, have %+v", e)
 		}
@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 			}
 		}
 		b.silence(holder)
-		poll.Eventually(t, "a holder that is gone", func() bool {
+		expect.Eventually(t, "a holder that is gone", func() bool {
 			e := b.why(ids[0])
 			return e.Verdict.Trouble && e.Lock.Gone
 		})
@@ -84,7 +84,7 @@ func TestCluster(t *testing.T) {
 		if e.Failure != "boom" {
 			t.Errorf("want its failure, have %+v", e)
 		}
-		must(t, b.operator.PauseQueue(e.Task.Queue))
+		expect.OK(t, b.operator.PauseQueue(e.Task.Queue))
 		if e = b.awaitWhy(b.job(1), inspect.StatePending); !e.Paused || !e.Verdict.Trouble {
 			t.Errorf("want a paused queue, have %+v", e)
 		}

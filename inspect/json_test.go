@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -59,13 +60,13 @@ func TestJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			have, err := json.MarshalIndent(value, "", "  ")
-			must(t, err)
+			expect.OK(t, err)
 			file := filepath.Join("testdata", name+".json")
 			if *update {
-				must(t, os.WriteFile(file, append(have, '\n'), 0o600))
+				expect.OK(t, os.WriteFile(file, append(have, '\n'), 0o600))
 			}
 			want, err := os.ReadFile(file)
-			must(t, err)
+			expect.OK(t, err)
 			if diff := cmp.Diff(string(want), string(have)+"\n"); diff != "" {
 				t.Errorf("(-want +have):\n%s", diff)
 			}
@@ -84,12 +85,12 @@ func TestDuration(t *testing.T) {
 		72 * time.Hour:            "259200",
 	} {
 		have, err := json.Marshal(inspect.Duration(d))
-		must(t, err)
+		expect.OK(t, err)
 		if string(have) != want {
 			t.Errorf("%v: want %s, have %s", d, want, have)
 		}
 		var again inspect.Duration
-		if must(t, json.Unmarshal(have, &again)); (time.Duration(again) - d).Abs() > time.Millisecond {
+		if expect.OK(t, json.Unmarshal(have, &again)); (time.Duration(again) - d).Abs() > time.Millisecond {
 			t.Errorf("want %v again, have %v", d, again)
 		}
 	}

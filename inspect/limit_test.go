@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -30,7 +30,7 @@ func (b *bed) awaitRead() {
 	b.Helper()
 	probe := b.resource + ":probe"
 	b.must(queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: probe, By: "alice", Reason: "probe"}))
-	poll.Eventually(b.T, "a server that has read the limits", func() bool {
+	expect.Eventually(b.T, "a server that has read the limits", func() bool {
 		b.enqueue(job{probe, 100})
 		l, _, err := b.inspector.Show(b.Context(), probe, 1, 0)
 		return err == nil && l.State == inspect.Free && l.Waiting > 0
@@ -41,7 +41,7 @@ func (b *bed) awaitRead() {
 func (b *bed) awaitWrong(id, want string) inspect.Explanation {
 	b.Helper()
 	var e inspect.Explanation
-	poll.Eventually(b.T, "the verdict: "+want, func() bool {
+	expect.Eventually(b.T, "the verdict: "+want, func() bool {
 		e = b.why(id)
 		if strings.Contains(e.Verdict.Wrong, "not Siding's") {
 			b.Fatalf("want no other program, have %+v", e)
@@ -87,7 +87,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	if len(waiters) != 2 || l.Waiting != 2 || l.Limit != nil {
 		t.Errorf("want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
 	}
-	poll.Eventually(t, "a list with the tasks", func() bool {
+	expect.Eventually(t, "a list with the tasks", func() bool {
 		held := b.held(b.resource)
 		b.wantHolders(held, ids)
 		return !slices.ContainsFunc(held.Permits, func(p inspect.Permit) bool { return p.Task == nil || p.Task.Queue != b.queue })
@@ -126,7 +126,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	}
 	b.awaitRead()
 	b.let(0, 1, 2)
-	poll.Eventually(t, "a free lock", func() bool {
+	expect.Eventually(t, "a free lock", func() bool {
 		l, _ = b.show(1, 10)
 		return l.State == inspect.Free && len(l.Permits) == 0 && l.Waiting == len(waiting)
 	})
@@ -176,7 +176,7 @@ func TestOnePermit(t *testing.T) {
 	}
 	b.awaitServers(1)
 	waiting := b.waiting(1, 1)
-	must(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
+	expect.OK(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
 	e := b.awaitWrong(waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
 	if e.Lock.Endless {
 		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)

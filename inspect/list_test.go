@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -184,7 +184,7 @@ func TestWaitTime(t *testing.T) {
 					pipe.ZAdd(t.Context(), "{lock:"+b.resource+"}:queue", redis.Z{Score: float64(now.Add(-ago(i, n)).UnixMicro()), Member: fmt.Sprint(i)})
 				}
 				_, err := pipe.Exec(t.Context())
-				must(t, err)
+				expect.OK(t, err)
 				l, _ := b.show(1, 0)
 				exact += time.Duration(n) * (time.Duration(l.OldestWait) - ago(0, n)) // time passes
 				off := math.Abs(float64(l.WaitTime)/float64(exact) - 1)
@@ -208,12 +208,12 @@ func TestHeld(t *testing.T) {
 	}
 	b.waiting(1, 2)
 	b.silence(holder)
-	poll.Eventually(t, "a holder that is gone, and two waiters", func() bool {
+	expect.Eventually(t, "a holder that is gone, and two waiters", func() bool {
 		l := b.held(b.resource)
 		return l.Gone && l.Waiting == 2 && l.Task.Queue == b.queue
 	})
 	b.let(0)
-	poll.Eventually(t, "no lock", func() bool { return b.held(b.resource) == nil })
+	expect.Eventually(t, "no lock", func() bool { return b.held(b.resource) == nil })
 	// A foreign holder is found once a task waits.
 	foreign := b.resource + ":foreign"
 	b.do("set", "lock:"+foreign, "8f3a60", "px", 60000)
@@ -221,7 +221,7 @@ func TestHeld(t *testing.T) {
 		t.Errorf("want no lock for which no task waits, have %+v", l)
 	}
 	b.enqueue(job{foreign, 5})
-	poll.Eventually(t, "the foreign holder", func() bool {
+	expect.Eventually(t, "the foreign holder", func() bool {
 		l := b.held(foreign)
 		return l != nil && l.State == inspect.Foreign && l.Waiting == 1 && l.Holder == "another program"
 	})
@@ -299,9 +299,9 @@ func TestHeldByPayload(t *testing.T) {
 		t.Errorf("want its lock, have %+v", l)
 	}
 	blind, err := inspect.New(b.rdb, inspect.Config{})
-	must(t, err)
+	expect.OK(t, err)
 	list, err := blind.Held(t.Context())
-	must(t, err)
+	expect.OK(t, err)
 	if l := find(list.Locks, b.resource); l == nil || l.Task.ID != id {
 		t.Errorf("without Resources: want its lock, have %+v", l)
 	}
@@ -309,10 +309,10 @@ func TestHeldByPayload(t *testing.T) {
 		t.Errorf("without Resources: want a running task with its resource, have %+v, %v", e, err)
 	}
 	b.enqueue(legacy{b.resource})
-	poll.Eventually(t, "a waiter", func() bool { return b.waiters() == 1 })
-	poll.Eventually(t, "without Resources: the holder of a lock for which a task waits", func() bool { // once it is parked
+	expect.Eventually(t, "a waiter", func() bool { return b.waiters() == 1 })
+	expect.Eventually(t, "without Resources: the holder of a lock for which a task waits", func() bool { // once it is parked
 		list, err = blind.Held(t.Context())
-		must(t, err)
+		expect.OK(t, err)
 		l := find(list.Locks, b.resource)
 		return l != nil && l.Task != nil && *l.Task == inspect.Task{Queue: b.queue, ID: id, Kind: "test:note"}
 	})
@@ -370,7 +370,7 @@ func TestScan(t *testing.T) {
 		}
 		scanned = n
 	})
-	must(t, err)
+	expect.OK(t, err)
 	b.wantNoToken(locks)
 	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
 		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
@@ -391,7 +391,7 @@ func TestScanPrefix(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	i, err := inspect.New(b.rdb, inspect.Config{Prefix: "a[b]*?" + b.resource + ":"})
-	must(t, err)
+	expect.OK(t, err)
 	b.do("set", "a[b]*?"+b.resource+":one", "x", "px", 60000)
 	b.do("set", "abcd"+b.resource+":two", "x", "px", 60000)
 	locks, err := i.Scan(t.Context(), nil)
@@ -416,7 +416,7 @@ func TestOrphans(t *testing.T) {
 	b.silence(ids[3])
 	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
 	processes := make(map[string]bool)
-	poll.Eventually(t, "three orphans", func() bool {
+	expect.Eventually(t, "three orphans", func() bool {
 		all := get(b, b.inspector.Orphans)
 		have := make(map[string]string)
 		for _, o := range all {
@@ -478,7 +478,7 @@ func TestServers(t *testing.T) {
 	b := setup(t)
 	b.serve()
 	server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1, b.queue + ".alone": 1}, LogLevel: asynq.FatalLevel})
-	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+	expect.OK(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	t.Cleanup(server.Shutdown)
 	b.awaitServers(2)
 	all := get(b, b.inspector.Servers)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -136,9 +137,9 @@ func TestCost(t *testing.T) {
 		m := b.metered()
 		sent := make(map[string]int)
 		for name, ask := range b.questions() {
-			must(t, ask(t.Context())) // Redis learns of the scripts
+			expect.OK(t, ask(t.Context())) // Redis learns of the scripts
 			m.reset()
-			must(t, ask(t.Context()))
+			expect.OK(t, ask(t.Context()))
 			commands, trips := m.reset()
 			sent[name] = len(commands)
 			if name == "show" && trips > 6 {
@@ -175,7 +176,7 @@ func TestLostCost(t *testing.T) {
 	}
 	pipe.SAdd(t.Context(), "asynq:queues", b.queue)
 	_, err := pipe.Exec(t.Context())
-	must(t, err)
+	expect.OK(t, err)
 	get(b, b.inspector.Lost) // Redis learns of the scripts
 	m := b.metered()
 	lost := get(b, b.inspector.Lost)
@@ -195,7 +196,7 @@ func TestReadOnly(t *testing.T) {
 	questions["scan"] = func(ctx context.Context) error { _, err := b.inspector.Scan(ctx, nil); return err }
 	reads := strings.Fields("hello client eval evalsha smembers zrangebyscore get hget zcard zrange scan exists zscore") // a new connection sends the first two
 	for name, ask := range questions {
-		must(t, ask(t.Context()))
+		expect.OK(t, ask(t.Context()))
 		commands, _ := m.reset()
 		for _, c := range commands {
 			if !slices.Contains(reads, c) {
@@ -213,9 +214,9 @@ func TestMillion(t *testing.T) {
 		b := setupAlone(t)
 		b.seed(1_000_000, resources)
 		for name, ask := range b.questions() {
-			must(t, ask(t.Context()))
+			expect.OK(t, ask(t.Context()))
 			began := time.Now()
-			must(t, ask(t.Context()))
+			expect.OK(t, ask(t.Context()))
 			took := time.Since(began)
 			t.Logf("%d resources: %s: %v", resources, name, took)
 			if took > time.Second {
@@ -226,6 +227,6 @@ func TestMillion(t *testing.T) {
 		if many := resources > 2000; many != (list.LeftOut > 0) || len(list.Locks) != min(3, resources) {
 			t.Errorf("%d resources: want 3 locks, and some left out of more than 2,000, have %d and %d", resources, len(list.Locks), list.LeftOut)
 		}
-		must(t, b.rdb.FlushAllAsync(t.Context()).Err())
+		expect.OK(t, b.rdb.FlushAllAsync(t.Context()).Err())
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -90,9 +90,9 @@ func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clie
 	rdb := queue.Redis(&opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	client, err := queue.NewClient(rdb, clientCfg)
-	must(t, err)
+	expect.OK(t, err)
 	inspector, err := inspect.New(rdb, cfg)
-	must(t, err)
+	expect.OK(t, err)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bed{
 		T: t, opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
@@ -139,7 +139,7 @@ func (b *bed) run(ctx context.Context, n int) error {
 
 func (b *bed) awaitRun(n int) {
 	b.Helper()
-	poll.Eventually(b.T, "a run", func() bool {
+	expect.Eventually(b.T, "a run", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.runs[n] > 0
@@ -222,7 +222,7 @@ func (b *bed) waiting(first, n int) (ids []string) {
 	before := b.waiters()
 	for i := range n {
 		ids = append(ids, b.job(first+i))
-		poll.Eventually(b.T, "a waiter", func() bool { return b.waiters() == before+i+1 })
+		expect.Eventually(b.T, "a waiter", func() bool { return b.waiters() == before+i+1 })
 	}
 	return ids
 }
@@ -265,7 +265,7 @@ func (b *bed) ready(n int) (ids []string) {
 	ids = b.waiting(1, n)
 	b.runningNote()
 	b.let(0)
-	poll.Eventually(b.T, "a lock that nobody takes", func() bool {
+	expect.Eventually(b.T, "a lock that nobody takes", func() bool {
 		l, _ := b.show(1, 0)
 		return l.Unserved > 0
 	})
@@ -302,7 +302,7 @@ func (b *bed) why(id string) inspect.Explanation {
 func (b *bed) awaitWhy(id string, want inspect.State) inspect.Explanation {
 	b.Helper()
 	var e inspect.Explanation
-	poll.Eventually(b.T, "task to be "+string(want), func() bool {
+	expect.Eventually(b.T, "task to be "+string(want), func() bool {
 		var err error
 		e, err = b.inspector.Why(b.Context(), "", id)
 		return err == nil && e.State == want
@@ -313,7 +313,7 @@ func (b *bed) awaitWhy(id string, want inspect.State) inspect.Explanation {
 // awaitServers waits until so many servers of the bed's queue have said that they live.
 func (b *bed) awaitServers(n int) {
 	b.Helper()
-	poll.Eventually(b.T, "servers", func() bool {
+	expect.Eventually(b.T, "servers", func() bool {
 		all := get(b, b.inspector.Servers)
 		return len(slices.DeleteFunc(all, func(s inspect.Server) bool { return !slices.Contains(s.Queues, b.queue) })) == n
 	})
@@ -351,16 +351,9 @@ func (b *bed) scan() []inspect.Lock {
 	return get(b, func(ctx context.Context) ([]inspect.Lock, error) { return b.inspector.Scan(ctx, func(int) {}) })
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (b *bed) must(err error) {
 	b.Helper()
-	must(b.T, err)
+	expect.OK(b.T, err)
 }
 
 // silence makes a task's lease look as if it had ended, until the test ends.

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -23,7 +23,7 @@ func TestUnknownTask(t *testing.T) {
 		}
 	}
 	id := b.job(0)
-	poll.Eventually(t, "a task that is over to be unknown", func() bool {
+	expect.Eventually(t, "a task that is over to be unknown", func() bool {
 		_, err := b.inspector.Why(t.Context(), "", id)
 		return errors.Is(err, inspect.ErrUnknownTask)
 	})
@@ -78,7 +78,7 @@ func TestNewRefuses(t *testing.T) {
 func TestNoRedis(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	must(t, b.rdb.Close())
+	expect.OK(t, b.rdb.Close())
 	for name, ask := range b.questions() {
 		if err := ask(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "inspect: ") {
 			t.Errorf("%s: want an error of inspect, have %v", name, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -150,7 +150,7 @@ var states = map[string]want{
 			if turn := b.why(e.Task.ID).TurnIn; turn != 0 {
 				b.Errorf("a server that takes no locks: want no estimate, have %v", turn)
 			}
-			poll.Eventually(b, "no server, as each says again every 5 s that it lives", func() bool {
+			expect.Eventually(b, "no server, as each says again every 5 s that it lives", func() bool {
 				all := get(b, b.inspector.Servers)
 				for _, s := range all {
 					if slices.Contains(s.Queues, b.queue) {
@@ -307,7 +307,7 @@ var states = map[string]want{
 			b.hold(0)
 			for n := range 2 { // one for each server
 				id := b.enqueue(job{b.resource + strconv.Itoa(n), 0})
-				poll.Eventually(b, "an active task", func() bool { return b.why(id).State != inspect.StatePending })
+				expect.Eventually(b, "an active task", func() bool { return b.why(id).State != inspect.StatePending })
 			}
 			return b.job(1)
 		},
@@ -551,9 +551,9 @@ func TestZone(t *testing.T) {
 	id := b.job(0, queue.Options{Delay: 48 * time.Hour})
 	for _, zone := range []*time.Location{nil, time.FixedZone("XYZ", 5*3600)} {
 		i, err := inspect.New(b.rdb, inspect.Config{Zone: zone})
-		must(t, err)
+		expect.OK(t, err)
 		e, err := i.Why(t.Context(), "", id)
-		must(t, err)
+		expect.OK(t, err)
 		if want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 48 h)"; !strings.Contains(e.Verdict.Clears, want) || e.Next.Location() != time.UTC {
 			t.Errorf("want %q, have %q with %v", want, e.Verdict.Clears, e.Next)
 		}
@@ -570,7 +570,7 @@ func TestWhy(t *testing.T) {
 			e := b.awaitWhy(id, tt.state)
 			wrong := tt.differs(b, e)
 			if tt.position > 0 { // a task that is being parked is in line first
-				_ = poll.Until(t.Context(), func() error {
+				_ = expect.Until(t.Context(), func() error {
 					e = b.why(id)
 					wrong = tt.differs(b, e)
 					return errors.Join(wrong...)

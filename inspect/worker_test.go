@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
@@ -35,12 +35,12 @@ func TestHelperWorker(t *testing.T) {
 	s, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
 		Asynq: asynq.Config{Queues: map[string]int{name: 1}},
 	})
-	must(t, err)
+	expect.OK(t, err)
 	queue.Handle(s, func(ctx context.Context, _ job) error {
 		<-ctx.Done()
 		return nil
 	})
-	must(t, s.Run(t.Context()))
+	expect.OK(t, s.Run(t.Context()))
 }
 
 // process starts a worker that is a process of its own, has it run a job, and returns the job.
@@ -87,7 +87,7 @@ func TestHolderGone(t *testing.T) {
 			if e := b.awaitWhy(id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
 				t.Errorf("want a worker that lives, have %+v", e)
 			}
-			must(t, cmd.Process.Signal(signal))
+			expect.OK(t, cmd.Process.Signal(signal))
 			b.forget(cmd.Process.Pid)
 			e := b.why(id)
 			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
@@ -118,10 +118,10 @@ func TestPromises(t *testing.T) {
 			b.serve()
 			b.awaitServers(2)
 			id := b.waiting(1, 1)[0]
-			must(t, cmd.Process.Signal(signal))
+			expect.OK(t, cmd.Process.Signal(signal))
 			b.hold(0)
 			var e inspect.Explanation
-			poll.Eventually(t, "the verdict", func() bool {
+			expect.Eventually(t, "the verdict", func() bool {
 				e = b.why(id)
 				return e.Verdict.Trouble
 			})
@@ -131,7 +131,7 @@ func TestPromises(t *testing.T) {
 				t.Fatalf("want a time, have %q", e.Verdict.Clears)
 			}
 			by, err := time.Parse(time.DateTime, time.Now().UTC().Format(time.DateOnly)+" "+m[1])
-			must(t, err)
+			expect.OK(t, err)
 			b.awaitRun(0)
 			const slow = 3 * time.Second // the machine
 			if late := time.Since(by); late > slow {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -29,11 +30,11 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 		f, start := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network)), time.Now()
 		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
 		wantBroken(t, "acquire", err)
-		check(t, (tc.want == nil || errors.Is(err, tc.want)) && time.Since(start) == tc.took,
+		expect.That(t, (tc.want == nil || errors.Is(err, tc.want)) && time.Since(start) == tc.took,
 			"want %v after %v, have %v after %v", tc.want, tc.took, err, time.Since(start))
 		f.wantFree(t)
 		have := f.last(t)
-		check(t, have.Step == locktest.Release && !have.Dead && have.Bound > 0 && have.Bound <= 5*time.Second,
+		expect.That(t, have.Step == locktest.Release && !have.Dead && have.Bound > 0 && have.Bound <= 5*time.Second,
 			"want a live and bounded release as the last call, have %+v", have)
 	})
 }
@@ -63,8 +64,8 @@ func TestAcquireOnAnEndedContext(t *testing.T) {
 		}
 		f := newFake()
 		_, err := lockerOn(t, f.Store).Acquire(asked, "order:1", nil)
-		check(t, errors.Is(err, stopped) && errors.Is(err, context.Canceled), "want the context's error and its cause, have %v", err)
-		check(t, !before || len(f.Sent()) == 0, "want nothing sent, have %d calls", len(f.Sent()))
+		expect.That(t, errors.Is(err, stopped) && errors.Is(err, context.Canceled), "want the context's error and its cause, have %v", err)
+		expect.That(t, !before || len(f.Sent()) == 0, "want nothing sent, have %d calls", len(f.Sent()))
 	})
 }
 
@@ -113,28 +114,28 @@ func TestSplitVote(t *testing.T) {
 			p := &polled{Store: locktest.NewMemory(), splits: tc.splits}
 			start := time.Now()
 			held, err := lockerOn(t, p).Acquire(t.Context(), "order:1", nil)
-			need(t, tc.taken == (err == nil) && len(p.claims) == tc.asked,
+			expect.Need(t, tc.taken == (err == nil) && len(p.claims) == tc.asked,
 				"%d split votes: want it taken (%t) after %d claims, have %v after %d", tc.splits, tc.taken, tc.asked, err, len(p.claims))
 			tokens := make(map[string]bool)
 			for _, claim := range p.claims {
 				tokens[claim.Token] = true
 			}
-			check(t, len(tokens) == tc.asked, "want a token of its own for each claim, have %d for %d", len(tokens), tc.asked)
+			expect.That(t, len(tokens) == tc.asked, "want a token of its own for each claim, have %d for %d", len(tokens), tc.asked)
 			if took := time.Since(start); took >= 300*time.Millisecond || tc.splits > 0 && took == 0 {
 				t.Errorf("%d split votes: want short pauses between the claims, have %v in all", tc.splits, took)
 			}
 			if !tc.taken {
 				busy, ok := errors.AsType[*lock.BusyError](err)
-				check(t, ok && busy.Holder == "nobody yet, as several asked at once" && !busy.Foreign,
+				expect.That(t, ok && busy.Holder == "nobody yet, as several asked at once" && !busy.Foreign,
 					"want it busy with nobody as its holder, have %v", err)
 				return
 			}
 			abandon(held)
 			// The time of a request counts from its own sending.
 			at := p.at[len(p.at)-1]
-			check(t, at.Equal(time.Now()), "want the last claim sent now, have it at %v", at)
+			expect.That(t, at.Equal(time.Now()), "want the last claim sent now, have it at %v", at)
 			time.Sleep(14*time.Second - 1)
-			check(t, !held.Deadline().IsZero(), "want it trusted for 14s from the sending of the last claim")
+			expect.That(t, !held.Deadline().IsZero(), "want it trusted for 14s from the sending of the last claim")
 			_ = held.Release(t.Context())
 		})
 	}
@@ -153,7 +154,7 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1", nil)
 		busy, ok := errors.AsType[*lock.BusyError](err)
-		check(t, ok && busy.Holder == "worker 2" && busy.Split && !busy.Foreign && busy.Remaining == 3*time.Second,
+		expect.That(t, ok && busy.Holder == "worker 2" && busy.Split && !busy.Foreign && busy.Remaining == 3*time.Second,
 			"want it busy with worker 2 for 3s, have %v", err)
 		ctx, cancel := context.WithTimeout(t.Context(), 1)
 		defer cancel()

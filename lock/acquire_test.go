@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -20,27 +20,27 @@ func TestAcquireBusyRelease(t *testing.T) {
 		ctx := s.Context()
 		before := s.rdb.Time(ctx).Val()
 		held, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
-		must(s, err)
+		expect.OK(s, err)
 		after := s.rdb.Time(ctx).Val()
-		check(s, !held.Deadline().IsZero() && held.Fence() > 0,
+		expect.That(s, !held.Deadline().IsZero() && held.Fence() > 0,
 			"want a valid lease with a fence, have valid %v, fence %d", !held.Deadline().IsZero(), held.Fence())
 		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
 
 		busy := s.refuse("")
-		check(s, busy.Resource == s.res && busy.Holder == "warehouse:allocate 77ab09" && !busy.Foreign,
+		expect.That(s, busy.Resource == s.res && busy.Holder == "warehouse:allocate 77ab09" && !busy.Foreign,
 			"want resource and holder named, have %+v", busy)
 		s.wantLeft("the held lock", 14*time.Second, 15*time.Second, busy.Remaining)
-		check(s, !busy.Since.Before(before.Truncate(time.Microsecond)) && !busy.Since.After(after),
+		expect.That(s, !busy.Since.Before(before.Truncate(time.Microsecond)) && !busy.Since.After(after),
 			"want held since %v to %v, have %v", before, after, busy.Since)
-		check(s, busy.Position == 0 && busy.Ticket == 0, "want a caller without a name in no wait queue, have %+v", busy)
+		expect.That(s, busy.Position == 0 && busy.Ticket == 0, "want a caller without a name in no wait queue, have %+v", busy)
 		want := "lock " + s.res + " is held by warehouse:allocate 77ab09 (1"
-		check(s, strings.HasPrefix(busy.Error(), want), "want %q..., have %q", want, busy.Error())
+		expect.That(s, strings.HasPrefix(busy.Error(), want), "want %q..., have %q", want, busy.Error())
 
 		s.release(held)
 		s.wantFree()
 		again := s.take("")
 		s.release(held) // a second call does nothing
-		check(s, s.value() != "", "want the later lease untouched by the earlier one")
+		expect.That(s, s.value() != "", "want the later lease untouched by the earlier one")
 		s.release(again)
 	})
 }
@@ -64,17 +64,17 @@ func TestHolderIsANote(t *testing.T) {
 		} {
 			one := s.on(fmt.Sprintf("%s-%d", s.res, i))
 			held, err := one.Acquire(s.Context(), one.res, &lock.Options{Holder: tc.note})
-			must(s, err)
+			expect.OK(s, err)
 			for who, locker := range map[string]*lock.Locker{"this process": s.Locker, "another": s.stranger().Locker} {
 				_, err := locker.Acquire(s.Context(), one.res, nil)
 				busy, ok := errors.AsType[*lock.BusyError](err)
-				check(s, ok && (busy.Holder == tc.want || tc.note == "" && strings.Contains(busy.Holder, tc.want)),
+				expect.That(s, ok && (busy.Holder == tc.want || tc.note == "" && strings.Contains(busy.Holder, tc.want)),
 					"%s: want %q, have %v", who, tc.want, err)
 			}
 			s.release(held)
 		}
 		_, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: long + "x"})
-		equal(s, "error", fmt.Sprint(err), "lock: holder: want at most 200 bytes, have 201")
+		expect.Equal(s, "error", fmt.Sprint(err), "lock: holder: want at most 200 bytes, have 201")
 	})
 }
 
@@ -94,7 +94,7 @@ func TestLockOfAnother(t *testing.T) {
 			value := s.value()
 			s.rdb.PExpire(s.Context(), s.key, 5*time.Second)
 			wantLost(s, "call", do(s, ours))
-			equal(s, "their lock", s.value(), value)
+			expect.Equal(s, "their lock", s.value(), value)
 			s.wantTTL(s.key, time.Second, 5*time.Second)
 			s.release(theirs)
 			for _, w := range waiters {
@@ -113,21 +113,21 @@ func TestRenew(t *testing.T) {
 		held := s.take("")
 		s.rdb.PExpire(s.Context(), s.key, time.Second)
 		s.rdb.PExpire(s.Context(), s.fence, time.Second)
-		must(s, held.Renew(s.Context()))
+		expect.OK(s, held.Renew(s.Context()))
 		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
 		s.wantTTL(s.fence, 74*time.Second, 75*time.Second)
 
 		s.expire()
 		s.rdb.Del(s.Context(), s.fence)
 		wantLost(s, "renew", held.Renew(s.Context()))
-		equal(s, "keys made", s.rdb.Exists(s.Context(), s.key, s.fence, s.row).Val(), 0)
+		expect.Equal(s, "keys made", s.rdb.Exists(s.Context(), s.key, s.fence, s.row).Val(), 0)
 	})
 }
 
 // wantHeldTooLong checks that err says that [lock.Options.MaxHold] is over.
 func wantHeldTooLong(tb testing.TB, err error) {
 	tb.Helper()
-	check(tb, errors.Is(err, lock.ErrLost) && strings.Contains(err.Error(), "held for the longest time allowed"),
+	expect.That(tb, errors.Is(err, lock.ErrLost) && strings.Contains(err.Error(), "held for the longest time allowed"),
 		"want the longest hold over, have %v", err)
 }
 
@@ -136,12 +136,12 @@ func TestTTLOfOneLock(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		held, err := s.Acquire(s.Context(), s.res, &lock.Options{TTL: 6 * time.Second})
-		must(s, err)
+		expect.OK(s, err)
 		s.wantTTL(s.key, 2*time.Second, 6*time.Second)
 		first := held.Deadline()
 		left := time.Until(first)
-		check(s, left <= 5600*time.Millisecond, "want it trusted for 5.6 s, have %v", left)
-		poll.Eventually(s.T, "a renewal", func() bool { return held.Deadline().After(first) })
+		expect.That(s, left <= 5600*time.Millisecond, "want it trusted for 5.6 s, have %v", left)
+		expect.Eventually(s.T, "a renewal", func() bool { return held.Deadline().After(first) })
 		s.release(held)
 	})
 }
@@ -162,28 +162,28 @@ func (s *setup) takePlain(token string, ttl time.Duration) bool {
 func (s *setup) releasePlain(token string) {
 	s.Helper()
 	n, err := s.rdb.Eval(s.Context(), compareAndDelete, []string{s.key}, token).Int()
-	check(s, err == nil && n == 1, "want the plain program's own lock deleted, have %d, %v", n, err)
+	expect.That(s, err == nil && n == 1, "want the plain program's own lock deleted, have %d, %v", n, err)
 }
 
 // TestPlainProtocol excludes both ways, lock by lock.
 func TestPlainProtocol(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		need(s, s.takePlain("c0ffee", 10*time.Second), "want a free lock taken")
+		expect.Need(s, s.takePlain("c0ffee", 10*time.Second), "want a free lock taken")
 		busy := s.refuse("waiter")
-		check(s, busy.Foreign && busy.Holder == "another program" && busy.Since.IsZero() && busy.Position == 1,
+		expect.That(s, busy.Foreign && busy.Holder == "another program" && busy.Since.IsZero() && busy.Position == 1,
 			"want a foreign holder of unknown age and a position, have %+v", busy)
 		s.wantLeft("the other program's lock", 9*time.Second, 10*time.Second, busy.Remaining)
-		check(s, !strings.Contains(busy.Error(), "c0ffee"), "want the token kept secret, have %v", busy)
+		expect.That(s, !strings.Contains(busy.Error(), "c0ffee"), "want the token kept secret, have %v", busy)
 		s.releasePlain("c0ffee")
 
 		held := s.take("waiter")
-		check(s, !s.takePlain("c0ffee", time.Second), "want the plain program excluded by a holder")
+		expect.That(s, !s.takePlain("c0ffee", time.Second), "want the plain program excluded by a holder")
 		s.join("next")
 		s.handOff(held, "next")
-		check(s, !s.takePlain("c0ffee", time.Second), "want the plain program excluded by a reservation")
+		expect.That(s, !s.takePlain("c0ffee", time.Second), "want the plain program excluded by a reservation")
 		s.leave("next")
-		check(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
+		expect.That(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
 		if busy := s.refuse(""); !busy.Since.IsZero() { // what is remembered of our last lease says nothing of it
 			s.Errorf("want no age of a foreign holder, have %v", busy.Since)
 		}
@@ -195,11 +195,11 @@ func TestForeignValueWithoutTTL(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		for _, value := range []string{"1", "", "siding", "siding-reserved"} {
-			must(s, s.rdb.Set(s.Context(), s.key, value, 0).Err())
+			expect.OK(s, s.rdb.Set(s.Context(), s.key, value, 0).Err())
 			busy := s.refuse("waiter")
-			check(s, busy.Foreign && busy.Remaining == 0, "%q: want a foreign holder without an end, have %+v", value, busy)
-			equal(s, "the foreign value", s.rdb.Get(s.Context(), s.key).Val(), value)
-			equal(s, fmt.Sprintf("ttl of %q, which stays", value), s.rdb.PTTL(s.Context(), s.key).Val(), -1)
+			expect.That(s, busy.Foreign && busy.Remaining == 0, "%q: want a foreign holder without an end, have %+v", value, busy)
+			expect.Equal(s, "the foreign value", s.rdb.Get(s.Context(), s.key).Val(), value)
+			expect.Equal(s, fmt.Sprintf("ttl of %q, which stays", value), s.rdb.PTTL(s.Context(), s.key).Val(), -1)
 		}
 	})
 }
@@ -222,8 +222,8 @@ func TestWrongTypeOfKey(t *testing.T) {
 			}
 		}
 		wantBroken(s, "release", held.Release(ctx))
-		equal(s, "the hash", s.rdb.HGet(ctx, s.key, "field").Val(), "value")
-		equal(s, "queues for a lock that is none", s.rdb.Exists(ctx, s.row).Val(), 0)
+		expect.Equal(s, "the hash", s.rdb.HGet(ctx, s.key, "field").Val(), "value")
+		expect.Equal(s, "queues for a lock that is none", s.rdb.Exists(ctx, s.row).Val(), 0)
 	})
 }
 

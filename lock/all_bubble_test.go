@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -36,9 +37,9 @@ func TestDoAllEnds(t *testing.T) {
 					err := locker.DoAll(t.Context(), resources, &lock.Options{Wait: time.Minute}, func(ctx context.Context) error {
 						mu.Lock()
 						for _, r := range resources {
-							check(t, !working[r], "%s: want nobody else at work", r)
+							expect.That(t, !working[r], "%s: want nobody else at work", r)
 							working[r] = true
-							check(t, lock.Fence(ctx, r) != 0, "%s: want a fence", r)
+							expect.That(t, lock.Fence(ctx, r) != 0, "%s: want a fence", r)
 						}
 						mu.Unlock()
 						time.Sleep(time.Second)
@@ -49,7 +50,7 @@ func TestDoAllEnds(t *testing.T) {
 						mu.Unlock()
 						return nil
 					})
-					check(t, err == nil, "%v: %v", resources, err)
+					expect.That(t, err == nil, "%v: %v", resources, err)
 				})
 			}
 		}
@@ -61,7 +62,7 @@ func TestDoAllEnds(t *testing.T) {
 func wantAllFree(tb testing.TB, memory *locktest.Memory, resources ...string) {
 	tb.Helper()
 	for _, r := range resources {
-		equal(tb, r, memory.Value("lock:"+r), "")
+		expect.Equal(tb, r, memory.Value("lock:"+r), "")
 	}
 }
 
@@ -79,7 +80,7 @@ func TestDoAllOrNone(t *testing.T) {
 	}, func(t bubble, tc row) {
 		memory := locktest.NewMemory()
 		held, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil)
-		must(t, err)
+		expect.OK(t, err)
 		locker := lockerOn(t, memory)
 		start, resources := time.Now(), []string{"c", "a", "b", "a"}
 		err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error {
@@ -87,13 +88,13 @@ func TestDoAllOrNone(t *testing.T) {
 			return nil
 		})
 		busy, ok := errors.AsType[*lock.BusyError](err)
-		check(t, ok && busy.Resource == "b", "want b busy, have %v", err)
-		equal(t, "time until the answer", time.Since(start), tc.took)
+		expect.That(t, ok && busy.Resource == "b", "want b busy, have %v", err)
+		expect.Equal(t, "time until the answer", time.Since(start), tc.took)
 		wantAllFree(t, memory, "a", "c")
-		must(t, held.Release(t.Context()))
+		expect.OK(t, held.Release(t.Context()))
 		ran := false
 		err = locker.DoAll(t.Context(), resources, &tc.opts, func(context.Context) error { ran = true; return nil })
-		check(t, err == nil && ran, "want the work done, have %v", err)
+		expect.That(t, err == nil && ran, "want the work done, have %v", err)
 	})
 }
 
@@ -110,9 +111,9 @@ func TestDoAllLosesOne(t *testing.T) {
 			wantLost(t, "cause", context.Cause(ctx))
 			return broken
 		})
-		check(t, errors.Is(err, lock.ErrLost) && errors.Is(err, broken), "want ErrLost and the error of the work, have %v", err)
+		expect.That(t, errors.Is(err, lock.ErrLost) && errors.Is(err, broken), "want ErrLost and the error of the work, have %v", err)
 		took := time.Since(start)
-		check(t, took <= 5*time.Second, "want the loss seen by the next renewal, have %v", took)
+		expect.That(t, took <= 5*time.Second, "want the loss seen by the next renewal, have %v", took)
 		wantAllFree(t, memory, "a", "c")
 	})
 }
@@ -123,13 +124,13 @@ func TestDoAllLosesOneWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := locktest.NewMemory()
 		_, err := lockerOn(t, memory).Acquire(t.Context(), "b", nil)
-		must(t, err)
+		expect.OK(t, err)
 		time.AfterFunc(time.Second, func() { memory.Put("lock:a", "theirs", time.Hour) })
 		err = lockerOn(t, memory).DoAll(t.Context(), []string{"a", "b"}, &lock.Options{Wait: lock.Forever}, func(context.Context) error {
 			t.Error("want the work not to run")
 			return nil
 		})
-		check(t, errors.Is(err, lock.ErrLost), "want ErrLost, have %v", err)
+		expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost, have %v", err)
 	})
 }
 
@@ -144,8 +145,8 @@ func TestDoAllOfAHolder(t *testing.T) {
 			defer func() { _ = recover() }()
 			_ = locker.DoAll(t.Context(), []string{"a", "b"}, nil, func(ctx context.Context) error {
 				for _, wait := range []time.Duration{0, time.Minute} {
-					wantIs(t, "do all", locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait}, nothing), lock.ErrReentry)
-					must(t, locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait, Reentrant: true}, nothing))
+					expect.Is(t, "do all", locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait}, nothing), lock.ErrReentry)
+					expect.OK(t, locker.DoAll(ctx, []string{"b", "c"}, &lock.Options{Wait: wait, Reentrant: true}, nothing))
 				}
 				panic("the work")
 			})
@@ -171,9 +172,9 @@ func TestDoAllRefuses(t *testing.T) {
 		"lock: wait: want 0 or more, have -1ns":          func() error { return locker.DoAll(t.Context(), many[:1], &lock.Options{Wait: -1}, nothing) },
 		"lock: bad resource name: it is empty":           func() error { return locker.DoAll(t.Context(), []string{"a", ""}, nil, nothing) },
 	} {
-		equal(t, "error", fmt.Sprint(call()), want)
+		expect.Equal(t, "error", fmt.Sprint(call()), want)
 	}
-	must(t, locker.DoAll(t.Context(), append(many[:16:16], many[0]), nil, nothing)) // 16 locks, one of them named twice
+	expect.OK(t, locker.DoAll(t.Context(), append(many[:16:16], many[0]), nil, nothing)) // 16 locks, one of them named twice
 }
 
 // Two pairs of callers take two locks in opposite order, and all wait alike. One of each pair gets both. One that polls may
@@ -221,7 +222,7 @@ func TestNestedLocksInOppositeOrder(t *testing.T) {
 						}
 					}
 				}
-				check(t, none <= tc.rare, "want one of each pair to get both locks, have none of %d pairs", none)
+				expect.That(t, none <= tc.rare, "want one of each pair to get both locks, have none of %d pairs", none)
 			})
 		})
 	}
@@ -235,18 +236,18 @@ func TestNestedWaitIsShorter(t *testing.T) {
 		acquire(t, lockerOn(t, f.memory), nil)
 		locker := lockerOn(t, f.memory)
 		outer, err := locker.Acquire(t.Context(), "outer", nil)
-		must(t, err)
+		expect.OK(t, err)
 		work := outer.Context(t.Context())
 		wait := func(ctx context.Context) time.Duration {
 			start := time.Now()
-			wantBusy(t, "acquire", errOf(locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second})))
+			wantBusy(t, "acquire", expect.Err(locker.Acquire(ctx, "order:1", &lock.Options{Wait: 4 * time.Second})))
 			return time.Since(start)
 		}
-		equal(t, "a wait under no lock", wait(t.Context()), 4*time.Second)
+		expect.Equal(t, "a wait under no lock", wait(t.Context()), 4*time.Second)
 		took := wait(work)
-		check(t, took >= 3*time.Second && took < 4*time.Second, "want a wait of 3s to 4s under a lock, have %v", took)
-		must(t, outer.Release(t.Context()))
-		equal(t, "a wait after the release", wait(context.WithoutCancel(work)), 4*time.Second)
+		expect.That(t, took >= 3*time.Second && took < 4*time.Second, "want a wait of 3s to 4s under a lock, have %v", took)
+		expect.OK(t, outer.Release(t.Context()))
+		expect.Equal(t, "a wait after the release", wait(context.WithoutCancel(work)), 4*time.Second)
 	})
 }
 
@@ -281,9 +282,9 @@ func TestWaitEndsDuringAnOutage(t *testing.T) {
 			for range 3 { // of which two wait behind the first
 				all.Go(func() {
 					_, err := locker.Acquire(ctx, "order:1", &opts)
-					check(t, err != nil && errors.Is(err, lock.ErrBusy) == tc.busy, "want ErrBusy %t, have %v", tc.busy, err)
+					expect.That(t, err != nil && errors.Is(err, lock.ErrBusy) == tc.busy, "want ErrBusy %t, have %v", tc.busy, err)
 					took := time.Since(start)
-					check(t, took >= 5*time.Second && took <= 8400*time.Millisecond, "want the end of the wait, have %v", took)
+					expect.That(t, took >= 5*time.Second && took <= 8400*time.Millisecond, "want the end of the wait, have %v", took)
 				})
 			}
 			time.Sleep(4500 * time.Millisecond)
@@ -308,8 +309,8 @@ func TestWaitCancelledDuringAnOutage(t *testing.T) {
 		time.AfterFunc(5*time.Second, cancel)
 		start := time.Now()
 		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &opts)
-		wantIs(t, "acquire", err, context.Canceled)
-		equal(t, "time until the end", time.Since(start), 5*time.Second)
+		expect.Is(t, "acquire", err, context.Canceled)
+		expect.Equal(t, "time until the end", time.Since(start), 5*time.Second)
 		f.Set(locktest.Fine)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestLockCasesAreTested keeps docs/evidence/lock-cases.md true. All fifty cases are there, each has a case of its number
@@ -31,7 +33,7 @@ func TestLockCasesAreTested(t *testing.T) {
 	}
 
 	rows := regexp.MustCompile(`(?m)^(\d+)\. .*$`).FindAllStringSubmatch(page, -1)
-	need(t, len(rows) == 50, "want 50 cases, have %d", len(rows))
+	expect.Need(t, len(rows) == 50, "want 50 cases, have %d", len(rows))
 	for i, row := range rows {
 		if row[1] != strconv.Itoa(i+1) {
 			t.Errorf("want case %d, have %s", i+1, row[1])
@@ -51,17 +53,17 @@ func TestLockCasesAreTested(t *testing.T) {
 				t.Errorf("case %d: no case %s in the suite", i+1, m[1])
 			}
 		}
-		check(t, checked, "case %d: want a test", i+1)
+		expect.That(t, checked, "case %d: want a test", i+1)
 	}
 	for n, named := range suite {
-		check(t, named, "want case %s of the suite in the page", n)
+		expect.That(t, named, "want case %s of the suite in the page", n)
 	}
 }
 
 func sources(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	need(t, err == nil && files != nil, "want files like %s, have none, %v", pattern, err)
+	expect.Need(t, err == nil && files != nil, "want files like %s, have none, %v", pattern, err)
 	var all strings.Builder
 	for _, file := range files {
 		all.WriteString(readFile(t, file))
@@ -72,6 +74,6 @@ func sources(t *testing.T, pattern string) string {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	must(t, err)
+	expect.OK(t, err)
 	return string(text)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -38,8 +39,8 @@ func TestConfigDefaults(t *testing.T) {
 		"what is set stays":                        {set, set},
 	} {
 		client, err := lease.New(newFake().Store, lease.Config(tc.cfg))
-		must(t, err)
-		equal(t, name, lock.Config(client.Config()), tc.want)
+		expect.OK(t, err)
+		expect.Equal(t, name, lock.Config(client.Config()), tc.want)
 	}
 }
 
@@ -81,9 +82,9 @@ func TestConfigValidate(t *testing.T) {
 		{lock.Config{FenceRetention: day + 1}, "fence retention: want 1ms to 24h, have 24h0m0.000000001s"},
 	} {
 		err := tc.cfg.Validate()
-		check(t, (err != nil) == (tc.want != "") && (err == nil || err.Error() == "lock: "+tc.want),
+		expect.That(t, (err != nil) == (tc.want != "") && (err == nil || err.Error() == "lock: "+tc.want),
 			"%+v:\nwant %q\nhave %v", tc.cfg, tc.want, err)
-		check(t, (errOf(lock.New(newFake().Store, tc.cfg)) == nil) == (tc.want == ""), "%+v: want New to agree with %v", tc.cfg, err)
+		expect.That(t, (expect.Err(lock.New(newFake().Store, tc.cfg)) == nil) == (tc.want == ""), "%+v: want New to agree with %v", tc.cfg, err)
 	}
 }
 
@@ -129,7 +130,7 @@ func TestBadResourceNeverReachesRedis(t *testing.T) {
 		t.Error("want the work not to run")
 		return nil
 	})
-	check(t, errors.Is(err, lock.ErrResource) && errors.Is(did, lock.ErrResource), "want ErrResource, have %v and %v", err, did)
+	expect.That(t, errors.Is(err, lock.ErrResource) && errors.Is(did, lock.ErrResource), "want ErrResource, have %v and %v", err, did)
 }
 
 // TestFixed has the same delay after each refusal, and does not give up.
@@ -137,7 +138,7 @@ func TestFixed(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 1000, math.MaxInt} {
 		delay, again := lock.Fixed(5 * time.Millisecond)(n)
-		check(t, again && delay == 5*time.Millisecond, "n %d: want 5ms, have %v, %t", n, delay, again)
+		expect.That(t, again && delay == 5*time.Millisecond, "n %d: want 5ms, have %v, %t", n, delay, again)
 	}
 }
 
@@ -152,10 +153,10 @@ func TestExponential(t *testing.T) {
 		seen := make(map[time.Duration]bool)
 		for range 200 {
 			delay, again := retry(n)
-			need(t, again && delay >= most/2 && delay <= most, "n %d: want %v to %v, have %v, %t", n, most/2, most, delay, again)
+			expect.Need(t, again && delay >= most/2 && delay <= most, "n %d: want %v to %v, have %v, %t", n, most/2, most, delay, again)
 			seen[delay] = true
 		}
-		check(t, len(seen) >= 50, "n %d: want delays by chance, have %d different ones of 200", n, len(seen))
+		expect.That(t, len(seen) >= 50, "n %d: want delays by chance, have %d different ones of 200", n, len(seen))
 	}
 }
 
@@ -172,7 +173,7 @@ func TestOddRetries(t *testing.T) {
 	} {
 		for _, n := range []int{0, 1, 2, 63, 64, math.MaxInt} {
 			delay, again := retry(n)
-			check(t, again && delay >= 0, "%s: n %d: want another try, have %v, %t", name, n, delay, again)
+			expect.That(t, again && delay >= 0, "%s: n %d: want another try, have %v, %t", name, n, delay, again)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -25,7 +26,7 @@ var servers = map[string]func(*testing.T) (open func(*testing.T) redis.Universal
 	"miniredis": func(t *testing.T) func(*testing.T) redis.UniversalClient {
 		t.Helper()
 		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-		must(t, err)
+		expect.OK(t, err)
 		t.Cleanup(server.Close)
 		return func(t *testing.T) redis.UniversalClient {
 			t.Helper()
@@ -105,7 +106,7 @@ func put(t *testing.T, rdb redis.UniversalClient, key, value string, ttl time.Du
 	if value == "" {
 		err = rdb.Del(t.Context(), key).Err()
 	}
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // TestWhoListens: every client that hears what the server of a lock publishes.
@@ -122,9 +123,9 @@ func TestWhoListens(t *testing.T) {
 		{"redis.Ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
 	} {
 		_, have := lock.Redis(tc.client).(store.Listener)
-		check(t, have == tc.want, "%s: want a listener %t, have %t", tc.name, tc.want, have)
+		expect.That(t, have == tc.want, "%s: want a listener %t, have %t", tc.name, tc.want, have)
 		_ = tc.client.Close()
 	}
 	_, listens := lock.Redis(struct{ redis.Scripter }{}).(store.Listener)
-	check(t, !listens, "want no listener of a client that cannot subscribe")
+	expect.That(t, !listens, "want no listener of a client that cannot subscribe")
 }

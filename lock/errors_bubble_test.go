@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -27,10 +28,10 @@ func once(tb testing.TB, what string, err error) {
 	}
 	for line := range strings.Lines(err.Error()) {
 		for _, prefix := range []string{"lock: ", "redlock: ", "locktest: "} {
-			check(tb, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
+			expect.That(tb, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
 		}
 	}
-	check(tb, !tokenParts.MatchString(fmt.Sprintf("%v %+v %q", err, err, err)), "%s: want no token, have %q", what, err)
+	expect.That(tb, !tokenParts.MatchString(fmt.Sprintf("%v %+v %q", err, err, err)), "%s: want no token, have %q", what, err)
 }
 
 func cancelled(tb testing.TB, cause error) context.Context {
@@ -154,9 +155,9 @@ func TestMissingArguments(t *testing.T) {
 			"lock: ctx: want a context, have nil: release":        func() error { return l.Release(none) },
 		} {
 			want := name[:strings.LastIndex(name, ": ")]
-			equal(t, name, fmt.Sprint(call()), want)
+			expect.Equal(t, name, fmt.Sprint(call()), want)
 		}
-		equal(t, "calls, as only the first lock was asked for", len(l.redis.Sent()), 1)
-		must(t, l.Release(t.Context()))
+		expect.Equal(t, "calls, as only the first lock was asked for", len(l.redis.Sent()), 1)
+		expect.OK(t, l.Release(t.Context()))
 	})
 }

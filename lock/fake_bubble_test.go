@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -41,21 +42,21 @@ func (f *fake) get() string { return f.memory.Value("lock:order:1") }
 func (f *fake) last(tb testing.TB) locktest.Sent {
 	tb.Helper()
 	sent := f.Sent()
-	need(tb, len(sent) != 0, "want a step, have none")
+	expect.Need(tb, len(sent) != 0, "want a step, have none")
 	return sent[len(sent)-1]
 }
 
 // wantFree checks that nobody has the lock.
 func (f *fake) wantFree(tb testing.TB) {
 	tb.Helper()
-	equal(tb, "what a free lock holds", f.get(), "")
+	expect.Equal(tb, "what a free lock holds", f.get(), "")
 }
 
 // lockerOn returns a locker of a process of its own, with the default configuration.
 func lockerOn(tb testing.TB, store lock.Store) *lock.Locker {
 	tb.Helper()
 	locker, err := lock.New(store, lock.Config{})
-	must(tb, err)
+	expect.OK(tb, err)
 	tb.Cleanup(locker.Close)
 	return locker
 }
@@ -80,7 +81,7 @@ func newLeasedAs(tb testing.TB, opts *lock.Options) *leased {
 	l := &leased{redis: f, start: time.Now(), locker: lockerOn(tb, f.Store)}
 	var err error
 	l.Lease, err = l.locker.Acquire(tb.Context(), "order:1", opts)
-	must(tb, err)
+	expect.OK(tb, err)
 	return l
 }
 
@@ -95,7 +96,7 @@ func newAbandoned(tb testing.TB) *leased {
 // release releases the lease, which must still be held.
 func (l *leased) release(tb testing.TB) {
 	tb.Helper()
-	must(tb, l.Release(tb.Context()))
+	expect.OK(tb, l.Release(tb.Context()))
 }
 
 // wantEnd waits until work ends and checks when it does and why.
@@ -108,25 +109,25 @@ func (l *leased) wantEnd(tb testing.TB, work context.Context, after time.Duratio
 	case <-timer.C:
 		tb.Fatal("want the context ended, have it alive")
 	}
-	equal(tb, "time until the end of the context", time.Since(l.start), after)
+	expect.Equal(tb, "time until the end of the context", time.Since(l.start), after)
 	wantLost(tb, "cause", context.Cause(work))
-	check(tb, l.Deadline().IsZero(), "want a lost lease, have a valid one")
+	expect.That(tb, l.Deadline().IsZero(), "want a lost lease, have a valid one")
 }
 
 // wantTrustedFor checks that the lease, which is not renewed, is valid for so long from now on.
 func (l *leased) wantTrustedFor(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	time.Sleep(d - 1)
-	check(tb, !l.Deadline().IsZero(), "want a valid lease just before %v", time.Since(l.start))
+	expect.That(tb, !l.Deadline().IsZero(), "want a valid lease just before %v", time.Since(l.start))
 	time.Sleep(time.Nanosecond)
-	check(tb, l.Deadline().IsZero(), "want no valid lease after %v", time.Since(l.start))
+	expect.That(tb, l.Deadline().IsZero(), "want no valid lease after %v", time.Since(l.start))
 }
 
 // wantRenewals checks when renewals were sent.
 func (l *leased) wantRenewals(tb testing.TB, want ...time.Duration) {
 	tb.Helper()
 	have := l.redis.SentAt(locktest.Renew, l.start)
-	check(tb, slices.Equal(have, want), "renewals: want %v, have %v", want, have)
+	expect.That(tb, slices.Equal(have, want), "renewals: want %v, have %v", want, have)
 }
 
 // wantAlive checks that work goes on.
@@ -135,7 +136,7 @@ func (l *leased) wantAlive(tb testing.TB, work context.Context) { //nolint:reviv
 	if err := context.Cause(work); err != nil {
 		tb.Errorf("want the context alive after %v, have %v", time.Since(l.start), err)
 	}
-	check(tb, !l.Deadline().IsZero(), "want a valid lease after %v", time.Since(l.start))
+	expect.That(tb, !l.Deadline().IsZero(), "want a valid lease after %v", time.Since(l.start))
 }
 
 // abandon leaves a lease as a holder does that has died: nobody renews or releases it.

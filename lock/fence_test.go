@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -18,7 +19,7 @@ func TestFenceGrows(t *testing.T) {
 		last := s.rdb.Time(s.Context()).Val().UnixMicro() - 1
 		for i := range 200 {
 			held := s.take("w")
-			need(s, held.Fence() > last, "want more than %d, have %d", last, held.Fence())
+			expect.Need(s, held.Fence() > last, "want more than %d, have %d", last, held.Fence())
 			last = held.Fence()
 			switch i % 4 {
 			case 0:
@@ -45,7 +46,7 @@ func TestFenceWhenTheClockStepsBack(t *testing.T) {
 		s.rdb.Set(s.Context(), s.fence, last, time.Minute)
 		for _, handedOff := range []bool{false, true, true, false} {
 			held := s.take("w")
-			need(s, held.Fence() == last+1, "want %d, have %d", last+1, held.Fence())
+			expect.Need(s, held.Fence() == last+1, "want %d, have %d", last+1, held.Fence())
 			last = held.Fence()
 			if handedOff {
 				s.join("w")
@@ -60,7 +61,7 @@ func TestFenceWhenTheClockStepsBack(t *testing.T) {
 		s.expire()
 		_ = s.refuse("second")
 		s.wantNext("first")
-		equal(s, "fence", s.take("first").Fence(), held.Fence()+1)
+		expect.Equal(s, "fence", s.take("first").Fence(), held.Fence()+1)
 	})
 }
 
@@ -73,12 +74,12 @@ func TestFenceSurvivesTheLossOfAll(t *testing.T) {
 	for range 20 {
 		s.rdb.FlushAll(t.Context())
 		held := s.take("")
-		check(t, held.Fence() > last, "after FLUSHALL: want more than %d, have %d", last, held.Fence())
+		expect.That(t, held.Fence() > last, "after FLUSHALL: want more than %d, have %d", last, held.Fence())
 		last = held.Fence()
 	}
 	server.Restart(t)
 	held := s.take("")
-	check(t, held.Fence() > last, "after a restart without data: want more than %d, have %d", last, held.Fence())
+	expect.That(t, held.Fence() > last, "after a restart without data: want more than %d, have %d", last, held.Fence())
 }
 
 // TestFenceIsKeptInDigits: Lua would write 1.79e+15, and lose what follows.
@@ -88,13 +89,13 @@ func TestFenceIsKeptInDigits(t *testing.T) {
 		stored := func(form string) {
 			s.Helper()
 			have := s.rdb.Get(s.Context(), s.fence).Val()
-			check(s, regexp.MustCompile(form).MatchString(have), "want it to match %s, have %q", form, have)
+			expect.That(s, regexp.MustCompile(form).MatchString(have), "want it to match %s, have %q", form, have)
 		}
 		held := s.take("")
 		stored("^" + strconv.FormatInt(held.Fence(), 10) + "$")
 		busy := s.refuse("w")
-		check(s, busy.Ticket >= held.Fence(), "want a ticket of the time, have %d", busy.Ticket)
-		equal(s, "the ticket in the wait queue", s.rdb.ZScore(s.Context(), s.row, s.name("w")).Val(), float64(busy.Ticket))
+		expect.That(s, busy.Ticket >= held.Fence(), "want a ticket of the time, have %d", busy.Ticket)
+		expect.Equal(s, "the ticket in the wait queue", s.rdb.ZScore(s.Context(), s.row, s.name("w")).Val(), float64(busy.Ticket))
 		s.handOff(held, "w")
 		stored("^" + strconv.FormatInt(held.Fence(), 10) + `\*$`)
 	})
@@ -146,7 +147,7 @@ func TestFencesOfNestedLocks(t *testing.T) {
 			{"another resource", both, s.res + "/other", 0},
 			{"none", both, "", 0},
 		} {
-			equal(s, tc.name, lock.Fence(tc.ctx, tc.resource), tc.want)
+			expect.Equal(s, tc.name, lock.Fence(tc.ctx, tc.resource), tc.want)
 		}
 		item.release(inner)
 		s.release(outer)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -43,7 +44,7 @@ func TestOddReplies(t *testing.T) {
 		"fence that is no number":   []any{[]any{int64(1), "1.79e+15", "-1"}},
 		"holder that is no text":    []any{[]any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"}},
 	} {
-		wantBroken(t, name, errOf(lockerOn(t, lock.Redis(oddRedis{reply: reply})).Acquire(t.Context(), "order:1", nil)))
+		wantBroken(t, name, expect.Err(lockerOn(t, lock.Redis(oddRedis{reply: reply})).Acquire(t.Context(), "order:1", nil)))
 	}
 }
 
@@ -66,7 +67,7 @@ func FuzzReply(f *testing.F) {
 		}
 		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Request{Key: "lock:x", TTL: time.Second})
 		if err != nil {
-			check(t, !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost) && strings.HasPrefix(err.Error(), "unexpected reply"),
+			expect.That(t, !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost) && strings.HasPrefix(err.Error(), "unexpected reply"),
 				"%q: want an error of the store, have %v", text, err)
 			return
 		}
@@ -75,7 +76,7 @@ func FuzzReply(f *testing.F) {
 		if granted {
 			least = 3
 		}
-		check(t, len(fields) >= least, "%q: want an error, as fields are missing, have %+v", text, have)
+		expect.That(t, len(fields) >= least, "%q: want an error, as fields are missing, have %+v", text, have)
 		if !granted && (have.Fence != 0 || have.Holder != fields[1]) {
 			t.Errorf("%q: want a refusal by %q, have %+v", text, fields[1], have)
 		}
@@ -100,20 +101,20 @@ func FuzzResource(f *testing.F) {
 			prefix = lock.NoPrefix
 		}
 		client, err := lease.New(newFake().Store, lease.Config{Prefix: prefix})
-		must(t, err)
+		expect.OK(t, err)
 		taken := make(map[string]bool)
 		for _, resource := range []string{name, other} {
 			if err := client.Check(resource); err != nil {
-				check(t, errors.Is(err, lock.ErrResource) && len(err.Error()) <= 200+5*store.MaxResource,
+				expect.That(t, errors.Is(err, lock.ErrResource) && len(err.Error()) <= 200+5*store.MaxResource,
 					"want a short %v, have %v", lock.ErrResource, err)
 				return
 			}
 			key := client.Key(resource)
 			permit := store.PermitKey(key, "1")
-			check(t, store.LockOf(permit) == key && store.LockOf(key) == key,
+			expect.That(t, store.LockOf(permit) == key && store.LockOf(key) == key,
 				"%q: want %q a permit of %q, have one of %q", resource, permit, key, store.LockOf(permit))
 			for _, companion := range []string{permit, store.Beside(key, "fence"), store.Beside(key, "queue")} {
-				check(t, hashed(companion) == hashed(key),
+				expect.That(t, hashed(companion) == hashed(key),
 					"%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
 				own, isLock := strings.CutPrefix(companion, client.Key(""))
 				if isLock && client.Check(own) == nil {

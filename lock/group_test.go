@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -65,14 +65,14 @@ func TestManyLocksNeedFewCalls(t *testing.T) {
 			}
 			all.Wait()
 			n := count.n.Load() - before
-			check(s, n <= few, "%s: want at most %d calls for %d locks, have %d", what, few, locks, n)
+			expect.That(s, n <= few, "%s: want at most %d calls for %d locks, have %d", what, few, locks, n)
 		}
 		each("acquire", func(i int) (err error) {
 			leases[i], err = s.Acquire(s.Context(), fmt.Sprint(s.res, i), nil)
 			return err
 		})
 		first, before := leases[0].Deadline(), count.n.Load()
-		poll.Eventually(s.T, "all to be renewed", func() bool {
+		expect.Eventually(s.T, "all to be renewed", func() bool {
 			for _, l := range leases {
 				if !l.Deadline().After(first.Add(time.Second / 2)) {
 					return false
@@ -81,7 +81,7 @@ func TestManyLocksNeedFewCalls(t *testing.T) {
 			return true
 		})
 		n := count.n.Load() - before
-		check(s, n <= few, "want at most %d calls to renew %d locks, have %d", few, locks, n)
+		expect.That(s, n <= few, "want at most %d calls to renew %d locks, have %d", few, locks, n)
 		each("release", func(i int) error { return leases[i].Release(s.Context()) })
 	})
 }
@@ -101,10 +101,10 @@ func manyCalls(n int, call func(i int) error) (errs []error, all *sync.WaitGroup
 func connect(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	rdb, ok := client.(*redis.Client)
-	need(t, ok, "want the client of a server, have %T", client)
+	expect.Need(t, ok, "want the client of a server, have %T", client)
 	for range 8 {
 		conn := rdb.Conn()
-		must(t, conn.Ping(t.Context()).Err())
+		expect.OK(t, conn.Ping(t.Context()).Err())
 		defer conn.Close()
 	}
 }
@@ -133,7 +133,7 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 				case ours:
 					leases[i], err = f.Acquire(t.Context(), name(i), nil)
 				}
-				must(t, err)
+				expect.OK(t, err)
 			}
 			connect(t, f.rdb)
 			f.proxy.SwallowReplies(true)
@@ -145,7 +145,7 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 				return err
 			})
 			fences := make([]int64, n) // of the first try
-			poll.Eventually(t, "Redis to have acted on all", func() bool {
+			expect.Eventually(t, "Redis to have acted on all", func() bool {
 				for i := range n {
 					if i%4 == free && value(i) == "" || i%4 == ours && value(i) != "" {
 						return false
@@ -165,7 +165,7 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 						ok = leases[i].Fence() == fences[i]
 						f.release(leases[i])
 					}
-					poll.Eventually(t, "what nobody holds to be free", func() bool { return value(i) == "" })
+					expect.Eventually(t, "what nobody holds to be free", func() bool { return value(i) == "" })
 				case busy:
 					ok = errors.Is(err, lock.ErrBusy) == retried && value(i) == "siding:theirs:them"
 				case broken:
@@ -173,7 +173,7 @@ func TestGroupsWhoseAnswersAreLost(t *testing.T) {
 				case ours:
 					ok = (err == nil) == retried && value(i) == ""
 				}
-				check(t, ok, "call %d, of kind %d: have %v, and the lock holds %q", i, i%4, err, value(i))
+				expect.That(t, ok, "call %d, of kind %d: have %v, and the lock holds %q", i, i%4, err, value(i))
 			}
 		})
 	}
@@ -206,12 +206,12 @@ func TestGroupsWhoseAnswersAreLate(t *testing.T) {
 				t.Errorf("call %d: want the lock, have %v", i, err)
 				continue
 			}
-			must(t, leases[i].Renew(t.Context())) // it holds the lock
+			expect.OK(t, leases[i].Renew(t.Context())) // it holds the lock
 			f.release(leases[i])
 		} else if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("call %d: want %v, have %v", i, context.DeadlineExceeded, err)
 		}
-		poll.Eventually(t, "the lock to be free", func() bool {
+		expect.Eventually(t, "the lock to be free", func() bool {
 			return f.direct.rdb.Exists(t.Context(), "lock:"+name(i)).Val() == 0
 		})
 	}
@@ -242,7 +242,7 @@ func TestRedisIsKilledUnderGroups(t *testing.T) {
 					<-pause.C
 					continue
 				}
-				check(t, held.Fence() > last, "want a fence above %d, have %d", last, held.Fence())
+				expect.That(t, held.Fence() > last, "want a fence above %d, have %d", last, held.Fence())
 				last = held.Fence()
 				select {
 				case holds <- i:
@@ -289,9 +289,9 @@ func TestDoAllInACluster(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, err)
+		expect.OK(t, err)
 		for _, r := range append(resources, "free") {
-			equal(t, r, s.on(r).value(), "")
+			expect.Equal(t, r, s.on(r).value(), "")
 		}
 	}
 }

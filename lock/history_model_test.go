@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // The kinds of operation on a lock. A client makes the first four, time and
@@ -219,7 +221,7 @@ func TestFencedMutex(t *testing.T) {
 					history = append(history, operation(key, i, did))
 				}
 			}
-			equal(t, "verdict", porcupine.CheckOperationsTimeout(fencedMutex, history, patience), tc.want)
+			expect.Equal(t, "verdict", porcupine.CheckOperationsTimeout(fencedMutex, history, patience), tc.want)
 		})
 	}
 }

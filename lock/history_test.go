@@ -26,7 +26,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -151,7 +151,7 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	crew := h.crew(number)
 	crew.Addr = addr
 	text, err := json.Marshal(crew)
-	must(h, err)
+	expect.OK(h, err)
 	ctx, cancel := context.WithTimeout(h.Context(), h.life+3*patience)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperCrew$", "-test.v")
 	cmd.Env = append(os.Environ(), crewEnv+"="+string(text))
@@ -160,8 +160,8 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	// other one: POSIX hangs up a stopped group that nobody is left to continue.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
-	must(h, err)
-	must(h, cmd.Start())
+	expect.OK(h, err)
+	expect.OK(h, cmd.Start())
 	h.crews.Go(func() {
 		defer cancel()
 		lines := bufio.NewScanner(out)
@@ -187,7 +187,7 @@ func TestHelperCrew(t *testing.T) {
 		return
 	}
 	var c crew
-	must(t, json.Unmarshal([]byte(text), &c))
+	expect.OK(t, json.Unmarshal([]byte(text), &c))
 	rdb := redis.NewClient(&redis.Options{Addr: c.Addr, ContextTimeoutEnabled: true, MaxRetries: c.Retries})
 	defer rdb.Close()
 	var mu sync.Mutex
@@ -200,7 +200,7 @@ func TestHelperCrew(t *testing.T) {
 		defer mu.Unlock()
 		_, _ = os.Stdout.Write(append(line, '\n')) // one call: what is written stays, also when we are killed
 	})
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // plague does harm, with pauses in between, until the crews are nearly done.
@@ -486,7 +486,7 @@ func TestHistoryOfABadServer(t *testing.T) {
 			h.start(i, server.Client(t))
 		}
 		h.plague(func() {
-			must(t, admin.ScriptFlush(t.Context()).Err())
+			expect.OK(t, admin.ScriptFlush(t.Context()).Err())
 			if h.rng.IntN(4) == 0 {
 				server.Pause()
 				h.rest(h.cfg.TTL/2, h.cfg.TTL*3/2)
@@ -508,7 +508,7 @@ func TestHistoryOfDeletedLocks(t *testing.T) {
 		h.plague(func() {
 			key := h.keys[h.rng.IntN(len(h.keys))]
 			h.forget([]string{key}, func() {
-				must(t, admin.Del(t.Context(), h.cfg.Prefix+key).Err())
+				expect.OK(t, admin.Del(t.Context(), h.cfg.Prefix+key).Err())
 			})
 		})
 	})
@@ -545,7 +545,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 		client := sentinel.Client(t)
 		h.forget(h.keys, func() {
 			sentinel.Master(t).Kill()
-			poll.Eventually(t, "a Redis that writes", func() bool { return client.Set(t.Context(), t.Name(), 1, 0).Err() == nil })
+			expect.Eventually(t, "a Redis that writes", func() bool { return client.Set(t.Context(), t.Name(), 1, 0).Err() == nil })
 		})
 		// On a busy machine the Sentinels may take the new master for dead, too, and make the other replica the master.
 		master, since := sentinel.Master(t), time.Now()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -39,7 +40,7 @@ func TestRenewalCadence(t *testing.T) {
 		l.wantRenewals(t, tc.want...)
 		l.redis.wantFree(t)
 		err := context.Cause(work)
-		check(t, errors.Is(err, context.Canceled) && !errors.Is(err, lock.ErrLost), "want the context ended by the release, have %v", err)
+		expect.That(t, errors.Is(err, context.Canceled) && !errors.Is(err, lock.ErrLost), "want the context ended by the release, have %v", err)
 	})
 }
 
@@ -50,11 +51,11 @@ func TestLeasesAreRenewedTogether(t *testing.T) {
 		l := newLeased(t)
 		time.Sleep(2 * time.Second)
 		other, err := l.locker.Acquire(t.Context(), "order:2", nil)
-		must(t, err)
+		expect.OK(t, err)
 		time.Sleep(8*time.Second + 1)
 		l.wantRenewals(t, 5*time.Second, 5*time.Second, 10*time.Second, 10*time.Second)
 		l.release(t)
-		must(t, other.Release(t.Context()))
+		expect.OK(t, other.Release(t.Context()))
 	})
 }
 
@@ -84,7 +85,7 @@ func TestTrustWindow(t *testing.T) {
 		l.redis.Set(locktest.Fine)
 		time.Sleep(2 * time.Minute)
 		have := len(l.redis.SentAt(locktest.Renew, l.start))
-		check(t, have <= 25, "want no busy loop and nothing sent past the deadline, have %d renewals", have)
+		expect.That(t, have <= 25, "want no busy loop and nothing sent past the deadline, have %d renewals", have)
 		wantLost(t, "renew", l.Renew(t.Context()))
 		wantLost(t, "release", l.Release(t.Context()))
 	})
@@ -134,7 +135,7 @@ func TestSlowAnswerToRenew(t *testing.T) {
 		left := 6 * time.Second
 		if overtaken {
 			time.Sleep(4 * time.Second)
-			must(t, l.Renew(t.Context()))
+			expect.OK(t, l.Renew(t.Context()))
 			left = 10 * time.Second
 		}
 		first.Wait()
@@ -151,8 +152,8 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(9500*time.Millisecond)))
 		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
 		time.Sleep(time.Second)
-		need(t, l.redis.get() != "", "want a key that lives on")
-		check(t, l.Deadline().IsZero(), "want the lease lost for good, have it valid again")
+		expect.Need(t, l.redis.get() != "", "want a key that lives on")
+		expect.That(t, l.Deadline().IsZero(), "want the lease lost for good, have it valid again")
 		wantLost(t, "release", l.Release(t.Context()))
 	})
 }
@@ -164,7 +165,7 @@ func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
 		l := newLeased(t)
 		time.Sleep(5*time.Second + 1)
 		have := l.redis.last(t)
-		check(t, have.Step == locktest.Renew && have.Bound == 9*time.Second, "want a renewal bounded by 9s, have %+v", have)
+		expect.That(t, have.Step == locktest.Renew && have.Bound == 9*time.Second, "want a renewal bounded by 9s, have %+v", have)
 		l.release(t)
 	})
 }
@@ -190,16 +191,16 @@ func TestRenewOfADetachedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newAbandoned(t)
 		time.Sleep(10 * time.Second)
-		must(t, l.Renew(t.Context()))
+		expect.OK(t, l.Renew(t.Context()))
 		l.redis.Set(locktest.Refuse)
 		err := l.Renew(t.Context())
-		check(t, errors.Is(err, locktest.ErrNetwork) && !errors.Is(err, lock.ErrLost), "want the network's error, have %v", err)
+		expect.That(t, errors.Is(err, locktest.ErrNetwork) && !errors.Is(err, lock.ErrLost), "want the network's error, have %v", err)
 		time.Sleep(14*time.Second - 1)
-		check(t, !l.Deadline().IsZero(), "want a valid lease before the new deadline")
+		expect.That(t, !l.Deadline().IsZero(), "want a valid lease before the new deadline")
 		l.redis.Set(locktest.BlackHole)
 		err = l.Renew(t.Context())
 		wantLost(t, "renew that hangs past the deadline", err)
-		wantIs(t, "its reason", err, context.DeadlineExceeded)
+		expect.Is(t, "its reason", err, context.DeadlineExceeded)
 		l.redis.Set(locktest.Fine)
 		wantLost(t, "release", l.Release(t.Context()))
 	})
@@ -212,7 +213,7 @@ func TestEndedLeaseIsInert(t *testing.T) {
 		l := newLeased(t)
 		work := l.Context(t.Context())
 		inner := l.again(t, work)
-		must(t, inner.Release(t.Context()))
+		expect.OK(t, inner.Release(t.Context()))
 		wantLost(t, "renew after the release", inner.Renew(t.Context()))
 		time.Sleep(time.Minute)
 		l.wantAlive(t, work)
@@ -232,9 +233,9 @@ func TestManyContexts(t *testing.T) {
 		return row{func(t bubble, l *leased) {
 			l.redis.put(value)
 			time.Sleep(time.Minute)
-			equal(t, "renewals in all, as none comes after the answer", len(l.redis.SentAt(locktest.Renew, l.start)), 5)
+			expect.Equal(t, "renewals in all, as none comes after the answer", len(l.redis.SentAt(locktest.Renew, l.start)), 5)
 			wantLost(t, "release", l.Release(t.Context()))
-			equal(t, "the key", l.redis.get(), value)
+			expect.Equal(t, "the key", l.redis.get(), value)
 		}, lock.ErrLost}
 	}
 	inBubbles(t, map[string]row{
@@ -252,7 +253,7 @@ func TestManyContexts(t *testing.T) {
 		tc.end(t, l)
 		for i, work := range works {
 			cause := context.Cause(work)
-			check(t, errors.Is(cause, tc.want), "context %d: want %v, have %v", i, tc.want, cause)
+			expect.That(t, errors.Is(cause, tc.want), "context %d: want %v, have %v", i, tc.want, cause)
 		}
 	})
 }
@@ -289,15 +290,15 @@ func TestNoClientClockInScripts(t *testing.T) {
 			locker := lockerOn(t, lock.Redis(r))
 			for _, opts := range []*lock.Options{nil, {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}, {Wait: lock.Forever}} {
 				held, err := locker.Acquire(t.Context(), "order:1", opts)
-				must(t, err)
+				expect.OK(t, err)
 				time.Sleep(6 * time.Second)
-				must(t, held.Release(t.Context()))
+				expect.OK(t, held.Release(t.Context()))
 			}
-			need(t, len(r.args) == 9, "want three scripts for each of three leases, have %d", len(r.args))
+			expect.Need(t, len(r.args) == 9, "want three scripts for each of three leases, have %d", len(r.args))
 			if first == nil {
 				first = r.args
 			}
-			check(t, slices.Equal(r.args, first), "want %q, have %q", first, r.args)
+			expect.That(t, slices.Equal(r.args, first), "want %q, have %q", first, r.args)
 		})
 	}
 }

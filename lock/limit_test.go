@@ -18,7 +18,7 @@ import (
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -28,12 +28,12 @@ import (
 func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	s.Helper()
 	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	must(s, err)
+	expect.OK(s, err)
 	var have []int
 	for _, p := range permits {
 		have = append(have, p.Number)
 	}
-	need(s, slices.Equal(have, want), "want the permits %v, have %v", want, permits)
+	expect.Need(s, slices.Equal(have, want), "want the permits %v, have %v", want, permits)
 	return permits
 }
 
@@ -41,7 +41,7 @@ func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 func (s *setup) wantReserved(want ...string) {
 	s.Helper()
 	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	must(s, err)
+	expect.OK(s, err)
 	var have []string
 	for _, p := range permits {
 		if p.Reserved {
@@ -49,7 +49,7 @@ func (s *setup) wantReserved(want ...string) {
 		}
 	}
 	slices.Sort(have)
-	need(s, slices.Equal(have, want), "want permits reserved for %v, have %v", want, have)
+	expect.Need(s, slices.Equal(have, want), "want permits reserved for %v, have %v", want, have)
 }
 
 var three = &store.Rule{Limit: 3}
@@ -67,7 +67,7 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 			held, fences = append(held, l), append(fences, l.Fence())
 		}
 		busy := s.of(three).refuse("w4")
-		need(s, busy.Holders == 3 && busy.Position == 1 && busy.Remaining > 0 && strings.Contains(busy.Holder, ", and 2 more") && !busy.Foreign,
+		expect.Need(s, busy.Holders == 3 && busy.Position == 1 && busy.Remaining > 0 && strings.Contains(busy.Holder, ", and 2 more") && !busy.Foreign,
 			"want the first in the wait queue behind three holders, have %+v", busy)
 		permits := s.wantPermits(1, 2, 3)
 		if permits[1].Fence != fences[1] || permits[1].Name != "holder of w1" || permits[1].Reserved {
@@ -80,7 +80,7 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 		s.wantPermits(1, 2, 3)
 		s.of(three).join("w6")
 		got := s.of(three).take("w4")
-		need(s, got.Fence() > fences[2], "want a fence above %d, have %d", fences[2], got.Fence())
+		expect.Need(s, got.Fence() > fences[2], "want a fence above %d, have %d", fences[2], got.Fence())
 		s.release(held[0])
 		s.wantReserved("w5")
 		s.release(held[2])
@@ -97,7 +97,7 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 func (s *setup) expirePermit(number int) {
 	s.Helper()
 	n := s.rdb.Del(s.Context(), store.PermitKey(s.key, fmt.Sprint(number))).Val()
-	need(s, n == 1, "want permit %d to expire, have none", number)
+	expect.Need(s, n == 1, "want permit %d to expire, have none", number)
 }
 
 // The lock's own key is there while a permit is, and goes with the last of them.
@@ -106,13 +106,13 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 	onEach(t, func(s *setup) {
 		first, second := s.of(three).take(""), s.of(three).take("")
 		set := s.rdb.SetNX(s.Context(), s.key, "another program", time.Minute).Val()
-		need(s, !set, "want another program kept out, have it in")
+		expect.Need(s, !set, "want another program kept out, have it in")
 		busy := s.refuse("w1") // knows no limit
-		need(s, busy.Holders == 2 && busy.Position == 1 && !busy.Foreign,
+		expect.Need(s, busy.Holders == 2 && busy.Position == 1 && !busy.Foreign,
 			"want the first in the wait queue behind two holders, have %+v", busy)
 		s.release(first)
 		n := s.rdb.Exists(s.Context(), s.key).Val()
-		need(s, n == 1, "want the lock's key while a permit is held, have none")
+		expect.Need(s, n == 1, "want the lock's key while a permit is held, have none")
 		s.join("w1")
 		s.release(second)
 		s.release(s.take("w1"))
@@ -141,7 +141,7 @@ func TestPermitIsRenewedAndLost(t *testing.T) {
 		for _, key := range []string{permit, s.key} {
 			s.rdb.PExpire(s.Context(), key, time.Second)
 		}
-		must(s, held.Renew(s.Context()))
+		expect.OK(s, held.Renew(s.Context()))
 		s.wantTTL(permit, s.cfg.TTL/2, s.cfg.TTL)
 		s.wantTTL(s.key, s.cfg.TTL/2, s.cfg.TTL)
 		work := held.Context(s.Context())
@@ -159,14 +159,14 @@ func TestHolderFromBeforeTheLimit(t *testing.T) {
 	onEach(t, func(s *setup) {
 		old := s.take("")
 		busy := s.of(three).refuse("w1")
-		check(s, busy.Holder != "", "want the holder named, have %+v", busy)
-		must(s, old.Renew(s.Context()))
+		expect.That(s, busy.Holder != "", "want the holder named, have %+v", busy)
+		expect.OK(s, old.Renew(s.Context()))
 		s.handOff(old, "w1") // reserves a permit for the waiter
 		s.of(three).take("w1")
 		held := s.of(three).take("a")
 		s.of(three).take("b")
 		s.wantPermits(1, 2, 3)
-		must(s, held.Renew(s.Context()))
+		expect.OK(s, held.Renew(s.Context()))
 	})
 }
 
@@ -188,7 +188,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		twice := func(r store.Request) store.Result {
 			s.Helper()
 			first, err := on.Acquire(s.Context(), r)
-			must(s, err)
+			expect.OK(s, err)
 			again, err := on.Acquire(s.Context(), r)
 			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Ticket != again.Ticket {
 				s.Fatalf("want the same answer twice, have %+v, %+v and %v", first, again, err)
@@ -197,13 +197,13 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		}
 		a, b := request("a"), request("b")
 		first, second := twice(a), twice(b)
-		need(s, first.Taken && second.Taken && first.Permit != second.Permit, "want two permits, have %+v and %+v", first, second)
+		expect.Need(s, first.Taken && second.Taken && first.Permit != second.Permit, "want two permits, have %+v and %+v", first, second)
 		c := request("c")
 		if r := twice(c); r.Taken || r.Position != 1 {
 			s.Fatalf("want c in the wait queue, have %+v", r)
 		}
 		for range 2 {
-			must(s, on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule}))
+			expect.OK(s, on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule}))
 			s.wantReserved("c")
 		}
 		if r := twice(c); !r.Taken || r.Permit != first.Permit {
@@ -211,13 +211,13 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		}
 		// Three have started, though two of them asked twice.
 		for range 2 {
-			must(s, on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Fence: s.lastFence(), Rule: a.Rule}))
+			expect.OK(s, on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Fence: s.lastFence(), Rule: a.Rule}))
 		}
 		if r := twice(request("d")); r.Taken || r.Later <= 0 {
 			s.Fatalf("want d to wait for its time, have %+v", r)
 		}
 		for range 2 {
-			must(s, on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule}))
+			expect.OK(s, on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule}))
 			s.wantReserved()
 		}
 	})
@@ -230,9 +230,9 @@ func TestUnknownPermitIsGivenBack(t *testing.T) {
 		on := lock.Redis(s.rdb)
 		request := store.Request{Key: s.key, Rule: three, Token: "siding:1:x", TTL: time.Minute, FenceTTL: time.Hour, Handoff: store.Handoff{Nonce: "1", Timeout: time.Minute, QueueTTL: time.Hour}}
 		r, err := on.Acquire(s.Context(), request)
-		need(s, err == nil && r.Taken, "want a permit, have %+v and %v", r, err)
+		expect.Need(s, err == nil && r.Taken, "want a permit, have %+v and %v", r, err)
 		s.wantPermits(1)
-		must(s, on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}))
+		expect.OK(s, on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}))
 		s.wantPermits()
 	})
 }
@@ -244,11 +244,11 @@ func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
 		listed := func() {
 			s.Helper()
 			left := s.rdb.PTTL(s.Context(), store.Beside(s.key, "permits")).Val()
-			check(s, left > 24*time.Hour, "want it kept for more than a day, have %v", left)
+			expect.That(s, left > 24*time.Hour, "want it kept for more than a day, have %v", left)
 		}
 		held := s.of(three).take("")
 		listed()
-		must(s, held.Renew(s.Context()))
+		expect.OK(s, held.Renew(s.Context()))
 		_ = s.of(three).take("")
 		listed()
 	})
@@ -292,7 +292,7 @@ func TestReservationsCountAsStarts(t *testing.T) {
 		s.of(slow).take("")
 		s.of(paused).join("w0", "w1", "w2", "w3")
 		busy := s.of(slow).refuse("w3")
-		need(s, busy.Remaining >= 59*time.Minute, "want the next to wait for its time, have %+v", busy)
+		expect.Need(s, busy.Remaining >= 59*time.Minute, "want the next to wait for its time, have %+v", busy)
 		s.wantReserved("w0", "w1")
 		s.of(slow).take("w1")
 		s.of(slow).take("w0")
@@ -325,7 +325,7 @@ func TestLoweredRate(t *testing.T) {
 func (s *setup) lastFence() int64 {
 	s.Helper()
 	fence, err := strconv.ParseInt(strings.TrimSuffix(s.rdb.Get(s.Context(), s.fence).Val(), "*"), 10, 64)
-	must(s, err)
+	expect.OK(s, err)
 	return fence
 }
 
@@ -351,7 +351,7 @@ func TestLoweredLimit(t *testing.T) {
 			err := on.Release(s.Context(), permit, s.rdb.Get(s.Context(), permit).Val(), store.Release{
 				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Timeout: time.Minute, QueueTTL: time.Hour},
 			})
-			must(s, err)
+			expect.OK(s, err)
 			s.wantReserved(want...)
 		}
 		release(held[1])
@@ -388,7 +388,7 @@ func TestRates(t *testing.T) {
 		}
 		all.Wait()
 		slices.Sort(at)
-		need(s, len(at) == starts, "want %d starts, have %d", starts, len(at))
+		expect.Need(s, len(at) == starts, "want %d starts, have %d", starts, len(at))
 		precision := time.Millisecond // a fence is the time of its start, to a few us
 		if strings.HasSuffix(s.Name(), "embedded") {
 			precision = 20 * time.Millisecond // its clock goes on in a script
@@ -396,7 +396,7 @@ func TestRates(t *testing.T) {
 		for _, r := range rates {
 			for i := r.Starts; i < len(at); i++ {
 				took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond
-				need(s, took >= r.Period-precision, "want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
+				expect.Need(s, took >= r.Period-precision, "want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
 			}
 		}
 		ideal := 200 * time.Millisecond * (starts/10 - 1)
@@ -438,7 +438,7 @@ func TestLimitUnderLoad(t *testing.T) {
 		}
 		all.Wait()
 		m := inside.most.Load()
-		need(s, m >= 2 && m <= limit, "want 2 to %d holders at once, have %d", limit, m)
+		expect.Need(s, m >= 2 && m <= limit, "want 2 to %d holders at once, have %d", limit, m)
 		s.wantPermits()
 	}
 	onEach(t, check)
@@ -456,11 +456,11 @@ func TestPermitExpires(t *testing.T) {
 		two := &lock.Options{Wait: lock.Forever, Limit: 2}
 		for range 2 {
 			held, err := s.stranger().Acquire(s.Context(), s.res, two)
-			must(s, err)
+			expect.OK(s, err)
 			abandon(held)
 		}
 		held, err := s.Acquire(s.Context(), s.res, two)
-		must(s, err)
+		expect.OK(s, err)
 		s.release(held)
 	})
 }
@@ -490,7 +490,7 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		inner, ok := lock.Redis(s.rdb).(limiter)
-		need(s, ok, "want a store that knows limits")
+		expect.Need(s, ok, "want a store that knows limits")
 		broken := &cutStore{limiter: inner}
 		held := s.of(three).take("")
 		s.of(three).take("")
@@ -500,19 +500,19 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 		gone, next := make(chan error, 1), make(chan error, 1)
 		first, second := s.withStore(broken, lock.Config(s.cfg)), s.stranger()
 		go func() { gone <- first.Do(ctx, s.res, &lock.Options{Wait: lock.Forever, Limit: 3}, work) }()
-		poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
+		expect.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
 		// Its fallback time comes with the end of the TTL.
 		go func() { next <- second.Do(s.Context(), s.res, &lock.Options{Wait: s.cfg.TTL / 2, Limit: 3}, work) }()
-		poll.Eventually(s.T, "two queued waiters", func() bool { return len(s.queue()) == 2 })
+		expect.Eventually(s.T, "two queued waiters", func() bool { return len(s.queue()) == 2 })
 		broken.cut.Store(true)
 		s.release(held)
 		permits := s.wantPermits(1, 2, 3)
-		need(s, slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }),
+		expect.Need(s, slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }),
 			"want a permit reserved for the first waiter, have %+v", permits)
 		giveUp()
 		err := <-gone
-		need(s, errors.Is(err, context.Canceled), "want a caller that has given up, have %v", err)
-		must(s, <-next) // the next waiter gets the permit
+		expect.Need(s, errors.Is(err, context.Canceled), "want a caller that has given up, have %v", err)
+		expect.OK(s, <-next) // the next waiter gets the permit
 	})
 }
 
@@ -526,6 +526,6 @@ func TestLimitIsChecked(t *testing.T) {
 		"lock: rates: want at most 8, have 9":                                                             {Rates: make([]lock.Rate, 9)},
 		"lock: limit, rates: want none on a store that does not know them, have a limit of 2 and 0 rates": {Limit: 2},
 	} {
-		equal(t, "error", fmt.Sprint(errOf(lockerOn(t, locktest.NewMemory()).Acquire(t.Context(), "account:1", &opts))), want)
+		expect.Equal(t, "error", fmt.Sprint(expect.Err(lockerOn(t, locktest.NewMemory()).Acquire(t.Context(), "account:1", &opts))), want)
 	}
 }

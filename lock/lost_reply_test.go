@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -45,7 +45,7 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	warm.reserved("w")
 	warm.leave("nobody")
 	held := warm.take("w")
-	must(t, held.Renew(t.Context()))
+	expect.OK(t, held.Renew(t.Context()))
 	warm.release(held)
 	return f
 }
@@ -57,7 +57,7 @@ func (f *faulty) unheard(call func() error, acted func() bool) error {
 	f.proxy.SwallowReplies(true)
 	done := make(chan error, 1)
 	go func() { done <- call() }()
-	poll.Eventually(f.T, "Redis to have acted", acted)
+	expect.Eventually(f.T, "Redis to have acted", acted)
 	f.proxy.SwallowReplies(false)
 	return <-done
 }
@@ -94,8 +94,8 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 				if tc.max < 0 {
 					wantBroken(t, "acquire", err)
 				} else {
-					must(t, err)
-					equal(t, "fence, as of the first try", strconv.FormatInt(held.Fence(), 10), fence)
+					expect.OK(t, err)
+					expect.Equal(t, "fence, as of the first try", strconv.FormatInt(held.Fence(), 10), fence)
 					_ = f.direct.refuse("")
 					f.release(held)
 				}
@@ -112,13 +112,13 @@ func (f *faulty) wantFree() {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Second)
 	defer cancel()
-	err := poll.Until(ctx, func() error {
+	err := expect.Until(ctx, func() error {
 		if have := f.direct.value(); have != "" {
 			return fmt.Errorf("have %q", have)
 		}
 		return nil
 	})
-	check(f, err == nil, "want nothing left behind: %v", err)
+	expect.That(f, err == nil, "want nothing left behind: %v", err)
 }
 
 // TestReentryWithoutFence: the fencing token is gone, as somebody deleted it, or Redis evicted it.
@@ -133,8 +133,8 @@ func TestReentryWithoutFence(t *testing.T) {
 	}, func() bool {
 		return f.direct.value() != "" && f.direct.rdb.Del(t.Context(), f.fence).Err() == nil
 	})
-	must(t, err)
-	check(t, held.Fence() > 0, "want a fence, have %d", held.Fence())
+	expect.OK(t, err)
+	expect.That(t, held.Fence() > 0, "want a fence, have %d", held.Fence())
 	f.release(held)
 }
 
@@ -151,8 +151,8 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 		_, err := f.ask("newcomer")
 		return err
 	}, f.changed(""))
-	need(t, errors.As(err, &busy), "want a BusyError, have %v", err)
-	check(t, busy.Position == 1 && busy.Holder == "the next in the wait queue",
+	expect.Need(t, errors.As(err, &busy), "want a BusyError, have %v", err)
+	expect.That(t, busy.Position == 1 && busy.Holder == "the next in the wait queue",
 		"want a position and a lock kept for the next, have %+v", busy)
 	f.direct.wantNext("w1")
 	f.direct.wantQueue("newcomer")
@@ -167,7 +167,7 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	err := f.unheard(func() error { return held.Renew(t.Context()) }, func() bool {
 		return f.direct.rdb.PTTL(t.Context(), f.key).Val() > 10*time.Second
 	})
-	check(t, err == nil && !held.Deadline().IsZero(), "renew: want it done, have %v", err)
+	expect.That(t, err == nil && !held.Deadline().IsZero(), "renew: want it done, have %v", err)
 
 	gone := func(waiter string) func() bool {
 		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }
@@ -176,10 +176,10 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	leave := func(waiter string) func() error {
 		return func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name(waiter)}) }
 	}
-	must(t, f.unheard(leave("w1"), gone("w1")))
+	expect.OK(t, f.unheard(leave("w1"), gone("w1")))
 	f.handOff(held, "w2")
 	f.direct.join("w3")
-	must(t, f.unheard(leave("w2"), gone("w3")))
+	expect.OK(t, f.unheard(leave("w2"), gone("w3")))
 	f.direct.wantNext("w3")
 }
 
@@ -217,7 +217,7 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 				case since == "a newcomer":
 					wantLost(t, "release", err)
 				default:
-					must(t, err)
+					expect.OK(t, err)
 				}
 				if taken != nil {
 					f.release(taken)
@@ -234,10 +234,10 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	onEach(t, func(s *setup) {
 		store, network := locktest.Faulty(lock.Redis(s.rdb))
 		locker, err := lock.New(store, lock.Config{TTL: time.Hour})
-		must(s, err)
+		expect.OK(s, err)
 		defer locker.Close()
 		held, err := locker.Acquire(s.Context(), s.res, nil)
-		must(s, err)
+		expect.OK(s, err)
 		got := make(chan error, 1)
 		go func() {
 			next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
@@ -246,10 +246,10 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 			}
 			got <- err
 		}()
-		poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
+		expect.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
 		network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
 		wantBroken(s, "release", held.Release(s.Context()))
-		poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
-		must(s, <-got)
+		expect.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
+		expect.OK(s, <-got)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -53,7 +54,7 @@ func TestCluster(t *testing.T) {
 	}
 	for _, node := range cluster.Nodes {
 		n := node.Client(t).DBSize(t.Context()).Val()
-		check(t, n != 0, "want locks on all masters, have none on %s", node.Addr)
+		expect.That(t, n != 0, "want locks on all masters, have none on %s", node.Addr)
 	}
 }
 
@@ -67,12 +68,12 @@ func (s *setup) live() {
 		if key == store.Beside(s.key, what) {
 			continue
 		}
-		must(s, s.rdb.Set(s.Context(), key, "theirs", time.Minute).Err())
+		expect.OK(s, s.rdb.Set(s.Context(), key, "theirs", time.Minute).Err())
 		theirs[key] = "theirs"
 	}
 	s.takeAndRelease()
 	for key, want := range theirs {
-		equal(s, key+", where a program has put something", s.rdb.Get(s.Context(), key).Val(), want)
+		expect.Equal(s, key+", where a program has put something", s.rdb.Get(s.Context(), key).Val(), want)
 	}
 }
 
@@ -82,9 +83,9 @@ func (s *setup) takeAndRelease() {
 	s.join("w1", "w2")
 	s.handOff(first, "w1")
 	second := s.take("w1")
-	check(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
+	expect.That(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
 	wantLost(s, "renew", first.Renew(s.Context()))
-	must(s, second.Renew(s.Context()))
+	expect.OK(s, second.Renew(s.Context()))
 	s.handOff(second, "w2")
 	s.leave("w2")
 
@@ -92,7 +93,7 @@ func (s *setup) takeAndRelease() {
 	a, b := s.of(two).take(""), s.of(two).take("")
 	s.wantPermits(1, 2)
 	_ = s.of(two).refuse("w3")
-	must(s, b.Renew(s.Context()))
+	expect.OK(s, b.Renew(s.Context()))
 	s.release(b)
 	s.wantReserved("w3")
 	s.release(s.of(two).take("w3"))
@@ -105,15 +106,15 @@ func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{Prefix: lock.NoPrefix}).on("my-key-" + uuid.NewString())
-		need(s, s.key == s.res, "want the resource as the key, have %q", s.key)
+		expect.Need(s, s.key == s.res, "want the resource as the key, have %q", s.key)
 		held := s.take("")
-		check(s, !s.takePlain("c0ffee", time.Minute), "want the other program excluded")
+		expect.That(s, !s.takePlain("c0ffee", time.Minute), "want the other program excluded")
 		s.release(held)
-		check(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
+		expect.That(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
 		_ = s.refuse("")
 		s.releasePlain("c0ffee")
 		for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
-			wantIs(s, name, errOf(s.Acquire(s.Context(), name, nil)), lock.ErrResource)
+			expect.Is(s, name, expect.Err(s.Acquire(s.Context(), name, nil)), lock.ErrResource)
 		}
 	})
 }
@@ -128,7 +129,7 @@ func TestOneKeyIsOneLock(t *testing.T) {
 		bare.join("w1")
 		usual.handOff(first, "w1")
 		second := bare.take("w1")
-		check(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
+		expect.That(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
 		bare.release(second)
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -36,7 +36,7 @@ func TestBlackHole(t *testing.T) {
 			work := held.Context(t.Context())
 			fault.turn(f.proxy, true)
 			next := f.direct.takeOnceFree()
-			check(t, work.Err() != nil && held.Deadline().IsZero(), "want the holder told before another has the lock")
+			expect.That(t, work.Err() != nil && held.Deadline().IsZero(), "want the holder told before another has the lock")
 			f.direct.release(next)
 			wantLost(t, "cause", context.Cause(work))
 			fault.turn(f.proxy, false)
@@ -52,12 +52,12 @@ func TestScriptsAreFlushed(t *testing.T) {
 	ctx := t.Context()
 	flush := func() {
 		t.Helper()
-		must(t, s.rdb.ScriptFlush(ctx).Err())
+		expect.OK(t, s.rdb.ScriptFlush(ctx).Err())
 	}
 	flush()
 	held := s.take("")
 	flush()
-	must(t, held.Renew(ctx))
+	expect.OK(t, held.Renew(ctx))
 	for _, w := range names(3) {
 		flush()
 		s.join(w)
@@ -112,7 +112,7 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	server.Restart(t)
 	wantLost(t, "cause", ended(t, work))
 	next := s.take("")
-	check(t, next.Fence() > held.Fence(), "want a fence above %d, have %d", held.Fence(), next.Fence())
+	expect.That(t, next.Fence() > held.Fence(), "want a fence above %d, have %d", held.Fence(), next.Fence())
 	wantLost(t, "release", held.Release(t.Context()))
 	s.release(next)
 }
@@ -131,11 +131,11 @@ func TestWaitEndsWithoutRedis(t *testing.T) {
 			ended <- err
 		}()
 	}
-	poll.Eventually(t, "a waiter", func() bool { return s.rdb.ZCard(t.Context(), s.row).Val() == 1 })
+	expect.Eventually(t, "a waiter", func() bool { return s.rdb.ZCard(t.Context(), s.row).Val() == 1 })
 	server.Kill()
 	for range 3 {
 		err := <-ended
-		check(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with Redis, have %v", err)
+		expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with Redis, have %v", err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestWaitForARedisThatRefuses(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			must(t, err)
+			expect.OK(t, err)
 			addr := listener.Addr().String()
 			_ = listener.Close() // nobody has it now
 			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -27,7 +27,7 @@ func names(n int) []string {
 func (s *setup) wantQueue(want ...string) {
 	s.Helper()
 	have := s.queue()
-	check(s, slices.Equal(have, want), "want in the wait queue %q, have %q", want, have)
+	expect.That(s, slices.Equal(have, want), "want in the wait queue %q, have %q", want, have)
 }
 
 // TestWaitQueueIsFIFO has 50 waiters that are all woken and all come. They get the lock in the
@@ -39,7 +39,7 @@ func TestWaitQueueIsFIFO(t *testing.T) {
 		waiters := names(50)
 		for i, w := range waiters {
 			position := s.refuse(w).Position
-			need(s, position == i+1, "want position %d, have %d", i+1, position)
+			expect.Need(s, position == i+1, "want position %d, have %d", i+1, position)
 		}
 		var served []string
 		for range waiters {
@@ -47,11 +47,11 @@ func TestWaitQueueIsFIFO(t *testing.T) {
 			_, next, _ := strings.Cut(s.value(), s.name("w"))
 			served = append(served, "w"+next)
 			held = s.take("w" + next)
-			need(s, !slices.Contains(s.queue(), "w"+next), "want the holder w%s in no wait queue", next)
+			expect.Need(s, !slices.Contains(s.queue(), "w"+next), "want the holder w%s in no wait queue", next)
 		}
-		check(s, slices.Equal(served, waiters), "want them served as %v, have %v", waiters, served)
+		expect.That(s, slices.Equal(served, waiters), "want them served as %v, have %v", waiters, served)
 		s.handOff(held, "")
-		equal(s, "what a free lock holds", s.value(), "")
+		expect.Equal(s, "what a free lock holds", s.value(), "")
 	})
 }
 
@@ -71,7 +71,7 @@ func TestPositionAndTicketAreKept(t *testing.T) {
 		}
 		for _, i := range []int{4, 0, 2, 2, 1, 3, 0} {
 			busy := s.refuse(waiters[i])
-			check(s, busy.Position == i+1 && busy.Ticket == tickets[i],
+			expect.That(s, busy.Position == i+1 && busy.Ticket == tickets[i],
 				"%s: want position %d and ticket %d, have %d and %d", waiters[i], i+1, tickets[i], busy.Position, busy.Ticket)
 		}
 		s.wantQueue(waiters...)
@@ -92,7 +92,7 @@ func TestTicketsWhenTheClockStepsBack(t *testing.T) {
 		ahead := float64(time.Now().Add(time.Hour).UnixMicro())
 		s.rdb.ZIncrBy(s.Context(), s.row, ahead-s.rdb.ZScore(s.Context(), s.row, s.name("w1")).Val(), s.name("w1"))
 		busy := s.refuse("w2")
-		check(s, busy.Position == 2 && busy.Ticket == int64(ahead)+1, "want position 2 and the ticket after %.0f, have %+v", ahead, busy)
+		expect.That(s, busy.Position == 2 && busy.Ticket == int64(ahead)+1, "want position 2 and the ticket after %.0f, have %+v", ahead, busy)
 		s.release(held)
 	})
 }
@@ -146,7 +146,7 @@ func TestHolderDiedAndANewcomerIsFirst(t *testing.T) {
 		s.wantNext("w1")
 		s.wantTTL(s.key, 59*time.Second, time.Minute)
 		busy := s.refuse("newcomer")
-		check(s, busy.Position == 2 && busy.Holder == "the next in the wait queue" && !busy.Foreign && busy.Since.IsZero(),
+		expect.That(s, busy.Position == 2 && busy.Holder == "the next in the wait queue" && !busy.Foreign && busy.Since.IsZero(),
 			"want a position behind the others and a lock kept for the next, have %+v", busy)
 		s.wantNext("w1")
 		s.take("w1")
@@ -229,12 +229,12 @@ func TestReservationExpires(t *testing.T) {
 		s = s.with(lock.Config{HandoffTimeout: 500 * time.Millisecond}) // and a slow machine sees the last one
 		s.reserved("w1", "w2")
 		var held *lease.Lease
-		err := poll.Until(s.Context(), func() error {
+		err := expect.Until(s.Context(), func() error {
 			var err error
 			held, err = s.ask("newcomer")
 			return err
 		})
-		must(s, err)
+		expect.OK(s, err)
 		s.wantQueue("w2") // the newcomer had joined, and holds now
 		s.handOff(held, "w2")
 	})
@@ -333,7 +333,7 @@ func TestReleaseOfALostLock(t *testing.T) {
 		if err := held.Release(s.Context()); tc.nobody && err != nil || !tc.nobody && !errors.Is(err, lock.ErrLost) {
 			s.Errorf("want ErrLost if somebody has held it since, have %v", err)
 		}
-		equal(s, "the lock", s.value(), before)
+		expect.Equal(s, "the lock", s.value(), before)
 	})
 }
 
@@ -347,7 +347,7 @@ func TestReleasePastTheDeadline(t *testing.T) {
 		s.join("w1")
 		abandon(held)
 		_ = sleep.For(s.Context(), time.Second)
-		check(s, held.Deadline().IsZero(), "want no valid lease past its deadline")
+		expect.That(s, held.Deadline().IsZero(), "want no valid lease past its deadline")
 		wantLost(s, "release", held.Release(s.Context()))
 		s.wantNext("w1")
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -27,9 +28,9 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		l.release(t)
 		have := l.redis.SentAt(locktest.Release, l.start)
-		check(t, len(have) == 1 && have[0] >= 7*time.Second, "want one release after the renewal had ended at 7s, have %v", have)
+		expect.That(t, len(have) == 1 && have[0] >= 7*time.Second, "want one release after the renewal had ended at 7s, have %v", have)
 		time.Sleep(time.Minute)
-		equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
+		expect.Equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
 	})
 }
 
@@ -47,9 +48,9 @@ func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
 			l.wantAlive(t, work)
 			l.release(t)
 			have := time.Since(l.start)
-			check(t, have >= 14*time.Second, "want the renewal joined after 14s, have %v", have)
+			expect.That(t, have >= 14*time.Second, "want the renewal joined after 14s, have %v", have)
 			cause := context.Cause(work)
-			check(t, errors.Is(cause, context.Canceled), "want the context ended by the release, have %v", cause)
+			expect.That(t, errors.Is(cause, context.Canceled), "want the context ended by the release, have %v", cause)
 		})
 	}
 }
@@ -64,7 +65,7 @@ func TestReleaseRacesRenewal(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			l.release(t)
 			time.Sleep(time.Minute)
-			equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
+			expect.Equal(t, "the last step", l.redis.last(t).Step, locktest.Release)
 			l.redis.wantFree(t)
 		})
 	}
@@ -81,7 +82,7 @@ func TestReleaseThatFails(t *testing.T) {
 			start := time.Now()
 			wantBroken(t, "release", l.Release(t.Context()))
 			took := time.Since(start)
-			check(t, took <= 5*time.Second, "want a bounded release, have %v", took)
+			expect.That(t, took <= 5*time.Second, "want a bounded release, have %v", took)
 			wantBroken(t, "again", l.Release(t.Context()))
 			time.Sleep(3 * time.Second)
 			l.redis.Set(locktest.Fine)
@@ -90,7 +91,7 @@ func TestReleaseThatFails(t *testing.T) {
 			l.release(t) // which does nothing
 			sent := len(l.redis.SentAt(locktest.Release, l.start))
 			time.Sleep(time.Minute)
-			equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), sent)
+			expect.Equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), sent)
 		})
 	}
 }
@@ -120,7 +121,7 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 		l.release(t)
 		l.redis.wantFree(t)
 		l.release(t)
-		equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), 3)
+		expect.Equal(t, "releases, as none is sent after the one that was answered", len(l.redis.SentAt(locktest.Release, l.start)), 3)
 	})
 }
 
@@ -173,7 +174,7 @@ func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 				t.Errorf("want it tried all the while, have %d releases sent", sent)
 			}
 			time.Sleep(time.Minute)
-			equal(t, "releases, as none is sent any more", len(l.redis.SentAt(locktest.Release, l.start)), sent)
+			expect.Equal(t, "releases, as none is sent any more", len(l.redis.SentAt(locktest.Release, l.start)), sent)
 		})
 	}
 }
@@ -194,7 +195,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 			})
 		}
 		all.Wait()
-		equal(t, "releases sent", len(l.redis.SentAt(locktest.Release, l.start)), 1)
+		expect.Equal(t, "releases sent", len(l.redis.SentAt(locktest.Release, l.start)), 1)
 	})
 }
 
@@ -244,19 +245,19 @@ func TestHold(t *testing.T) {
 		locker := lockerOn(t, f)
 		defer locker.Close()
 		err := locker.Do(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
-			check(t, lock.Fence(ctx, "order:1") != 0, "want a fencing token")
+			expect.That(t, lock.Fence(ctx, "order:1") != 0, "want a fencing token")
 			return tc.work(ctx, f)
 		})
 		if tc.want == nil && err != nil {
 			t.Errorf("want no error, have %v", err)
 		}
 		for _, want := range tc.want {
-			check(t, errors.Is(err, want), "want %v, have %v", want, err)
+			expect.That(t, errors.Is(err, want), "want %v, have %v", want, err)
 		}
 		if err != nil && len(tc.want) > 1 {
 			said := err.Error()
 			loss := strings.Index(said, "lease lost")
-			check(t, loss >= 0 && loss <= strings.Index(said, tc.want[len(tc.want)-1].Error()), "want the loss first, have %q", said)
+			expect.That(t, loss >= 0 && loss <= strings.Index(said, tc.want[len(tc.want)-1].Error()), "want the loss first, have %q", said)
 		}
 	})
 }
@@ -307,14 +308,14 @@ func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := &timeouts{Store: locktest.NewMemory()}
 			locker, err := lock.New(g, lock.Config{HandoffTimeout: timeout})
-			must(t, err)
+			expect.OK(t, err)
 			held, err := locker.Acquire(t.Context(), "order:1", nil)
-			must(t, err)
-			wantIs(t, "release", held.Release(t.Context()), io.ErrUnexpectedEOF)
+			expect.OK(t, err)
+			expect.Is(t, "release", held.Release(t.Context()), io.ErrUnexpectedEOF)
 			time.Sleep(time.Second)
 			locker.Close()
 			all := []time.Duration{timeout, want}
-			check(t, slices.Equal(g.seen, all), "want timeouts of %v, have %v", all, g.seen)
+			expect.That(t, slices.Equal(g.seen, all), "want timeouts of %v, have %v", all, g.seen)
 		})
 	}
 }

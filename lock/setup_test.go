@@ -15,7 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -71,7 +71,7 @@ func (s *setup) listen() {
 	s.Helper()
 	heard := s.rdb.Subscribe(context.WithoutCancel(s.Context()), store.GoroutinePrefix+s.listener)
 	s.Cleanup(func() { _ = heard.Close() })
-	must(s, errOf(heard.Receive(s.Context())))
+	expect.OK(s, expect.Err(heard.Receive(s.Context())))
 }
 
 // name returns the full name of a waiter, and short what the test calls it.
@@ -98,10 +98,10 @@ func (s *setup) with(cfg lock.Config) *setup {
 func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
 	s.Helper()
 	locker, err := lock.New(store, cfg)
-	must(s, err)
+	expect.OK(s, err)
 	s.Cleanup(locker.Close)
 	client, err := lease.New(store, lease.Config(cfg))
-	must(s, err)
+	expect.OK(s, err)
 	s.Cleanup(client.Close)
 	other := *s
 	other.Locker, other.Client, other.cfg = locker, client, client.Config()
@@ -131,7 +131,7 @@ func (s *setup) of(rule *store.Rule) *setup {
 func (s *setup) take(waiter string) *lease.Lease {
 	s.Helper()
 	held, err := s.stranger().ask(waiter)
-	need(s, err == nil, "acquire for %q: %v", waiter, err)
+	expect.Need(s, err == nil, "acquire for %q: %v", waiter, err)
 	s.Cleanup(func() { abandon(held) })
 	return held
 }
@@ -144,11 +144,11 @@ func (s *setup) ask(waiter string) (*lease.Lease, error) {
 // takeOnceFree acquires the lock as soon as it can be had.
 func (s *setup) takeOnceFree() (held *lock.Lease) {
 	s.Helper()
-	err := poll.Until(s.Context(), func() (err error) {
+	err := expect.Until(s.Context(), func() (err error) {
 		held, err = s.stranger().Acquire(s.Context(), s.res, nil)
 		return err
 	})
-	must(s, err)
+	expect.OK(s, err)
 	s.Cleanup(func() { abandon(held) })
 	return held
 }
@@ -158,7 +158,7 @@ func (s *setup) refuse(waiter string) *lease.BusyError {
 	s.Helper()
 	held, err := s.stranger().ask(waiter)
 	var busy *lease.BusyError
-	need(s, errors.As(err, &busy), "acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
+	expect.Need(s, errors.As(err, &busy), "acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
 	return busy
 }
 
@@ -173,7 +173,7 @@ func (s *setup) join(waiters ...string) {
 // release releases the lease, which must still be held.
 func (s *setup) release(held interface{ Release(context.Context) error }) {
 	s.Helper()
-	must(s, held.Release(s.Context()))
+	expect.OK(s, held.Release(s.Context()))
 }
 
 // handOff releases the lease, and checks for whom the lock is then reserved, "" for nobody.
@@ -190,20 +190,20 @@ func (s *setup) wantNext(want string) {
 	if parts := strings.SplitN(s.value(), ":", 4); parts[0] == "siding-reserved" {
 		have = s.short(parts[3])
 	}
-	need(s, have == want, "want the lock reserved for %q, have %q", want, have)
+	expect.Need(s, have == want, "want the lock reserved for %q, have %q", want, have)
 }
 
 // leave takes a waiter out of the wait queue.
 func (s *setup) leave(waiter string) {
 	s.Helper()
-	must(s, s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name(waiter)}))
+	expect.OK(s, s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name(waiter)}))
 }
 
 // expire lets what is held or reserved run out, as if its time had passed.
 func (s *setup) expire() {
 	s.Helper()
 	n := s.rdb.Del(s.Context(), s.key).Val()
-	need(s, n == 1, "want a lock to expire, have none")
+	expect.Need(s, n == 1, "want a lock to expire, have none")
 }
 
 // value returns what the lock's key holds, "" when it is free.
@@ -219,14 +219,14 @@ func (s *setup) value() string {
 // wantFree checks that nobody has the lock, and that it is reserved for nobody.
 func (s *setup) wantFree() {
 	s.Helper()
-	equal(s, "what a free lock holds", s.value(), "")
+	expect.Equal(s, "what a free lock holds", s.value(), "")
 }
 
 // queue returns the waiters in the wait queue, the head first.
 func (s *setup) queue() []string {
 	s.Helper()
 	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
-	must(s, err)
+	expect.OK(s, err)
 	for i, waiter := range waiters {
 		waiters[i] = s.short(waiter)
 	}
@@ -243,7 +243,7 @@ func (s *setup) wantTTL(key string, low, high time.Duration) {
 // middle of the test leaves less of it.
 func (s *setup) wantLeft(what string, low, high, have time.Duration) {
 	s.Helper()
-	check(s, have >= low-time.Since(s.start) && have <= high, "want %s to last %v to %v, have %v", what, low, high, have)
+	expect.That(s, have >= low-time.Since(s.start) && have <= high, "want %s to last %v to %v, have %v", what, low, high, have)
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -280,64 +280,21 @@ func inBubbles[C any](t *testing.T, cases map[string]C, test func(t bubble, c C)
 	}
 }
 
-// must ends a test of which a step has failed.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // wantLost checks the error of a call for a lease that has ended.
 func wantLost(tb testing.TB, what string, err error) {
 	tb.Helper()
-	check(tb, errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrBusy), "%s: want ErrLost, have %v", what, err)
+	expect.That(tb, errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrBusy), "%s: want ErrLost, have %v", what, err)
 }
 
 // wantBusy checks the error of a call that was refused.
 func wantBusy(tb testing.TB, what string, err error) {
 	tb.Helper()
-	check(tb, errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost), "%s: want ErrBusy, have %v", what, err)
+	expect.That(tb, errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost), "%s: want ErrBusy, have %v", what, err)
 }
 
 // wantBroken checks the error of a call that the store did not answer, or not as it should.
 func wantBroken(tb testing.TB, what string, err error) {
 	tb.Helper()
-	check(tb, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+	expect.That(tb, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
 		"%s: want an error that is neither busy nor lost, have %v", what, err)
 }
-
-// check fails the test unless ok. The rest says what is wanted, and what there is.
-func check(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Errorf(format, args...)
-	}
-}
-
-// need ends the test unless ok.
-func need(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Fatalf(format, args...)
-	}
-}
-
-// equal compares two values.
-func equal[T comparable](tb testing.TB, what string, have, want T) {
-	tb.Helper()
-	if have != want {
-		tb.Errorf("%s: want %v, have %v", what, want, have)
-	}
-}
-
-// wantIs wants an error that matches another.
-func wantIs(tb testing.TB, what string, err, target error) {
-	tb.Helper()
-	if !errors.Is(err, target) {
-		tb.Errorf("%s: want %v, have %v", what, target, err)
-	}
-}
-
-// errOf returns the error of a call of which nothing else is wanted.
-func errOf[T any](_ T, err error) error { return err }

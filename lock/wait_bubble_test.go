@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -23,7 +24,7 @@ import (
 func acquire(tb testing.TB, locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	tb.Helper()
 	held, err := locker.Acquire(tb.Context(), "order:1", opts)
-	must(tb, err)
+	expect.OK(tb, err)
 	abandon(held)
 	return held
 }
@@ -50,7 +51,7 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 			fail := func(context.Context, string, func() error) error { return trouble }
 			f.Set(fail)
 			time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
-			must(t, acquire(t, locker, &how).Release(t.Context()))
+			expect.OK(t, acquire(t, locker, &how).Release(t.Context()))
 
 			f.Set(fail)
 			start := time.Now()
@@ -93,7 +94,7 @@ func TestWaitGivesUpAtOnce(t *testing.T) {
 			f.Set(locktest.Only(locktest.Acquire, func(context.Context, string, func() error) error { return trouble }))
 			start := time.Now()
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-			check(t, errors.Is(err, trouble) && time.Since(start) == 0, "want an error at once, have %v after %v", err, time.Since(start))
+			expect.That(t, errors.Is(err, trouble) && time.Since(start) == 0, "want an error at once, have %v after %v", err, time.Since(start))
 		}
 	})
 }
@@ -108,7 +109,7 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 100 * time.Millisecond, Retry: lock.Fixed(delay)})
 			wantBusy(t, "acquire", err)
 			have := len(f.SentAt(locktest.Acquire, time.Time{}))
-			check(t, have <= 101, "want at most a try every millisecond, have %d in 100", have)
+			expect.That(t, have <= 101, "want at most a try every millisecond, have %d in 100", have)
 			_ = holder.Release(t.Context())
 		})
 	}
@@ -136,13 +137,13 @@ func TestOrderWithinOneProcess(t *testing.T) {
 			})
 			synctest.Wait()
 			queued := f.memory.Waiters("lock:order:1")
-			check(t, len(queued) <= 1, "want one contender queued, have %q", queued)
+			expect.That(t, len(queued) <= 1, "want one contender queued, have %q", queued)
 		}
 		_ = holder.Release(t.Context())
 		all.Wait()
-		need(t, slices.IsSorted(served) && len(served) == goroutines, "want them in order, have %v", served)
+		expect.Need(t, slices.IsSorted(served) && len(served) == goroutines, "want them in order, have %v", served)
 		have := len(f.SentAt(locktest.Acquire, time.Time{}))
-		check(t, wait.Retry != nil || have <= 2*goroutines+1, "want two calls for each of %d, have %d", goroutines, have)
+		expect.That(t, wait.Retry != nil || have <= 2*goroutines+1, "want two calls for each of %d, have %d", goroutines, have)
 	})
 }
 
@@ -156,7 +157,7 @@ func TestQueuedWithoutWaking(t *testing.T) {
 		start := time.Now()
 		held := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}), &lock.Options{Wait: lock.Forever})
 		took := time.Since(start)
-		check(t, took >= 3*time.Second && took <= 4*time.Second, "want the lock within a second of its release after 3s, have %v", took)
+		expect.That(t, took >= 3*time.Second && took <= 4*time.Second, "want the lock within a second of its release after 3s, have %v", took)
 		_ = held.Release(t.Context())
 	})
 }
@@ -178,9 +179,9 @@ func TestHolderDiedBeforeAWaitQueue(t *testing.T) {
 		}
 		all.Wait()
 		took := time.Since(start)
-		check(t, took >= 15*time.Second && took <= 16*time.Second, "want all served as soon as the TTL of 15s is over, have %v", took)
+		expect.That(t, took >= 15*time.Second && took <= 16*time.Second, "want all served as soon as the TTL of 15s is over, have %v", took)
 		have := len(f.SentAt(locktest.Acquire, time.Time{}))
-		check(t, have <= 20, "want few calls while they wait, have %d", have)
+		expect.That(t, have <= 20, "want few calls while they wait, have %d", have)
 	})
 }
 
@@ -202,12 +203,12 @@ func TestClose(t *testing.T) {
 		l.locker.Close()
 		for range 2 {
 			err := <-failed
-			check(t, errors.Is(err, lock.ErrClosed) && errors.Is(err, lock.ErrBusy), "want ErrClosed and ErrBusy, have %v", err)
+			expect.That(t, errors.Is(err, lock.ErrClosed) && errors.Is(err, lock.ErrBusy), "want ErrClosed and ErrBusy, have %v", err)
 		}
 		if queued := l.redis.memory.Waiters("lock:order:1"); queued != nil {
 			t.Errorf("want nobody queued when Close returns, have %q", queued)
 		}
-		wantIs(t, "acquire", errOf(l.locker.Acquire(t.Context(), "order:2", nil)), lock.ErrClosed)
+		expect.Is(t, "acquire", expect.Err(l.locker.Acquire(t.Context(), "order:2", nil)), lock.ErrClosed)
 		time.Sleep(time.Minute)
 		l.wantAlive(t, work)
 		l.release(t)
@@ -225,18 +226,18 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		for i := range 100 {
 			resource := fmt.Sprintf("order:%d", i)
 			held, err := locker.Acquire(t.Context(), resource, nil)
-			must(t, err)
+			expect.OK(t, err)
 			for _, wait := range []time.Duration{0, time.Millisecond} {
-				wantBusy(t, resource, errOf(locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})))
+				wantBusy(t, resource, expect.Err(locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})))
 			}
 			abandon(held)
 			if i%2 == 0 {
-				must(t, held.Release(t.Context()))
+				expect.OK(t, held.Release(t.Context()))
 			}
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		equal(t, "contenders kept", locker.Contenders(), 0)
+		expect.Equal(t, "contenders kept", locker.Contenders(), 0)
 	})
 }
 
@@ -254,7 +255,7 @@ func TestOptions(t *testing.T) {
 	} {
 		_, err := locker.Acquire(t.Context(), "order:1", &opts)
 		want := "lock: " + name
-		check(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
+		expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 	}
 }
 
@@ -269,12 +270,12 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 		defer cancel()
 		f.Set(locktest.Only(locktest.Leave, locktest.Refuse))
 		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever})
-		need(t, errors.Is(err, context.DeadlineExceeded), "want context.DeadlineExceeded, have %v", err)
+		expect.Need(t, errors.Is(err, context.DeadlineExceeded), "want context.DeadlineExceeded, have %v", err)
 		time.Sleep(5 * time.Second)
 		f.Set(locktest.Fine)
 		time.Sleep(1500 * time.Millisecond) // it tries every second
 		queued := f.memory.Waiters("lock:order:1")
-		check(t, len(queued) == 0, "want nobody queued, have %q", queued)
+		expect.That(t, len(queued) == 0, "want nobody queued, have %q", queued)
 		_ = holder.Release(t.Context())
 	})
 }
@@ -295,10 +296,10 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 		locker := lockerOn(t, unreachableStore{locktest.NewMemory()})
 		start := time.Now()
 		for range 3 {
-			must(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
+			expect.OK(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
 		}
 		took := time.Since(start)
-		check(t, took <= 5*time.Second, "want one hand-off timeout of 5s for three free locks, have %v", took)
+		expect.That(t, took <= 5*time.Second, "want one hand-off timeout of 5s for three free locks, have %v", took)
 	})
 }
 
@@ -312,7 +313,7 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 			wait := ended(waits["queued"])
 			_, err := lockerOn(t, unreachableStore{locktest.NewMemory()}).Acquire(t.Context(), "order:1", &wait)
 			const want = "lock: acquire order:1: the wait is over: the store has not answered yet"
-			check(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
+			expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 		})
 	})
 	for how, wait := range waits {
@@ -334,7 +335,7 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 				want = "lock order:1 is held by "
 			}
 			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-			check(t, errors.Is(err, lock.ErrBusy) == busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),
+			expect.That(t, errors.Is(err, lock.ErrBusy) == busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),
 				"want the end of the wait and %s, have %v", want, err)
 		})
 	}
@@ -353,7 +354,7 @@ func TestNoStore(t *testing.T) {
 		"a nil pointer":   {(*locktest.Memory)(nil), "a nil *locktest.Memory"},
 	} {
 		want := "lock: store: want one, such as that of Redis with a client, have " + tt.have
-		equal(t, name, fmt.Sprint(errOf(lock.New(tt.store, lock.Config{}))), want)
+		expect.Equal(t, name, fmt.Sprint(expect.Err(lock.New(tt.store, lock.Config{}))), want)
 	}
 }
 
@@ -371,8 +372,8 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 			return ctx.Err()
 		}))
 		_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 20 * time.Millisecond})
-		need(t, err != nil, "want no lock")
-		must(t, <-late)
+		expect.Need(t, err != nil, "want no lock")
+		expect.OK(t, <-late)
 		released := make(chan time.Time, 1)
 		time.AfterFunc(10*time.Millisecond, func() {
 			released <- time.Now()
@@ -380,7 +381,7 @@ func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
 		})
 		_ = acquire(t, lockerOn(t, f.memory), &lock.Options{Wait: lock.Forever}).Release(t.Context())
 		took := time.Since(<-released)
-		check(t, took <= 100*time.Millisecond, "want the lock at once, have it after %v", took)
+		expect.That(t, took <= 100*time.Millisecond, "want the lock at once, have it after %v", took)
 	})
 }
 
@@ -401,8 +402,8 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &endless{Memory: locktest.NewMemory()}
-		wantBusy(t, "acquire", errOf(lockerOn(t, e).Acquire(t.Context(), "order:1", &lock.Options{Wait: 10 * time.Second})))
+		wantBusy(t, "acquire", expect.Err(lockerOn(t, e).Acquire(t.Context(), "order:1", &lock.Options{Wait: 10 * time.Second})))
 		have := e.asked.Load()
-		check(t, have >= 10 && have <= 30, "want it asked for 10 to 30 times, have %d", have)
+		expect.That(t, have >= 10 && have <= 30, "want it asked for 10 to 30 times, have %d", have)
 	})
 }

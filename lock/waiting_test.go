@@ -14,7 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -38,7 +38,7 @@ func (s *setup) waitInQueue() *queuedWaiter {
 			w.held <- held.Inner()
 		}
 	}()
-	poll.Eventually(s.T, "one more queued", func() bool { return len(s.queue()) != before })
+	expect.Eventually(s.T, "one more queued", func() bool { return len(s.queue()) != before })
 	return w
 }
 
@@ -49,7 +49,7 @@ func (s *setup) served(w *queuedWaiter, d time.Duration) *lease.Lease {
 	defer timer.Stop()
 	select {
 	case held := <-w.held:
-		need(s, held != nil, "want a lease, have none")
+		expect.Need(s, held != nil, "want a lease, have none")
 		return held
 	case <-timer.C:
 		s.Fatalf("want a lease within %v", d)
@@ -80,7 +80,7 @@ func TestDeadWaiterCostsNothing(t *testing.T) {
 func (s *setup) deadWaiter(i int) {
 	s.Helper()
 	name := "siding-goroutine:gone:" + string(rune('a'+i))
-	must(s, s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err())
+	expect.OK(s, s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err())
 }
 
 // TestDeadWaitersInACluster, where PUBLISH does not count the listeners of other
@@ -96,7 +96,7 @@ func TestDeadWaitersInACluster(t *testing.T) {
 	s.release(holder)
 	next := s.takeOnceFree() // it comes by as the first hand-off timeout is over
 	took := time.Since(start)
-	check(t, took >= 200*time.Millisecond, "want the lock reserved for a hand-off timeout, have it after %v", took)
+	expect.That(t, took >= 200*time.Millisecond, "want the lock reserved for a hand-off timeout, have it after %v", took)
 	s.release(next)
 	s.release(s.takeOnceFree())
 	s.release(s.served(w, soon))
@@ -112,7 +112,7 @@ func TestListenerReconnects(t *testing.T) {
 	w := f.waitInQueue()
 	f.proxy.BlackHole(true)
 	f.direct.release(holder)
-	need(t, strings.Contains(f.direct.value(), "siding-goroutine:"),
+	expect.Need(t, strings.Contains(f.direct.value(), "siding-goroutine:"),
 		"want the lock reserved for the waiter, have %q", f.direct.value())
 	f.proxy.BlackHole(false)
 	f.direct.release(f.served(w, 10*time.Second)) // its fallback time is in 15
@@ -144,7 +144,7 @@ func TestCommandsOfAWait(t *testing.T) {
 		s.release(last)
 		last = s.served(w, soon)
 	}
-	equal(t, fmt.Sprintf("calls for %d acquisitions", waiters), scripts()-before, 3*waiters)
+	expect.Equal(t, fmt.Sprintf("calls for %d acquisitions", waiters), scripts()-before, 3*waiters)
 	s.release(last)
 }
 
@@ -157,11 +157,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		first, second := s.waitInQueue(), s.waitInQueue()
 		second.cancel()
 		held := <-second.held
-		need(s, held == nil, "want no lease for one who left")
+		expect.Need(s, held == nil, "want no lease for one who left")
 		s.release(holder)
 		s.release(s.served(first, soon))
 		var keys []string
-		poll.Eventually(s.T, "the fence alone left", func() bool {
+		expect.Eventually(s.T, "the fence alone left", func() bool {
 			keys = s.rdb.Keys(s.Context(), "*"+s.res+"*").Val()
 			return slices.Equal(keys, []string{s.fence})
 		})
@@ -178,7 +178,7 @@ func TestWaiterThatIsBackIsTakenOut(t *testing.T) {
 		gone := s.waitInQueue()
 		name := s.queue()[0]
 		gone.cancel()
-		poll.Eventually(s.T, "it has left", func() bool { return len(s.queue()) == 0 })
+		expect.Eventually(s.T, "it has left", func() bool { return len(s.queue()) == 0 })
 		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: name})
 		next := s.waitInQueue()
 		s.release(held)
@@ -192,7 +192,7 @@ func TestHolderWithoutChannels(t *testing.T) {
 	t.Parallel()
 	s := setUp(t, redistest.Shared(t).Client(t), lock.Config{})
 	const user = "without-channels"
-	must(t, s.rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", "nopass", "+@all", "~*", "resetchannels").Err())
+	expect.OK(t, s.rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", "nopass", "+@all", "~*", "resetchannels").Err())
 	options := *redistest.Shared(t).Client(t).Options()
 	options.Username, options.Password = user, "any"
 	client := redis.NewClient(&options)
@@ -228,7 +228,7 @@ func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
 			}()
 		}
 		// Those in the wait queue need some ms each; behind the one that polls it would be seconds each, and minutes in all.
-		poll.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
+		expect.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
 		cancel()
 		for range 3 {
 			<-over

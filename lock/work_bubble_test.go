@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -18,7 +19,7 @@ var errStop = errors.New("shutting down")
 func (l *leased) again(tb testing.TB, work context.Context) *lock.Lease { //nolint:revive // tb first, as in every helper
 	tb.Helper()
 	held, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
-	must(tb, err)
+	expect.OK(tb, err)
 	return held
 }
 
@@ -27,7 +28,7 @@ func (l *leased) wantRenewed(tb testing.TB) {
 	tb.Helper()
 	time.Sleep(time.Minute)
 	synctest.Wait() // a renewal is due just now
-	need(tb, !l.Deadline().IsZero() && l.redis.get() != "", "want the lease renewed, have it ended after %v", time.Since(l.start))
+	expect.Need(tb, !l.Deadline().IsZero() && l.redis.get() != "", "want the lease renewed, have it ended after %v", time.Since(l.start))
 }
 
 // wantExpired checks that the lease is not renewed, and that the lock is free after the TTL.
@@ -35,8 +36,8 @@ func (l *leased) wantExpired(tb testing.TB) {
 	tb.Helper()
 	renewals := len(l.redis.SentAt(locktest.Renew, l.start))
 	time.Sleep(15 * time.Second)
-	check(tb, l.Deadline().IsZero() && l.redis.get() == "", "want the lease ended, have it until %v", l.Deadline())
-	equal(tb, "renewals, as none is sent", len(l.redis.SentAt(locktest.Renew, l.start)), renewals)
+	expect.That(tb, l.Deadline().IsZero() && l.redis.get() == "", "want the lease ended, have it until %v", l.Deadline())
+	expect.Equal(tb, "renewals, as none is sent", len(l.redis.SentAt(locktest.Renew, l.start)), renewals)
 }
 
 // A lease whose only context has ended is not renewed. Another process has the lock after a TTL.
@@ -49,14 +50,14 @@ func TestEndOfAllContextsEndsTheRenewal(t *testing.T) {
 		time.Sleep(6 * time.Second) // renewed after 5 s: the lease ends after 19 s, and the lock after 20 s
 		stop(errStop)
 		have := context.Cause(work)
-		check(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
-		check(t, !l.Deadline().IsZero(), "want the lease valid until its deadline")
+		expect.That(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
+		expect.That(t, !l.Deadline().IsZero(), "want the lease valid until its deadline")
 		held, err := lockerOn(t, l.redis.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute})
-		must(t, err)
+		expect.OK(t, err)
 		after := time.Since(l.start)
-		check(t, after >= 20*time.Second && after <= 21*time.Second, "want the lock after 20s, have it after %v", after)
+		expect.That(t, after >= 20*time.Second && after <= 21*time.Second, "want the lock after 20s, have it after %v", after)
 		wantLost(t, "release", l.Release(t.Context()))
-		must(t, held.Release(t.Context())) // the other's lock is untouched
+		expect.OK(t, held.Release(t.Context())) // the other's lock is untouched
 	})
 }
 
@@ -97,7 +98,7 @@ func TestRenewedWithoutContext(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var err error
 		l.Lease, err = l.locker.Acquire(ctx, "order:1", nil)
-		must(t, err)
+		expect.OK(t, err)
 		stop()
 		l.wantRenewed(t)
 		l.release(t)
@@ -151,12 +152,12 @@ func TestDoProtectsWorkThatIgnoresItsContext(t *testing.T) {
 		err := l.locker.Do(ctx, "order:1", nil, func(work context.Context) error {
 			stop(errStop)
 			have := context.Cause(work)
-			check(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
+			expect.That(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
 			time.Sleep(time.Minute)
-			wantBusy(t, "acquire", errOf(l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil)))
+			wantBusy(t, "acquire", expect.Err(l.locker.Acquire(context.WithoutCancel(ctx), "order:1", nil)))
 			return nil
 		})
-		check(t, err == nil, "want no loss, have %v", err)
+		expect.That(t, err == nil, "want no loss, have %v", err)
 		l.redis.wantFree(t)
 	})
 }
@@ -181,9 +182,9 @@ func TestNoRenewEndsInTime(t *testing.T) {
 		l.wantAlive(t, work)
 		l.wantEnd(t, work, 14*time.Second)
 		l.wantEnd(t, more, 14*time.Second)
-		check(t, l.redis.get() != "", "want the contexts ended before the lock is free")
+		expect.That(t, l.redis.get() != "", "want the contexts ended before the lock is free")
 		time.Sleep(time.Minute)
-		equal(t, "calls, as the acquire alone was sent", len(l.redis.Sent()), 1)
+		expect.Equal(t, "calls, as the acquire alone was sent", len(l.redis.Sent()), 1)
 	})
 }
 
@@ -218,7 +219,7 @@ func TestReleaseOfNoRenew(t *testing.T) {
 			tc.then(l)
 		}
 		err := l.Release(t.Context())
-		check(t, errors.Is(err, lock.ErrLost) == tc.lost && (err != nil) == (tc.lost || tc.refused), "have %v", err)
+		expect.That(t, errors.Is(err, lock.ErrLost) == tc.lost && (err != nil) == (tc.lost || tc.refused), "have %v", err)
 	})
 }
 
@@ -229,7 +230,7 @@ func TestRenewOfNoRenew(t *testing.T) {
 		l := unrenewed(t)
 		work := l.Context(t.Context())
 		time.Sleep(10 * time.Second)
-		must(t, l.Renew(t.Context()))
+		expect.OK(t, l.Renew(t.Context()))
 		l.wantEnd(t, work, 24*time.Second)
 	})
 }
@@ -243,7 +244,7 @@ func TestDoWithNoRenew(t *testing.T) {
 				time.Sleep(took)
 				return nil
 			})
-			check(t, errors.Is(err, lock.ErrLost) == lost && (lost || err == nil), "%v: want ErrLost %t, have %v", took, lost, err)
+			expect.That(t, errors.Is(err, lock.ErrLost) == lost && (lost || err == nil), "%v: want ErrLost %t, have %v", took, lost, err)
 		}
 	})
 }

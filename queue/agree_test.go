@@ -11,7 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -36,17 +36,17 @@ func TestServersAgree(t *testing.T) {
 	same := queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}
 	other := same
 	other.Lock.Prefix = "other:"
-	poll.Eventually(t, "the first server to be known", func() bool {
+	expect.Eventually(t, "the first server to be known", func() bool {
 		_, err := start(other)
 		return errors.Is(err, queue.ErrOtherLocks) && strings.Contains(err.Error(), `has the lock.prefix "lock:", and `) && strings.Contains(err.Error(), `which is to start, has "other:"; `)
 	})
 	warned, err := start(same)
-	check(t, err == nil && len(warned) == 0, "the same settings: want no warning, have %v and %q", err, warned)
+	expect.That(t, err == nil && len(warned) == 0, "the same settings: want no warning, have %v and %q", err, warned)
 	elsewhere := queue.ServerConfig{Store: locktest.NewMemory()}
 	if _, err := start(elsewhere); !errors.Is(err, queue.ErrOtherLocks) || !strings.Contains(err.Error(), "has the store the Redis of the tasks, and ") {
 		t.Errorf("another store: want ErrOtherLocks, have %v", err)
 	}
-	check(t, len(b.servers()) == 1, "want the one that runs alone in the list of servers, have %v", b.servers())
+	expect.That(t, len(b.servers()) == 1, "want the one that runs alone in the list of servers, have %v", b.servers())
 	other.AllowOtherLocks = true
 	if warned, err := start(other); err != nil || len(warned) != 1 || !strings.Contains(warned[0], "lock.prefix") {
 		t.Errorf("as told: want one warning, have %v and %q", err, warned)
@@ -74,14 +74,14 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 		go func() { errs <- s.Start(t.Context()) }()
 	}
 	one, two := <-errs, <-errs
-	check(t, errors.Is(one, queue.ErrOtherLocks) || errors.Is(two, queue.ErrOtherLocks), "want one refused at least, have %v and %v", one, two)
+	expect.That(t, errors.Is(one, queue.ErrOtherLocks) || errors.Is(two, queue.ErrOtherLocks), "want one refused at least, have %v and %v", one, two)
 }
 
 // servers returns the names of the servers that asynq lists.
 func (b *bundle) servers() (names []string) {
 	b.Helper()
 	all, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
-	must(b, err)
+	expect.OK(b, err)
 	for _, s := range all {
 		if _, serves := s.Queues[b.queue]; serves {
 			names = append(names, s.ID)
@@ -121,7 +121,7 @@ func TestDeployChangesTheLocks(t *testing.T) {
 		for n := 1; n < tasks; n++ {
 			ids = append(ids, b.enqueuePlain(b.job(n)))
 		}
-		poll.Eventually(b, "all others waiting", func() bool { return b.stats().Retry == tasks-1 })
+		expect.Eventually(b, "all others waiting", func() bool { return b.stats().Retry == tasks-1 })
 		old.server.Stop()
 		held.open()
 		old.stop(b)
@@ -134,7 +134,7 @@ func TestDeployChangesTheLocks(t *testing.T) {
 		}))
 		b.awaitGone(ids...)
 		took := time.Since(start)
-		check(b, took <= promised(tasks*takes+2*time.Second), "want them done soon, have it take %v", took)
+		expect.That(b, took <= promised(tasks*takes+2*time.Second), "want them done soon, have it take %v", took)
 		b.wantCounts(tasks, 0)
 	})
 }

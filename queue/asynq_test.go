@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -29,7 +29,7 @@ func TestServerOfAMux(t *testing.T) {
 		mux.Use(func(next asynq.Handler) asynq.Handler { // as teams have it, outside of nothing
 			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 				_, ok := asynq.GetTaskID(ctx)
-				check(b, ok, "want asynq's context")
+				expect.That(b, ok, "want asynq's context")
 				return next.ProcessTask(ctx, task)
 			})
 		})
@@ -67,7 +67,7 @@ func TestServerOfAMux(t *testing.T) {
 		b.awaitGone(append(ids, b.enqueue(note{}))...)
 		mu.Lock()
 		defer mu.Unlock()
-		check(b, len(failures) == 1 && errors.Is(failures[0], failing),
+		expect.That(b, len(failures) == 1 && errors.Is(failures[0], failing),
 			"want its own failure told, and nothing of those that waited, have %v", failures)
 	})
 }
@@ -79,9 +79,9 @@ func TestPayloadNamesTheResource(t *testing.T) {
 	edited := func(b *bundle) string {
 		id := b.enqueue(job{Res: b.resource + ".before", N: 1}, queue.Options{Delay: time.Hour})
 		payload, err := json.Marshal(b.job(1))
-		must(b, err)
-		must(b, b.inspector.UpdateTaskPayload(b.queue, id, payload))
-		must(b, b.inspector.RunTask(b.queue, id))
+		expect.OK(b, err)
+		expect.OK(b, b.inspector.UpdateTaskPayload(b.queue, id, payload))
+		expect.OK(b, b.inspector.RunTask(b.queue, id))
 		return id
 	}
 	fromAPlainClient := func(b *bundle) string { return b.enqueuePlain(b.job(1)) }
@@ -92,7 +92,7 @@ func TestPayloadNamesTheResource(t *testing.T) {
 		id := enqueue(b)
 		info := b.awaitState(id, asynq.TaskStateRetry)
 		want := "waits for " + b.resource + ", held by "
-		check(b, strings.HasPrefix(info.LastErr, want), "want the reason %q, have %q", want, info.LastErr)
+		expect.That(b, strings.HasPrefix(info.LastErr, want), "want the reason %q, have %q", want, info.LastErr)
 		b.soonFree(b.resource + ".before")
 		b.wantWaiters(id)
 		behind := b.park(2)
@@ -121,11 +121,11 @@ func TestPayloadOfAPlainClientIsReadFirst(t *testing.T) {
 	start(t, s)
 	id := b.enqueuePlain(b.job(1))
 	b.awaitGone(id)
-	poll.Eventually(t, "its release", func() bool { return len(b.of(queue.EventReleased, id)) > 0 })
+	expect.Eventually(t, "its release", func() bool { return len(b.of(queue.EventReleased, id)) > 0 })
 	for kind, want := range map[queue.EventKind]int{queue.EventStarted: 0, queue.EventFinished: 0, queue.EventAcquired: 1, queue.EventReleased: 1} {
-		equal(t, kind.String(), len(b.of(kind, id)), want)
+		expect.Equal(t, kind.String(), len(b.of(kind, id)), want)
 	}
-	equal(t, "calls of the middleware", calls.Load(), 1)
+	expect.Equal(t, "calls of the middleware", calls.Load(), 1)
 }
 
 // A fickle task names another resource each time it is asked.
@@ -148,7 +148,7 @@ func TestPayloadThatNamesAnotherResourceEachTime(t *testing.T) {
 	})
 	start(t, s)
 	info := b.awaitState(b.enqueue(fickle{b.job(1)}), asynq.TaskStateArchived)
-	check(t, strings.Contains(info.LastErr, "another one each time"), "want the reason, have %q", info.LastErr)
+	expect.That(t, strings.Contains(info.LastErr, "another one each time"), "want the reason, have %q", info.LastErr)
 }
 
 // A task without a resource may carry what looks like a header in its payload, such as another task
@@ -196,9 +196,9 @@ func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 		}
 		p.stop(b)
 		have := p.logs.lines("a task runs unguarded", slog.LevelInfo)
-		need(b, len(have) == tt.want, "want %d lines, have %q", tt.want, have)
+		expect.Need(b, len(have) == tt.want, "want %d lines, have %q", tt.want, have)
 		for _, line := range have {
-			check(b, strings.Contains(line, "task_kind=test:job ") && strings.Contains(line, "guarded_kinds=[test:jbo]"),
+			expect.That(b, strings.Contains(line, "task_kind=test:job ") && strings.Contains(line, "guarded_kinds=[test:jbo]"),
 				"want the kind and those that are guarded, have %q", line)
 		}
 	})

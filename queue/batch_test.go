@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -75,14 +76,14 @@ func TestBatchOfThousands(t *testing.T) {
 	for range 2 {
 		client := newClient(t, b.rdb) // an old one does not register the queue again, as asynq's does not
 		results, err := client.EnqueueBatch(t.Context(), jobs)
-		must(t, err)
+		expect.OK(t, err)
 		for i, r := range results {
 			if _, refused := errors.AsType[*queue.TaskError](r.Err); refused {
 				r.Err = errRefused
 			}
-			need(t, errors.Is(r.Err, want[i]) && (want[i] != nil || r.ID == fmt.Sprint(i)), "job %d: want %v, have %+v", i, want[i], r)
+			expect.Need(t, errors.Is(r.Err, want[i]) && (want[i] != nil || r.ID == fmt.Sprint(i)), "job %d: want %v, have %+v", i, want[i], r)
 		}
-		equal(t, "round trips", trips.pipes.Swap(0), n/500)
+		expect.Equal(t, "round trips", trips.pipes.Swap(0), n/500)
 		var ids []string
 		for i := range n {
 			if want[i] == nil && i%100 != 3 {
@@ -92,8 +93,8 @@ func TestBatchOfThousands(t *testing.T) {
 		have := b.rdb.LRange(t.Context(), "asynq:{"+b.queue+"}:pending", 0, -1).Val()
 		slices.Reverse(have)
 		same(t, "pending", have, ids)
-		must(t, b.inspector.DeleteQueue(b.queue, true))
-		must(t, b.rdb.ScriptFlush(t.Context()).Err())
+		expect.OK(t, b.inspector.DeleteQueue(b.queue, true))
+		expect.OK(t, b.rdb.ScriptFlush(t.Context()).Err())
 		for _, key := range b.rdb.Keys(t.Context(), "asynq:{"+b.queue+"}:unique:*").Val() { // which stay behind
 			b.rdb.Del(t.Context(), key)
 		}
@@ -113,11 +114,11 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 	trips.loses.Store(true)
 	results, err := b.client.EnqueueBatch(t.Context(), jobs)
-	check(t, errors.Is(err, io.ErrUnexpectedEOF), "want the fault, have %v", err)
+	expect.That(t, errors.Is(err, io.ErrUnexpectedEOF), "want the fault, have %v", err)
 	for i, r := range results {
-		check(t, errors.Is(r.Err, io.ErrUnexpectedEOF) && r.ID == "", "job %d: want the fault as its error, have %+v", i, r)
+		expect.That(t, errors.Is(r.Err, io.ErrUnexpectedEOF) && r.ID == "", "job %d: want the fault as its error, have %+v", i, r)
 	}
-	equal(t, "tasks of the first round trip", b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(), 500)
+	expect.Equal(t, "tasks of the first round trip", b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(), 500)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	results, err = b.client.EnqueueBatch(ended, []queue.Job{{Task: job{}}, {Task: b.job(1)}})
@@ -142,8 +143,8 @@ func TestOwnTaskIsNoConflict(t *testing.T) {
 	for i, o := range []queue.Options{{}, {TaskID: "chosen"}, {UniqueFor: time.Minute}} {
 		o.Queue = b.queue
 		receipt, err := b.client.Enqueue(t.Context(), b.job(i), &o)
-		check(t, err == nil && receipt.ID != "", "%+v: have %+v, %v", o, receipt, err)
+		expect.That(t, err == nil && receipt.ID != "", "%+v: have %+v, %v", o, receipt, err)
 	}
 	have := b.stats().Pending
-	check(t, have == 3 && again >= 3, "want 3 tasks, each sent twice, have %d, and %d sent twice", have, again)
+	expect.That(t, have == 3 && again >= 3, "want 3 tasks, each sent twice, have %d, and %d sent twice", have, again)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -65,10 +65,10 @@ func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is 
 	defer armed.Store(false)
 	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
 		payload, err := json.Marshal(map[string]string{"break": what, "res": b.resource})
-		must(t, err)
+		expect.OK(t, err)
 		id := b.enqueueTask(asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
 		info := b.awaitState(id, asynq.TaskStateArchived)
-		check(t, strings.Contains(info.LastErr, "a mistake in "+what), "%s: want the panic, have %q", what, info.LastErr)
+		expect.That(t, strings.Contains(info.LastErr, "a mistake in "+what), "%s: want the panic, have %q", what, info.LastErr)
 	}
 	b.awaitGone(b.enqueue(note{}))
 }
@@ -137,16 +137,16 @@ func TestFunctionsThatBreak(t *testing.T) {
 				if tt.want == 0 {
 					b.awaitGone(id)
 				} else {
-					poll.Eventually(t, "the end of the task", func() bool {
+					expect.Eventually(t, "the end of the task", func() bool {
 						info, err := b.inspector.GetTaskInfo(b.queue, id)
 						return err == nil && info.State == tt.want && info.LastErr != "" && !strings.HasPrefix(info.LastErr, "waits for ")
 					})
 				}
 				b.awaitGone(next)
 				if name == "Observe" && what == "panic" {
-					poll.Eventually(t, "the panics in the log", func() bool { return len(logs.lines("Observe has panicked", slog.LevelError)) > 4 })
+					expect.Eventually(t, "the panics in the log", func() bool { return len(logs.lines("Observe has panicked", slog.LevelError)) > 4 })
 				}
-				equal(t, "lock", b.value(), "")
+				expect.Equal(t, "lock", b.value(), "")
 			})
 		}
 	}
@@ -187,7 +187,7 @@ func TestGoexit(t *testing.T) {
 			for range 3 {
 				for _, task := range []queue.Task{b.job(0), note{0}} {
 					info := b.awaitState(b.enqueue(task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-					check(t, strings.Contains(info.LastErr, reason), "want why it failed, have %q", info.LastErr)
+					expect.That(t, strings.Contains(info.LastErr, reason), "want why it failed, have %q", info.LastErr)
 				}
 				b.awaitGone(b.enqueue(b.job(1)), b.enqueue(note{1}))
 			}
@@ -231,7 +231,7 @@ func TestErrorsThatAreNoText(t *testing.T) {
 			b.occupy()
 		}
 		id := b.enqueue(b.job(1), queue.Options{Policy: tt.policy, Retries: 3})
-		poll.Eventually(b, "the error of the task", func() bool {
+		expect.Eventually(b, "the error of the task", func() bool {
 			info, err := b.inspector.GetTaskInfo(b.queue, id)
 			return err == nil && info.State == tt.state && utf8.ValidString(info.LastErr) &&
 				strings.Contains(info.LastErr, "disk ") && strings.Contains(info.LastErr, "\ufffd") && strings.Contains(info.LastErr, " is full")

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -21,10 +21,10 @@ import (
 func traits(t *testing.T, rdb redis.UniversalClient) []string {
 	t.Helper()
 	found, err := queue.CheckRedis(t.Context(), rdb)
-	must(t, err)
+	expect.OK(t, err)
 	var short []string
 	for _, f := range found {
-		check(t, (f.Have == "") == (f.Advice == ""), "want what it is and advice, or neither, have %+v", f)
+		expect.That(t, (f.Have == "") == (f.Advice == ""), "want what it is and advice, or neither, have %+v", f)
 		text := f.Trait + "=" + f.Have
 		if f.Have == "" {
 			text = f.Trait + "?"
@@ -87,7 +87,7 @@ func TestCheckRedisThatDoesNotTell(t *testing.T) {
 			for _, rule := range test.rules {
 				rules = append(rules, rule)
 			}
-			must(t, s.Client(t).Do(t.Context(), rules...).Err())
+			expect.OK(t, s.Client(t).Do(t.Context(), rules...).Err())
 			guest := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "guest", Password: "any"})
 			t.Cleanup(func() { _ = guest.Close() })
 			same(t, "traits", traits(t, guest), test.want)
@@ -100,7 +100,7 @@ func TestCheckRedisCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	for _, node := range c.Nodes[:2] {
-		must(t, node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err())
+		expect.OK(t, node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err())
 	}
 	want := []string{c.Nodes[2].Addr + " persistence=off"}
 	same(t, "traits", traits(t, c.Client(t)), want)
@@ -113,10 +113,10 @@ func TestCheckRedisIsFarAway(t *testing.T) {
 	proxy := locktest.NewProxy(t, s.Addr)
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	must(t, rdb.Ping(t.Context()).Err())
+	expect.OK(t, rdb.Ping(t.Context()).Err())
 	proxy.Delay(1200 * time.Millisecond)
 	have := traits(t, rdb)
-	check(t, len(have) == 0, "want nothing found, have %v", have)
+	expect.That(t, len(have) == 0, "want nothing found, have %v", have)
 }
 
 func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
@@ -125,7 +125,7 @@ func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
 	rdb := s.Client(t)
 	s.Kill()
 	found, err := queue.CheckRedis(t.Context(), rdb)
-	check(t, err != nil && strings.HasPrefix(err.Error(), "queue: check redis: ") && len(found) == 0,
+	expect.That(t, err != nil && strings.HasPrefix(err.Error(), "queue: check redis: ") && len(found) == 0,
 		"want an error alone, have %v, %v", found, err)
 }
 
@@ -141,7 +141,7 @@ func TestCheckRedisWithAnotherClock(t *testing.T) {
 		return err
 	}))
 	have := traits(t, rdb)
-	check(t, len(have) == 1 && strings.HasPrefix(have[0], "clock=") && strings.HasSuffix(have[0], " behind this machine's"),
+	expect.That(t, len(have) == 1 && strings.HasPrefix(have[0], "clock=") && strings.HasSuffix(have[0], " behind this machine's"),
 		"want the clock alone found, behind, have %v", have)
 }
 
@@ -156,7 +156,7 @@ func (b *bundle) serveUnguarded(queueName string, fn func(context.Context, job) 
 		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 		ShutdownTimeout: patience, LogLevel: asynq.FatalLevel,
 	})
-	must(b, server.Start(handlerOf(fn)))
+	expect.OK(b, server.Start(handlerOf(fn)))
 	b.Cleanup(server.Shutdown)
 	return server.Shutdown
 }
@@ -166,7 +166,7 @@ func (b *bundle) serveUnguarded(queueName string, fn func(context.Context, job) 
 func (b *bundle) serving() (guarded, unguarded int) {
 	b.Helper()
 	servers, err := taskredis.Servers(b.Context(), b.rdb)
-	must(b, err)
+	expect.OK(b, err)
 	for _, s := range servers {
 		switch {
 		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
@@ -183,7 +183,7 @@ func (b *bundle) serving() (guarded, unguarded int) {
 func (b *bundle) unguardedFindings() []queue.Finding {
 	b.Helper()
 	found, err := queue.CheckRedis(b.Context(), b.rdb)
-	must(b, err)
+	expect.OK(b, err)
 	var ours []queue.Finding
 	for _, f := range found {
 		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {
@@ -210,14 +210,14 @@ func TestCheckRedisUnguarded(t *testing.T) {
 		nothing := func(context.Context, job) error { return nil }
 		stop := b.serveUnguarded(b.queue, nothing)
 		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue + ".other": 1}}}, nothing)
-		poll.Eventually(b, "the plain server", func() bool { _, unguarded := b.serving(); return unguarded == 1 })
-		check(b, len(b.unguardedFindings()) == 0, "want a Redis with plain asynq left alone, have %v", b.unguardedFindings())
+		expect.Eventually(b, "the plain server", func() bool { _, unguarded := b.serving(); return unguarded == 1 })
+		expect.That(b, len(b.unguardedFindings()) == 0, "want a Redis with plain asynq left alone, have %v", b.unguardedFindings())
 		b.serve(queue.ServerConfig{}, nothing)
-		poll.Eventually(b, "the guarded server", func() bool { guarded, _ := b.serving(); return guarded == 1 })
+		expect.Eventually(b, "the guarded server", func() bool { guarded, _ := b.serving(); return guarded == 1 })
 		have := b.unguardedFindings()
-		check(b, len(have) == 1 && strings.HasSuffix(have[0].Have, "), queues: "+b.queue) && have[0].Server == "" && have[0].Advice != "",
+		expect.That(b, len(have) == 1 && strings.HasSuffix(have[0].Have, "), queues: "+b.queue) && have[0].Server == "" && have[0].Advice != "",
 			"want the plain server, its queue, and advice, have %+v", have)
 		stop()
-		check(b, len(b.unguardedFindings()) == 0, "want nothing once it has gone, have %v", b.unguardedFindings())
+		expect.That(b, len(b.unguardedFindings()) == 0, "want nothing once it has gone, have %v", b.unguardedFindings())
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -60,7 +61,7 @@ func TestDelayIsNotCutShort(t *testing.T) {
 	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
 		start := time.Now()
 		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Delay: delay}))
-		must(t, err)
+		expect.OK(t, err)
 		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
 			continue // the machine stood still
 		}
@@ -77,9 +78,9 @@ func TestDeadlineIsNotCutShort(t *testing.T) {
 	b := setup(t)
 	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
 	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Deadline: deadline}))
-	must(t, err)
+	expect.OK(t, err)
 	after := info.Deadline.Sub(deadline)
-	check(t, after >= 0 && after < time.Second, "want it up to a second after %v, have %v", deadline, info.Deadline)
+	expect.That(t, after >= 0 && after < time.Second, "want it up to a second after %v, have %v", deadline, info.Deadline)
 }
 
 type invalid struct{ job }
@@ -180,13 +181,13 @@ func TestInvalidTasks(t *testing.T) {
 	client := newClient(t, rdb)
 	for _, tt := range rows {
 		_, err := client.Enqueue(t.Context(), tt.task, &tt.opts)
-		check(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: want %s\nhave %v", tt.name, tt.want, err)
-		equal(t, tt.name+": check", fmt.Sprint(queue.Check(tt.task, &tt.opts)), fmt.Sprint(err))
+		expect.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: want %s\nhave %v", tt.name, tt.want, err)
+		expect.Equal(t, tt.name+": check", fmt.Sprint(queue.Check(tt.task, &tt.opts)), fmt.Sprint(err))
 		if _, ok := errors.AsType[*queue.TaskError](err); !ok && tt.name != "validator" && tt.name != "not JSON" {
 			t.Errorf("%s: want a TaskError, have %T", tt.name, err)
 		}
 	}
-	must(t, queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
+	expect.OK(t, queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
 }
 
 func TestTaskIDConflict(t *testing.T) {
@@ -199,7 +200,7 @@ func TestTaskIDConflict(t *testing.T) {
 	} else if want := `test:job: queue: a task of this id exists already: "order:1" in the queue "` + b.queue + `"`; err.Error() != want {
 		t.Errorf("want %s, have %v", want, err)
 	}
-	equal(t, "tasks", b.stats().Size, 1)
+	expect.Equal(t, "tasks", b.stats().Size, 1)
 }
 
 // A task that asynq's client has made unique for a time stays so while it waits for its resource: its key is extended to
@@ -212,20 +213,20 @@ func TestUniqueWhileParked(t *testing.T) {
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	enqueue := func() (*asynq.TaskInfo, error) {
 		task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
-		must(t, err)
+		expect.OK(t, err)
 		return client.EnqueueContext(t.Context(), task, asynq.Unique(2*time.Second))
 	}
 	first, err := enqueue()
-	must(t, err)
+	expect.OK(t, err)
 	info := b.awaitState(first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
 		t.Errorf("uniqueness: want it longer than the task waits for now, %v, have %v", time.Until(info.NextProcessAt), ttl)
 	}
-	wantIs(t, "enqueue", errOf(enqueue()), asynq.ErrDuplicateTask)
+	expect.Is(t, "enqueue", expect.Err(enqueue()), asynq.ErrDuplicateTask)
 	holder.open()
 	b.awaitGone(first.ID)
-	must(t, errOf(enqueue()))
+	expect.OK(t, expect.Err(enqueue()))
 }
 
 // A task is unique while it is unfinished, and no longer, however it ends.
@@ -259,10 +260,10 @@ func TestUnique(t *testing.T) {
 		id := b.enqueue(b.job(1), o)
 		b.awaitState(id, asynq.TaskStateRetry)
 		key := b.rdb.HGet(b.Context(), b.taskKey(id), "unique_key").Val()
-		wantIs(b, "enqueue", errOf(b.client.Enqueue(b.Context(), b.job(1), &o)), queue.ErrDuplicate)
+		expect.Is(b, "enqueue", expect.Err(b.client.Enqueue(b.Context(), b.job(1), &o)), queue.ErrDuplicate)
 		switch {
 		case tt.ends != nil:
-			must(b, tt.ends(b, id))
+			expect.OK(b, tt.ends(b, id))
 		case o.Deadline.IsZero() && o.Policy == nil:
 			holder.open()
 		}
@@ -272,9 +273,9 @@ func TestUnique(t *testing.T) {
 			b.awaitState(id, tt.state)
 		}
 		free := b.rdb.Exists(b.Context(), key).Val() == 0
-		check(b, free || tt.ends != nil, "want no key of uniqueness, which asynq's clients respect, have one")
+		expect.That(b, free || tt.ends != nil, "want no key of uniqueness, which asynq's clients respect, have one")
 		_, err := b.client.Enqueue(b.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true})
-		check(b, err == nil, "want an equal one accepted, have %v", err)
+		expect.That(b, err == nil, "want an equal one accepted, have %v", err)
 	})
 }
 
@@ -291,7 +292,7 @@ func TestUniqueFor(t *testing.T) {
 		},
 		"by asynq's scheduler": func(b *bundle, n int) (string, error) {
 			task, err := b.client.NewTask(b.job(n), opts(b))
-			must(b, err)
+			expect.OK(b, err)
 			info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task)
 			if err != nil {
 				return "", err
@@ -302,23 +303,23 @@ func TestUniqueFor(t *testing.T) {
 		b.serve(queue.ServerConfig{}, b.run)
 		holder := b.occupy()
 		waits, err := enqueue(b, 1)
-		must(b, err)
+		expect.OK(b, err)
 		b.awaitState(waits, asynq.TaskStateRetry)
 		holder.open()
 		b.awaitGone(waits)
 		b.act(2, func() error { return queue.Permanent(errors.New("out of stock")) })
 		fails, err := enqueue(b, 2)
-		must(b, err)
+		expect.OK(b, err)
 		b.awaitState(fails, asynq.TaskStateArchived)
 		for n := 1; n <= 2; n++ {
 			id, err := enqueue(b, n)
-			check(b, errors.Is(err, queue.ErrDuplicate) || errors.Is(err, asynq.ErrDuplicateTask), "want a duplicate, have %s and %v", id, err)
+			expect.That(b, errors.Is(err, queue.ErrDuplicate) || errors.Is(err, asynq.ErrDuplicateTask), "want a duplicate, have %s and %v", id, err)
 			task, err := b.client.NewTask(b.job(n), opts(b))
-			must(b, err)
+			expect.OK(b, err)
 			ttl := b.rdb.PTTL(b.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val()
-			check(b, ttl > 0 && ttl <= unique, "want it unique for %v at most, have %v", unique, ttl)
+			expect.That(b, ttl > 0 && ttl <= unique, "want it unique for %v at most, have %v", unique, ttl)
 		}
-		must(b, b.inspector.DeleteTask(b.queue, fails))
+		expect.OK(b, b.inspector.DeleteTask(b.queue, fails))
 	})
 }
 
@@ -329,11 +330,11 @@ func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
 	holder := b.holdElsewhere(lock.Config{})
 	id := b.enqueue(b.job(1), queue.Options{Unique: true})
 	key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
-	must(t, b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err())
 	b.serve(queue.ServerConfig{}, b.run)
 	b.awaitState(id, asynq.TaskStateRetry)
 	ttl := b.rdb.PTTL(t.Context(), key).Val()
-	check(t, ttl <= 10*time.Second, "want it as it was, have %v", ttl)
+	expect.That(t, ttl <= 10*time.Second, "want it as it was, have %v", ttl)
 	holder.open()
 	b.awaitGone(id)
 }

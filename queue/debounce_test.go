@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -17,11 +17,11 @@ func TestDebounceUnderFire(t *testing.T) {
 	onBoth(t, func(b *bundle) {
 		b.serve(queue.ServerConfig{}, b.run)
 		opts := queue.Options{Debounce: "536365", Delay: time.Second, MaxDelay: 2 * time.Second}
-		poll.Eventually(b, "a run", func() bool {
+		expect.Eventually(b, "a run", func() bool {
 			b.enqueue(b.job(1), opts)
 			return len(b.order()) > 0
 		})
-		poll.Eventually(b, "none left", func() bool { return b.stats().Size == 0 })
+		expect.Eventually(b, "none left", func() bool { return b.stats().Size == 0 })
 	})
 }
 
@@ -35,7 +35,7 @@ func TestDebouncedTaskWaitsForItsResource(t *testing.T) {
 		for n := 1; n <= 2; n++ {
 			opts := &queue.Options{Queue: b.queue, Debounce: "536365", Delay: time.Second, MaxDelay: time.Second}
 			r, err := b.client.Enqueue(b.Context(), b.job(n), opts)
-			check(b, err == nil && r.Replaced == "", "want the one that waits for its resource left, have %+v, %v", r, err)
+			expect.That(b, err == nil && r.Replaced == "", "want the one that waits for its resource left, have %+v, %v", r, err)
 			b.awaitState(r.ID, asynq.TaskStateRetry)
 			ids = append(ids, r.ID)
 		}
@@ -64,16 +64,16 @@ func TestDebounceInABatch(t *testing.T) {
 		{transfer{[]string{"b"}, 2}, opts},
 		{transfer{[]string{"b", "a"}, 3}, opts},
 	})
-	must(t, err)
+	expect.OK(t, err)
 	for i, replaces := range []int{-1, 0, -1, -1, 1, 2, -1, -1, -1, 7} {
 		want := ""
 		if replaces >= 0 {
 			want = results[replaces].ID
 		}
 		r := results[i]
-		check(t, r.Err == nil && r.Replaced == want, "job %d: want %q replaced, have %+v", i, want, r)
+		expect.That(t, r.Err == nil && r.Replaced == want, "job %d: want %q replaced, have %+v", i, want, r)
 	}
-	equal(t, "tasks", b.stats().Scheduled, 5)
+	expect.Equal(t, "tasks", b.stats().Scheduled, 5)
 }
 
 // Tasks that replace each other share a shard: those of a resource anyway.
@@ -90,7 +90,7 @@ func TestDebounceInShards(t *testing.T) {
 		for n := range 50 {
 			opts := &queue.Options{Queue: b.queue, Debounce: "x", Delay: time.Hour, MaxDelay: time.Hour}
 			r, err := client.Enqueue(t.Context(), task(n), opts)
-			need(t, err == nil && r.Replaced == last.ID && (n == 0 || r.Queue == last.Queue),
+			expect.Need(t, err == nil && r.Replaced == last.ID && (n == 0 || r.Queue == last.Queue),
 				"%s: want %+v replaced, have %+v, %v", name, last, r, err)
 			last = r
 			if opts.Debounce = fmt.Sprint("other ", n); name == "unguarded" {

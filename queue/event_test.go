@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -43,7 +43,7 @@ func TestEventsOfWaits(t *testing.T) {
 		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
 		id := b.enqueue(b.job(1))
 		parked := b.await(queue.EventParked, id, 1)
-		check(b, errors.Is(parked.Err, lock.ErrBusy), "parked: want ErrBusy, have %v", parked.Err)
+		expect.That(b, errors.Is(parked.Err, lock.ErrBusy), "parked: want ErrBusy, have %v", parked.Err)
 		parked.Err = nil
 		if want := (queue.Event{
 			Kind: queue.EventParked, TaskID: id, TaskKind: "test:job", Queue: b.queue, Resource: b.resource,
@@ -59,12 +59,12 @@ func TestEventsOfWaits(t *testing.T) {
 		})
 		e := b.await(queue.EventAcquired, id, 1)
 		most := time.Since(came) + patience
-		check(b, e.Via == tt.want && e.Waited >= enough && e.Waited <= most,
+		expect.That(b, e.Via == tt.want && e.Waited >= enough && e.Waited <= most,
 			"want %v, and a wait of %v to %v, have %+v", tt.want, enough, most, e)
-		equal(b, "a hand-off", e.HandOff > 0, tt.want == queue.ViaHandOff)
-		check(b, e.Fence > held.Fence() && e.HandOff <= prompt, "want a fence above %d, and a hand-off soon, have %+v", held.Fence(), e)
+		expect.Equal(b, "a hand-off", e.HandOff > 0, tt.want == queue.ViaHandOff)
+		expect.That(b, e.Fence > held.Fence() && e.HandOff <= prompt, "want a fence above %d, and a hand-off soon, have %+v", held.Fence(), e)
 		r := b.await(queue.EventReleased, id, 1)
-		check(b, r.Err == nil && r.Held > 0 && r.Fence == e.Fence, "released: have %+v", r)
+		expect.That(b, r.Err == nil && r.Held > 0 && r.Fence == e.Fence, "released: have %+v", r)
 	})
 }
 
@@ -81,7 +81,7 @@ func TestEventOfAWaitForAnExternalStore(t *testing.T) {
 		b.await(queue.EventParked, id, 1)
 		release()
 		e := b.await(queue.EventAcquired, id, 1)
-		check(b, e.Via == queue.ViaRecovery && e.HandOff == 0 && e.Waited > 1 && e.ReleasedBy == "",
+		expect.That(b, e.Via == queue.ViaRecovery && e.HandOff == 0 && e.Waited > 1 && e.ReleasedBy == "",
 			"want a wait that ended by recovery, and no hand-off, have %+v", e)
 		b.awaitBalance()
 	})
@@ -98,14 +98,14 @@ func TestEventsWithoutAWait(t *testing.T) {
 		start(b, server)
 		free := b.enqueue(b.job(0))
 		e := b.await(queue.EventAcquired, free, 1)
-		check(b, e.Waited == 0 && e.Via == "" && e.Holder == "" && e.HandOff == 0, "acquired: want no wait, have %+v", e)
+		expect.That(b, e.Waited == 0 && e.Via == "" && e.Holder == "" && e.HandOff == 0, "acquired: want no wait, have %+v", e)
 		b.await(queue.EventReleased, free, 1)
 		failed := b.enqueue(note{})
 		started, finished := b.await(queue.EventStarted, failed, 1), b.await(queue.EventFinished, failed, 1)
-		check(b, started.TaskKind == "test:note" && started.Queue == b.queue && started.Resource == "", "started: have %+v", started)
-		check(b, finished.Held > 0 && errors.Is(finished.Err, own), "finished: want a time and the handler's error, have %+v", finished)
+		expect.That(b, started.TaskKind == "test:note" && started.Queue == b.queue && started.Resource == "", "started: have %+v", started)
+		expect.That(b, finished.Held > 0 && errors.Is(finished.Err, own), "finished: want a time and the handler's error, have %+v", finished)
 		all := b.of(queue.EventAcquired, failed)
-		check(b, len(all) == 0, "a task without a resource: want no lock, have %+v", all)
+		expect.That(b, len(all) == 0, "a task without a resource: want no lock, have %+v", all)
 	})
 }
 
@@ -133,20 +133,20 @@ func TestTraceOfTheReleasingRun(t *testing.T) {
 		b.await(queue.EventParked, two, 1)
 		b.await(queue.EventParked, three, 1)
 		first.open()
-		equal(b, "trace of a traced run", b.await(queue.EventAcquired, two, 1).ReleasedBy, trace)
+		expect.Equal(b, "trace of a traced run", b.await(queue.EventAcquired, two, 1).ReleasedBy, trace)
 		within(b, patience, "the second", second.entered)
 		second.open()
-		equal(b, "trace of a run without one", b.await(queue.EventAcquired, three, 1).ReleasedBy, "")
+		expect.Equal(b, "trace of a run without one", b.await(queue.EventAcquired, three, 1).ReleasedBy, "")
 	})
 }
 
 // What is no traceparent is refused. Outside of a guarded task there is nobody to tell.
 func TestSetTraceparent(t *testing.T) {
 	t.Parallel()
-	must(t, queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"))
+	expect.OK(t, queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"))
 	for _, bad := range []string{"", "00-x", "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01:"} {
 		err := queue.SetTraceparent(t.Context(), bad)
-		check(t, err != nil && strings.Contains(err.Error(), "traceparent"), "%q: have %v", bad, err)
+		expect.That(t, err != nil && strings.Contains(err.Error(), "traceparent"), "%q: have %v", bad, err)
 	}
 }
 
@@ -169,10 +169,10 @@ func TestServerUse(t *testing.T) {
 	start(t, server)
 	b.awaitGone(b.enqueue(b.job(1)))
 	for _, want := range []string{"outer true", "inner true"} {
-		equal(t, "the next", within(t, patience, "a middleware", ran), want)
+		expect.Equal(t, "the next", within(t, patience, "a middleware", ran), want)
 	}
 	defer func() {
-		check(t, recover() != nil, "Use of a running server: want a panic")
+		expect.That(t, recover() != nil, "Use of a running server: want a panic")
 	}()
 	server.Use(wrap("late"))
 }
@@ -194,7 +194,7 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 		server := b.newServer(queue.ServerConfig{Observe: b.observe})
 		queue.Handle(server, func(_ context.Context, t job) error { return ends[t.N]() })
 		queue.Handle(server, func(_ context.Context, t note) error { return ends[t.N]() })
-		must(b, server.Start(b.Context()))
+		expect.OK(b, server.Start(b.Context()))
 		var ids []string
 		for n := range ends {
 			opts := queue.Options{Timeout: time.Second}
@@ -207,16 +207,16 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 			return n
 		}
 		for _, id := range ids {
-			poll.Eventually(b, "the end of a handler", func() bool { return count(id, queue.EventReleased, queue.EventLost, queue.EventFinished) > 0 })
+			expect.Eventually(b, "the end of a handler", func() bool { return count(id, queue.EventReleased, queue.EventLost, queue.EventFinished) > 0 })
 		}
 		shutdown(b, server)
 		for i, id := range ids {
 			guarded, lost := count(id, queue.EventAcquired), count(id, queue.EventLost)
-			equal(b, fmt.Sprintf("guarded, way %d: ends", i/2), count(id, queue.EventReleased, queue.EventLost), guarded)
+			expect.Equal(b, fmt.Sprintf("guarded, way %d: ends", i/2), count(id, queue.EventReleased, queue.EventLost), guarded)
 			for _, e := range b.of(queue.EventReleased, id) {
-				equal(b, fmt.Sprintf("guarded, way %d: %v is an error", i/2, e.Err), e.Err != nil, i >= 2)
+				expect.Equal(b, fmt.Sprintf("guarded, way %d: %v is an error", i/2, e.Err), e.Err != nil, i >= 2)
 			}
-			equal(b, fmt.Sprintf("guarded, way %d: a lost lock", i/2), lost > 0, i == 2*3)
+			expect.Equal(b, fmt.Sprintf("guarded, way %d: a lost lock", i/2), lost > 0, i == 2*3)
 			if started, have := count(id, queue.EventStarted), count(id, queue.EventFinished); have != started || started+guarded == 0 {
 				b.Errorf("way %d: want %d ends, have %d", i/2, started, have)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -63,7 +63,7 @@ func (s *queueless) Release(ctx context.Context, key, token string, how store.Re
 func newLocker(tb testing.TB, store lock.Store, cfg lock.Config) *lock.Locker {
 	tb.Helper()
 	locker, err := lock.New(store, cfg)
-	must(tb, err)
+	expect.OK(tb, err)
 	tb.Cleanup(locker.Close)
 	return locker
 }
@@ -72,7 +72,7 @@ func newLocker(tb testing.TB, store lock.Store, cfg lock.Config) *lock.Locker {
 func (b *bundle) holdBy(locker *lock.Locker) (release func()) {
 	b.Helper()
 	lease, err := locker.Acquire(b.Context(), b.resource, nil)
-	must(b, err)
+	expect.OK(b, err)
 	release = func() {
 		if err := lease.Release(context.Background()); err != nil {
 			b.Errorf("release: %v", err)
@@ -104,7 +104,7 @@ func quorum(t *testing.T) (open func() lock.Store) {
 		}
 		// No node restarts here, and the machine may be busy.
 		store, err := redlock.New(t.Context(), nodes, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay})
-		must(t, err)
+		expect.OK(t, err)
 		return store
 	}
 }
@@ -138,7 +138,7 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	var leases []*lock.Lease
 	for n := range resources {
 		lease, err := test.Acquire(t.Context(), of(n), nil)
-		must(t, err)
+		expect.OK(t, err)
 		t.Cleanup(func() { _ = lease.Release(context.Background()) }) // the second time does nothing
 		leases = append(leases, lease)
 	}
@@ -150,17 +150,17 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	(&plain{guardConfig: queue.ServerConfig{Store: open(), Observe: b.observe}}).serve(b)
 	for _, id := range ids {
 		e := b.await(queue.EventParked, id, 1)
-		check(t, e.Parked == 1 && errors.Is(e.Err, lock.ErrBusy), "parked: have %+v", e)
+		expect.That(t, e.Parked == 1 && errors.Is(e.Err, lock.ErrBusy), "parked: have %+v", e)
 	}
-	check(t, len(b.order()) == 0, "while the locks are held: want no run, have %v", b.order())
+	expect.That(t, len(b.order()) == 0, "while the locks are held: want no run, have %v", b.order())
 	for n, lease := range leases {
-		check(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
+		expect.That(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
 	}
 	b.awaitGone(ids...)
-	equal(t, "runs", len(b.order()), tasks)
+	expect.Equal(t, "runs", len(b.order()), tasks)
 	b.wantCounts(tasks, 0)
 	for _, e := range b.of(queue.EventAcquired, "") {
-		check(t, e.Fence == 0, "acquired: want no fence, have %+v", e)
+		expect.That(t, e.Fence == 0, "acquired: want no fence, have %+v", e)
 	}
 	for n := range resources {
 		lease, err := test.Acquire(t.Context(), of(n), nil)
@@ -168,8 +168,8 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 			t.Errorf("lock %d: want it free, have %v", n, err)
 			continue
 		}
-		check(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
-		equal(t, fmt.Sprintf("lock %d on the tasks' Redis", n), b.lockOf(of(n)), "")
+		expect.That(t, lease.Release(t.Context()) == nil, "want lock %d released", n)
+		expect.Equal(t, fmt.Sprintf("lock %d on the tasks' Redis", n), b.lockOf(of(n)), "")
 	}
 }
 
@@ -193,12 +193,12 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	start, before := time.Now(), len(b.of(queue.EventParked, ids[0]))
 	b.await(queue.EventParked, ids[0], before+3)
 	took := time.Since(start)
-	check(t, took >= time.Second && took <= prompt, "want it asked for once a second or so, have three times in %v", took)
+	expect.That(t, took >= time.Second && took <= prompt, "want it asked for once a second or so, have three times in %v", took)
 	line := "siding:{" + b.queue + "}:line:" + b.waitLockKey()
-	poll.Eventually(t, "all of them in line, in order", func() bool { // the first may ask just now
+	expect.Eventually(t, "all of them in line, in order", func() bool { // the first may ask just now
 		return slices.Equal(b.rdb.ZRange(t.Context(), line, 0, -1).Val(), ids)
 	})
-	equal(t, "how often the second was refused", len(b.of(queue.EventParked, ids[1])), 1)
+	expect.Equal(t, "how often the second was refused", len(b.of(queue.EventParked, ids[1])), 1)
 	if have, most := int(asked.Load()), len(b.of(queue.EventParked, ids[0]))+1; have > most {
 		t.Errorf("want only the first to ask, %d times, have %d", most, have)
 	}
@@ -217,11 +217,11 @@ func TestExternalStoreCannotBeAsked(t *testing.T) {
 	var asked atomic.Int32
 	b.serve(queue.ServerConfig{Store: countedAcquires{store, &asked}}, b.run)
 	first := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
-	poll.Eventually(t, "asked twice", func() bool { return asked.Load() >= 2 })
+	expect.Eventually(t, "asked twice", func() bool { return asked.Load() >= 2 })
 	second := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
 	b.awaitState(second, asynq.TaskStateRetry)
 	info := b.awaitState(first, asynq.TaskStateRetry)
-	check(t, info.Retried == 0 && strings.Contains(info.LastErr, "unexpected EOF"), "want no retry used with the reason, have %+v", info)
+	expect.That(t, info.Retried == 0 && strings.Contains(info.LastErr, "unexpected EOF"), "want no retry used with the reason, have %+v", info)
 	store.down.Store(false)
 	b.awaitGone(first, second)
 	b.wantOrder(0, 1)
@@ -237,7 +237,7 @@ func TestMaxWaitForAnExternalStore(t *testing.T) {
 	b.serve(queue.ServerConfig{Store: newQueueless(memory), Observe: b.observe}, b.run)
 	id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
 	e := b.await(queue.EventWaitedTooLong, id, 1)
-	check(t, e.Waited >= maxWait && e.Waited <= maxWait+900*time.Millisecond, "want it ended after %v, have it after %v", maxWait, e.Waited)
+	expect.That(t, e.Waited >= maxWait && e.Waited <= maxWait+900*time.Millisecond, "want it ended after %v, have it after %v", maxWait, e.Waited)
 }
 
 // With many tasks on few resources the lock goes from one to the next without a pause.
@@ -261,7 +261,7 @@ func TestExternalStoreHandsOff(t *testing.T) {
 	b.awaitGone(ids...)
 	took := time.Since(start)
 	t.Logf("%d tasks of %v on %d resources, locks on a quorum: %v", tasks, each, resources, took)
-	check(t, took <= limit, "want them within %v, have %v", limit, took)
+	expect.That(t, took <= limit, "want them within %v, have %v", limit, took)
 }
 
 // countedAcquires counts the requests of tasks.
@@ -291,7 +291,7 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	for _, id := range ids {
 		info := b.awaitState(id, asynq.TaskStateRetry)
 		want := "waits for " + b.resource + ", held by test:job "
-		check(t, strings.HasPrefix(info.LastErr, want), "reason: want %q, have %q", want, info.LastErr)
+		expect.That(t, strings.HasPrefix(info.LastErr, want), "reason: want %q, have %q", want, info.LastErr)
 	}
 	start := time.Now()
 	holder.open()
@@ -300,9 +300,9 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	wantSoon(t, start, "want them called at once") // nobody is asked again
 	for _, id := range ids {
 		e := b.await(queue.EventAcquired, id, 1)
-		check(t, e.HandOff > 0 && e.Fence > 0, "want it handed on, with a fence, have %+v", e)
+		expect.That(t, e.HandOff > 0 && e.Fence > 0, "want it handed on, with a fence, have %+v", e)
 	}
-	equal(t, "lock on the tasks' Redis", b.value(), "")
+	expect.Equal(t, "lock on the tasks' Redis", b.value(), "")
 }
 
 // The task of a dead worker runs again once its lock has expired, and uses no retry. That holds on
@@ -326,7 +326,7 @@ func TestExternalStoreRecovery(t *testing.T) {
 	within(t, patience, "the second attempt", again.entered)
 	info := b.awaitState(id, asynq.TaskStateActive)
 	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
-	check(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
+	expect.That(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
 	again.open()
 	b.awaitGone(append(waiter, id)...)
 	b.wantEvents(queue.EventRecovered, id, 1)
@@ -345,15 +345,15 @@ func TestServerOwnsItsLocker(t *testing.T) {
 		p.serve(b)
 		s := b.serve(queue.ServerConfig{Store: store, Lock: cfg}, func(ctx context.Context, j job) error { return nil })
 		held, err := p.server.Locker().Acquire(b.Context(), b.resource, nil)
-		must(b, err)
+		expect.OK(b, err)
 		left := time.Until(held.Deadline())
-		check(b, left >= cfg.TTL/2 && left <= cfg.TTL, "want a lease of %v, have %v", cfg.TTL, left)
-		wantIs(b, "acquire", errOf(s.Locker().Acquire(b.Context(), b.resource, nil)), lock.ErrBusy)
-		must(b, held.Release(b.Context()))
+		expect.That(b, left >= cfg.TTL/2 && left <= cfg.TTL, "want a lease of %v, have %v", cfg.TTL, left)
+		expect.Is(b, "acquire", expect.Err(s.Locker().Acquire(b.Context(), b.resource, nil)), lock.ErrBusy)
+		expect.OK(b, held.Release(b.Context()))
 		p.stop(b)
 		shutdown(b, s)
 		for _, locker := range []*lock.Locker{p.server.Locker(), s.Locker()} {
-			wantIs(b, "acquire", errOf(locker.Acquire(b.Context(), b.resource, nil)), lock.ErrClosed)
+			expect.Is(b, "acquire", expect.Err(locker.Acquire(b.Context(), b.resource, nil)), lock.ErrClosed)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -32,10 +32,10 @@ func TestMutualExclusion(t *testing.T) {
 		start(b)
 		start(b)
 		b.awaitGone(ids...)
-		equal(b, "runs", len(b.order()), tasks)
+		expect.Equal(b, "runs", len(b.order()), tasks)
 		b.wantCounts(tasks, 0)
 		b.wantWaiters()
-		equal(b, "lock", b.value(), "")
+		expect.Equal(b, "lock", b.value(), "")
 	})
 }
 
@@ -79,20 +79,20 @@ func (b *bundle) contention(enqueue func(n, retries int) string) {
 	b.failOnce(2, errors.New("own failure"))
 	last := enqueue(2, 1)
 	info := b.awaitState(last, asynq.TaskStateRetry)
-	need(b, info.Retried == 1 && info.LastErr == "own failure", "own failure: want it to use a retry, have %+v", info)
+	expect.Need(b, info.Retried == 1 && info.LastErr == "own failure", "own failure: want it to use a retry, have %+v", info)
 
 	holder := b.hold(0)
 	ids := []string{enqueue(0, 0)}
 	within(b, patience, "the holder", holder.entered)
-	must(b, b.inspector.RunTask(b.queue, last))
-	poll.Eventually(b, "the task on its last attempt in line", func() bool { return len(b.waiters()) == 1 })
+	expect.OK(b, b.inspector.RunTask(b.queue, last))
+	expect.Eventually(b, "the task on its last attempt in line", func() bool { return len(b.waiters()) == 1 })
 	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
 	reason := regexp.MustCompile(fmt.Sprintf(`^waits for %s, held by (test:job )?%s on \S+ \(pid \d+\)$`, regexp.QuoteMeta(b.resource), ids[0]))
 	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
 		info := b.awaitState(ids[i+1], asynq.TaskStateRetry)
-		check(b, info.Retried == want.retried && info.MaxRetry == want.retries,
+		expect.That(b, info.Retried == want.retried && info.MaxRetry == want.retries,
 			"task %d: want %+v, have %d of %d", i, want, info.Retried, info.MaxRetry)
-		check(b, reason.MatchString(info.LastErr), "task %d: want the reason %s, have %q", i, reason, info.LastErr)
+		expect.That(b, reason.MatchString(info.LastErr), "task %d: want the reason %s, have %q", i, reason, info.LastErr)
 	}
 	if info := b.stats(); info.Processed != 1 || info.Failed != 1 || info.Archived != 0 {
 		b.Errorf("while they wait: want the own failure counted alone, have %+v", info)
@@ -105,7 +105,7 @@ func (b *bundle) contention(enqueue func(n, retries int) string) {
 func TestOwnFailures(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no such order")
-	check(t, queue.Permanent(nil) == nil && errors.Is(queue.Permanent(cause), cause), "want nil of nil, and the cause in any other")
+	expect.That(t, queue.Permanent(nil) == nil && errors.Is(queue.Permanent(cause), cause), "want nil of nil, and the cause in any other")
 	type row struct {
 		err     error
 		retries int
@@ -123,13 +123,13 @@ func TestOwnFailures(t *testing.T) {
 		b.serve(queue.ServerConfig{Logger: logs.logger}, b.run)
 		id := b.enqueue(b.job(0), queue.Options{Retries: tt.retries})
 		info := b.awaitState(id, tt.state)
-		check(b, info.Retried == tt.retried && info.LastErr == tt.err.Error(),
+		expect.That(b, info.Retried == tt.retried && info.LastErr == tt.err.Error(),
 			"want %d retries and %q, have %d and %q", tt.retried, tt.err, info.Retried, info.LastErr)
 		if info := b.stats(); info.Processed != 1 || info.Failed != 1 {
 			b.Errorf("want 1 processed, 1 failed, have %+v", info)
 		}
 		logs.once(b, "task_id="+id+" ", slog.LevelInfo, slog.LevelError)
-		equal(b, "lock", b.value(), "")
+		expect.Equal(b, "lock", b.value(), "")
 	})
 }
 
@@ -140,12 +140,12 @@ func TestInfoAndFence(t *testing.T) {
 	infos := make(chan queue.Info, 2)
 	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
-		check(t, lock.Fence(ctx, b.resource) != 0, "fence of a guarded task: want one, have 0")
+		expect.That(t, lock.Fence(ctx, b.resource) != 0, "fence of a guarded task: want one, have 0")
 		infos <- queue.InfoFrom(ctx)
 		return nil
 	})
 	queue.Handle(s, func(ctx context.Context, _ note) error {
-		equal(t, "fence of an unguarded task", lock.Fence(ctx, queue.InfoFrom(ctx).Resource), 0)
+		expect.Equal(t, "fence of an unguarded task", lock.Fence(ctx, queue.InfoFrom(ctx).Resource), 0)
 		infos <- queue.InfoFrom(ctx)
 		return nil
 	})
@@ -153,10 +153,10 @@ func TestInfoAndFence(t *testing.T) {
 
 	id := b.enqueue(b.job(0), queue.Options{Retries: 3})
 	want := queue.Info{ID: id, Queue: b.queue, Kind: "test:job", Resource: b.resource, Retries: 3}
-	equal(t, "guarded", within(t, patience, "a run", infos), want)
+	expect.Equal(t, "guarded", within(t, patience, "a run", infos), want)
 	id = b.enqueue(note{}, queue.Options{Retries: 3})
 	want = queue.Info{ID: id, Queue: b.queue, Kind: "test:note", Retries: 3}
-	equal(t, "unguarded", within(t, patience, "a run", infos), want)
+	expect.Equal(t, "unguarded", within(t, patience, "a run", infos), want)
 }
 
 // A handler that sets Reentrant can take the lock of its own resource again, under its own fence.
@@ -180,7 +180,7 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 		return nil
 	})
 	id := b.enqueue(b.job(0))
-	must(t, within(t, patience, "a run", answers))
+	expect.OK(t, within(t, patience, "a run", answers))
 	b.awaitGone(id)
 }
 
@@ -193,7 +193,7 @@ func TestHandlerWaitsForItself(t *testing.T) {
 		return b.locker.Do(ctx, b.resource, nil, func(context.Context) error { return nil })
 	})
 	info := b.awaitState(b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-	check(t, strings.Contains(info.LastErr, b.resource), "want a reason that names %s, have %q", b.resource, info.LastErr)
+	expect.That(t, strings.Contains(info.LastErr, b.resource), "want a reason that names %s, have %q", b.resource, info.LastErr)
 }
 
 // Tasks that take the same two locks in opposite order do not keep each other from both for ever, also if all of them wait for
@@ -231,7 +231,7 @@ func TestHandlerForgetsReentrant(t *testing.T) {
 			return locker.Do(ctx, b.resource, &lock.Options{Wait: lock.Forever}, nothing)
 		})
 		info := b.awaitState(b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-		check(b, strings.Contains(info.LastErr, b.resource) && strings.Contains(info.LastErr, "set Options.Reentrant") && runs.Load() == 1,
+		expect.That(b, strings.Contains(info.LastErr, b.resource) && strings.Contains(info.LastErr, "set Options.Reentrant") && runs.Load() == 1,
 			"want one run, and a reason that names %s and Options.Reentrant, have %d runs and %q", b.resource, runs.Load(), info.LastErr)
 		b.soonFree(b.resource)
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -74,7 +74,7 @@ func (c *crew) want(want ...[]int) {
 	c.Helper()
 	for _, numbers := range want {
 		have := within(c, patience, "a batch", c.batches)
-		check(c, slices.Equal(have, numbers), "want the batches %v, have %v for %v", want, have, numbers)
+		expect.That(c, slices.Equal(have, numbers), "want the batches %v, have %v for %v", want, have, numbers)
 	}
 }
 
@@ -94,13 +94,13 @@ func TestHandleBatch(t *testing.T) {
 			b := tt.setup(t)
 			var at atomic.Int64
 			c := b.serveBatches(3, queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 2}}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
-				check(t, at.Add(1) <= 1, "want one batch of a resource at once")
+				expect.That(t, at.Add(1) <= 1, "want one batch of a resource at once")
 				defer at.Add(-1)
 				if tt.store == nil && lock.Fence(ctx, b.resource) == 0 {
 					t.Error("want a fence")
 				}
 				for _, task := range batch {
-					check(t, task.Info.Resource == b.resource && task.Info.ID != "", "have %+v", task.Info)
+					expect.That(t, task.Info.Resource == b.resource && task.Info.ID != "", "have %+v", task.Info)
 				}
 				return nil
 			})
@@ -110,7 +110,7 @@ func TestHandleBatch(t *testing.T) {
 				b.awaitGone(id)
 				e := c.await(queue.EventAcquired, id, 1)
 				batched := e.Via == queue.ViaBatch
-				check(t, (tt.store != nil || batched == (i != 0 && i != 3)) && e.Waited > 0, "task %d: have %+v", i+1, e)
+				expect.That(t, (tt.store != nil || batched == (i != 0 && i != 3)) && e.Waited > 0, "task %d: have %+v", i+1, e)
 			}
 			c.awaitBalance()
 		})
@@ -200,13 +200,13 @@ func TestABatchLosesItsLock(t *testing.T) {
 	var once sync.Once
 	c := b.serveBatches(3, queue.ServerConfig{Lock: shortTimes}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
 		for _, task := range batch {
-			check(t, task.Info.Retried == 0, "want no retry used, have %+v", task.Info)
+			expect.That(t, task.Info.Retried == 0, "want no retry used, have %+v", task.Info)
 		}
 		if len(batch) == 3 {
 			once.Do(func() {
-				check(t, b.rdb.Del(ctx, b.lockKey()).Err() == nil, "want the lock deleted")
+				expect.That(t, b.rdb.Del(ctx, b.lockKey()).Err() == nil, "want the lock deleted")
 				<-ctx.Done()
-				check(t, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
+				expect.That(t, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
 			})
 		}
 		return ctx.Err()
@@ -240,16 +240,16 @@ func TestContextOfABatch(t *testing.T) {
 		ids := c.line(3, queue.Options{Timeout: tt.timeout})
 		ctx := within(b, patience, "the batch", contexts)
 		if tt.timeout == 0 {
-			poll.Eventually(b, "the end", func() bool {
-				must(b, b.inspector.CancelProcessing(ids[2]))
+			expect.Eventually(b, "the end", func() bool {
+				expect.OK(b, b.inspector.CancelProcessing(ids[2]))
 				return ctx.Err() != nil
 			})
 		}
 		within(b, patience, "the end of the context", ctx.Done())
-		check(b, errors.Is(ctx.Err(), tt.cause), "want %v, have %v", tt.cause, ctx.Err())
+		expect.That(b, errors.Is(ctx.Err(), tt.cause), "want %v, have %v", tt.cause, ctx.Err())
 		c.awaitBalance()
 		for _, id := range ids {
-			equal(b, "state", b.info(id).State, asynq.TaskStateArchived)
+			expect.Equal(b, "state", b.info(id).State, asynq.TaskStateArchived)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestABatchAtShutdown(t *testing.T) {
 	close(leaves)
 	for _, want := range [][]int{{1, 2, 3}, {4}} {
 		have := within(t, patience, "the rest", batches)
-		check(t, slices.Equal(have, want), "want %v, have %v", want, have)
+		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 	}
 	first.awaitBalance()
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -25,16 +25,16 @@ func TestHolderKilled(t *testing.T) {
 	cfg := lock.Config{TTL: 6 * time.Second}
 	b.serve(queue.ServerConfig{Lock: cfg}, b.run)
 	locker, err := lock.New(lock.Redis(b.rdb), cfg)
-	must(t, err)
+	expect.OK(t, err)
 	start := time.Now()
-	must(t, errOf(locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true})))
+	expect.OK(t, expect.Err(locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true})))
 	ids := b.park(1, 2)
 	end := time.Now().Add(b.rdb.PTTL(t.Context(), b.lockKey()).Val())
 	b.awaitRuns(1)
 	took := time.Since(start)
-	check(t, took >= cfg.TTL, "want it to run when the lock has run out, have %v", took)
+	expect.That(t, took >= cfg.TTL, "want it to run when the lock has run out, have %v", took)
 	late := time.Since(end)
-	check(t, late <= promised(2*time.Second), "want it to run within 2 s of the lock's end, have %v", late)
+	expect.That(t, late <= promised(2*time.Second), "want it to run within 2 s of the lock's end, have %v", late)
 	b.awaitGone(ids...)
 	b.wantOrder(1, 2)
 }
@@ -90,7 +90,7 @@ func TestOverrun(t *testing.T) {
 		p.guardConfig.Overrun, p.guardConfig.Logger, p.guardConfig.Observe = 300*time.Millisecond, logs.logger, b.observe
 		p.serve(b)
 		zombie, id := b.begin(0, queue.Options{Timeout: time.Second})
-		poll.Eventually(b, "a report", func() bool { return len(logs.lines("goes on after its time is over", slog.LevelError)) == 1 })
+		expect.Eventually(b, "a report", func() bool { return len(logs.lines("goes on after its time is over", slog.LevelError)) == 1 })
 		b.awaitGone(b.enqueue(b.job(1)))
 		b.awaitGone(id) // as one whose worker has died, it runs again
 		zombie.open()
@@ -102,9 +102,9 @@ func TestOverrun(t *testing.T) {
 // for a moment.
 func (b *bundle) takenFrom() {
 	b.Helper()
-	must(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
+	expect.OK(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
 	lease := b.acquire(nil)
-	must(b, lease.Release(b.Context()))
+	expect.OK(b, lease.Release(b.Context()))
 }
 
 // If the lease was lost before the handler returned, the task has neither succeeded nor failed,
@@ -123,7 +123,7 @@ func TestLeaseLost(t *testing.T) {
 		b.takenFrom()
 		holder.open()
 		e := b.await(queue.EventLost, id, 1)
-		check(b, errors.Is(e.Err, result), "event: want the handler's error, have %v", e.Err)
+		expect.That(b, errors.Is(e.Err, result), "event: want the handler's error, have %v", e.Err)
 		b.awaitGone(id)
 		b.wantOrder(0, 0)
 		b.wantCounts(1, 0)
@@ -149,10 +149,10 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	})
 	b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
 	within(t, patience, "the holder", started)
-	must(t, b.rdb.Set(t.Context(), b.lockKey(), "somebody else", time.Minute).Err())
-	wantIs(t, "cause", within(t, prompt, "the context to end", cause), lock.ErrLost)
-	poll.Eventually(t, "the task parked", func() bool { return b.stats().Retry == 1 })
-	equal(t, "lock", b.value(), "somebody else")
+	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "somebody else", time.Minute).Err())
+	expect.Is(t, "cause", within(t, prompt, "the context to end", cause), lock.ErrLost)
+	expect.Eventually(t, "the task parked", func() bool { return b.stats().Retry == 1 })
+	expect.Equal(t, "lock", b.value(), "somebody else")
 }
 
 // Two attempts of one task are two holders. Each attempt has its own token, so the first cannot
@@ -164,7 +164,7 @@ func TestReleaseIsByTokenNotByTask(t *testing.T) {
 	b.serve(queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}, b.run)
 	first, id := b.begin(0)
 	second := b.hold(0)
-	must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
+	expect.OK(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
 	within(t, patience, "it to learn of its loss", first.ended)
 	within(t, patience, "the second attempt", second.entered)
 	held := b.value()
@@ -183,7 +183,7 @@ func TestResourceWithBraces(t *testing.T) {
 	b.serve(queue.ServerConfig{}, b.run)
 	held := b.acquire(nil)
 	ids := b.park(1, 2)
-	must(t, held.Release(t.Context()))
+	expect.OK(t, held.Release(t.Context()))
 	b.awaitGone(ids...)
 	b.wantOrder(1, 2)
 }
@@ -202,10 +202,10 @@ func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
 	info := b.awaitState(id, asynq.TaskStateArchived)
 	b.wantOrder(1, 1, 1)
-	equal(t, "reason", info.LastErr, "write: "+lock.ErrStale.Error())
+	expect.Equal(t, "reason", info.LastErr, "write: "+lock.ErrStale.Error())
 	b.wantEvents(queue.EventLost, id, 3) // told once Redis has answered
 	refused := logs.lines("a write of the task was refused, as somebody has held its lock since", slog.LevelWarn)
-	check(t, len(refused) == 3, "want three lines in the log that say why, have %q", refused)
+	expect.That(t, len(refused) == 3, "want three lines in the log that say why, have %q", refused)
 }
 
 // A handler that finds a second lock busy, and says so, has not failed.
@@ -214,16 +214,16 @@ func TestSecondLockIsBusy(t *testing.T) {
 	onBoth(t, func(b *bundle) {
 		second := b.resource + ".second"
 		lease, err := b.locker.Acquire(b.Context(), second, nil)
-		must(b, err)
+		expect.OK(b, err)
 		b.serveWithLocker(queue.ServerConfig{Observe: b.observe}, func(ctx context.Context, locker *lock.Locker, j job) error {
 			return locker.Do(ctx, second, nil, func(ctx context.Context) error { return b.run(ctx, j) })
 		})
 		id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
-		poll.Eventually(b, "parked three times", func() bool { return len(b.of(queue.EventParked, id)) >= 3 })
+		expect.Eventually(b, "parked three times", func() bool { return len(b.of(queue.EventParked, id)) >= 3 })
 		info := b.awaitState(id, asynq.TaskStateRetry)
-		check(b, strings.Contains(info.LastErr, second) && info.Retried == 0, "want no retry used, and a reason with %s, have %+v", second, info)
+		expect.That(b, strings.Contains(info.LastErr, second) && info.Retried == 0, "want no retry used, and a reason with %s, have %+v", second, info)
 		b.soonFree(b.resource) // it does not keep the first meanwhile
-		must(b, lease.Release(b.Context()))
+		expect.OK(b, lease.Release(b.Context()))
 		b.awaitGone(id)
 		b.wantOrder(1)
 	})

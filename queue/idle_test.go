@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -88,7 +88,7 @@ func (i *idleness) want(tb testing.TB, most time.Duration) {
 	if !verify.All() {
 		most *= 3 // other tests run beside it
 	}
-	check(tb, i.runs != 0 && i.longest <= most, "want a resource free for %v at most, have %v in %d runs", most, i.longest, i.runs)
+	expect.That(tb, i.runs != 0 && i.longest <= most, "want a resource free for %v at most, have %v in %d runs", most, i.longest, i.runs)
 }
 
 // wantAfter says that the fault has ended, waits for the tasks, and compares.
@@ -109,7 +109,7 @@ func TestNoIdleResourceAfterALostRelease(t *testing.T) {
 	b.serve(queue.ServerConfig{}, idle.run)
 	holder := b.occupy()
 	ids := b.enqueueJobs(1, waiting)
-	poll.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
+	expect.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
 	b.server.Kill()
 	holder.open()
 	_ = sleep.For(t.Context(), 5*time.Second) // the outage
@@ -150,7 +150,7 @@ func TestNoIdleResourceAfterAFailover(t *testing.T) {
 	b.awaitRuns(20)
 	master := sentinel.Master(t)
 	master.Kill()
-	poll.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
+	expect.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
 	idle.wantAfter(b, 17*time.Second, ids...)
 }
 
@@ -184,7 +184,7 @@ func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 	zombie, _ := b.begin(0, queue.Options{Retries: queue.NoRetries})
 	idle := newIdleness(b.stage, 0)
 	ids := b.enqueueJobs(1, waiting)
-	poll.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
+	expect.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
 	b.serve(queue.ServerConfig{}, idle.run)
 	victim.dead.Store(true)
 	idle.wantAfter(b, 17*time.Second, ids...)
@@ -200,14 +200,14 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 	holder := b.holdElsewhere(lock.Config{})
 	b.serve(queue.ServerConfig{}, idle.run)
 	ids := b.park(1, 2, 3, 4, 5)
-	must(t, b.inspector.PauseQueue(b.queue))
+	expect.OK(t, b.inspector.PauseQueue(b.queue))
 	ids = append(ids, b.enqueueJobs(10, 11)...)
 	holder.open()
-	poll.Eventually(t, "a free lock", func() bool { return b.value() == "" })
+	expect.Eventually(t, "a free lock", func() bool { return b.value() == "" })
 	passing := b.enqueue(b.job(20), queue.Options{Queue: b.queue + ".elsewhere"})
 	b.awaitRuns(2)
 	_ = sleep.For(t.Context(), time.Second) // the pause
-	must(t, b.inspector.UnpauseQueue(b.queue))
+	expect.OK(t, b.inspector.UnpauseQueue(b.queue))
 	idle.wantAfter(b, promised(afterPause), ids...)
 	b.awaitGoneFrom(b.queue+".elsewhere", passing)
 	b.wantOrder(0, 20, 1, 2, 3, 4, 5, 10, 11)
@@ -225,12 +225,12 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 		ids := b.park(1, 2, 3)
 		if beside {
 			b.enqueue(note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
-			must(b, b.inspector.PauseQueue(other))
+			expect.OK(b, b.inspector.PauseQueue(other))
 		}
-		must(b, b.inspector.PauseQueue(b.queue))
+		expect.OK(b, b.inspector.PauseQueue(b.queue))
 		holder.open()
-		poll.Eventually(b, "a free lock", func() bool { return b.value() == "" })
-		must(b, b.inspector.UnpauseQueue(b.queue))
+		expect.Eventually(b, "a free lock", func() bool { return b.value() == "" })
+		expect.OK(b, b.inspector.UnpauseQueue(b.queue))
 		idle.wantAfter(b, promised(afterPause), ids...)
 		b.wantOrder(0, 1, 2, 3)
 	})
@@ -296,7 +296,7 @@ const busyFactor = 10
 // awaitGoneFrom waits until a task of another queue has succeeded.
 func (b *bundle) awaitGoneFrom(name, id string) {
 	b.Helper()
-	poll.Eventually(b, "task "+id+" to succeed", func() bool {
+	expect.Eventually(b, "task "+id+" to succeed", func() bool {
 		_, err := b.inspector.GetTaskInfo(name, id)
 		return errors.Is(err, asynq.ErrTaskNotFound)
 	})

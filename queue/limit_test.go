@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -64,7 +64,7 @@ func (c *crowd) atWork() int {
 
 func (c *crowd) awaitInside(tb testing.TB, n int) {
 	tb.Helper()
-	poll.Eventually(tb, fmt.Sprintf("%d tasks at work", n), func() bool { return c.atWork() == n })
+	expect.Eventually(tb, fmt.Sprintf("%d tasks at work", n), func() bool { return c.atWork() == n })
 }
 
 // isPaused reports whether the pause of [bundle.setLimit] is why a task was parked.
@@ -77,7 +77,7 @@ func (b *bundle) isPaused(id string) bool {
 func (b *bundle) setLimit(holders int) {
 	b.Helper()
 	err := queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, By: "alice", Reason: "stock count"})
-	must(b, err)
+	expect.OK(b, err)
 }
 
 // So many tasks of a resource run at once as its limit says, in the order in which they came.
@@ -96,16 +96,16 @@ func TestLimit(t *testing.T) {
 		}
 		for i := range tasks {
 			c.awaitInside(b, min(3, tasks-i))
-			poll.Eventually(b, "the others parked", func() bool { return len(b.waiters()) == max(0, tasks-3-i) })
+			expect.Eventually(b, "the others parked", func() bool { return len(b.waiters()) == max(0, tasks-3-i) })
 			c.gate <- struct{}{}
 		}
 		b.awaitGone(ids...)
 		_, most, started, fences := c.state()
 		slices.Sort(fences) // handlers that start at the same time come here in any order
-		check(b, most == 3 && len(started) == tasks && len(slices.Compact(fences)) == tasks,
+		expect.That(b, most == 3 && len(started) == tasks && len(slices.Compact(fences)) == tasks,
 			"want 3 at once and a fence for each, have %d, order %v, fences %v", most, started, fences)
 		for i, n := range started {
-			check(b, i <= n+3 && n <= i+3, "want the order of arrival, have %v", started)
+			expect.That(b, i <= n+3 && n <= i+3, "want the order of arrival, have %v", started)
 		}
 		handedOff := 0
 		for _, e := range b.of(queue.EventAcquired, "") {
@@ -113,7 +113,7 @@ func TestLimit(t *testing.T) {
 				handedOff++
 			}
 		}
-		check(b, handedOff >= tasks-4, "want %d tasks handed off, have %d", tasks-3, handedOff)
+		expect.That(b, handedOff >= tasks-4, "want %d tasks handed off, have %d", tasks-3, handedOff)
 	})
 }
 
@@ -129,7 +129,7 @@ func TestSetLimit(t *testing.T) {
 		c.awaitInside(b, 1)
 		b.setLimit(4)
 		next := time.Now()
-		poll.Eventually(b, "4 tasks at work", func() bool {
+		expect.Eventually(b, "4 tasks at work", func() bool {
 			if c.atWork() == 1 && time.Now().After(next) { // it has the whole lock, from before the server knew of the limit
 				c.gate <- struct{}{}
 				next = time.Now().Add(300 * time.Millisecond)
@@ -144,7 +144,7 @@ func TestSetLimit(t *testing.T) {
 		b.setLimit(0)
 		var waiting []string
 		awaitPause := func() {
-			poll.Eventually(b, "a task parked by the pause", func() bool {
+			expect.Eventually(b, "a task parked by the pause", func() bool {
 				id := b.enqueue(b.job(50))
 				waiting = append(waiting, id)
 				return b.isPaused(id)
@@ -162,7 +162,7 @@ func TestSetLimit(t *testing.T) {
 
 		removed := time.Now()
 		was, err := queue.UnsetLimit(b.Context(), b.rdb, "", b.resource)
-		need(b, was && err == nil, "want the limit removed, have %v and %v", was, err)
+		expect.Need(b, was && err == nil, "want the limit removed, have %v and %v", was, err)
 		c.awaitInside(b, 1)
 		b.Logf("the end of a pause took %v", time.Since(removed))
 		steadily(b, 200*time.Millisecond, "one task at a time", func() bool { return c.atWork() == 1 })
@@ -192,9 +192,9 @@ func TestRates(t *testing.T) {
 			}
 			late = max(late, took-period)
 		}
-		check(b, most <= 5, "want at most 5 at once, have %d", most)
+		expect.That(b, most <= 5, "want at most 5 at once, have %d", most)
 		for _, e := range b.of(queue.EventAcquired, "") {
-			check(b, e.Via != queue.ViaRecovery, "want no task to come by recovery, have %+v", e)
+			expect.That(b, e.Via != queue.ViaRecovery, "want no task to come by recovery, have %+v", e)
 		}
 		b.Logf("%d starts took %v, at best %v; the latest came %v after its time", tasks, time.Duration(at[tasks-1]-at[0])*time.Microsecond, (tasks/starts-1)*period, late)
 	})
@@ -243,7 +243,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		"account:*: holders: want 0 to 1000, have 1001": {"account:*": {Holders: 1001}},
 		"a: rates: starts: want 1 to 10000, have 0":     {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
 	} {
-		equal(t, "limits", fmt.Sprint(queue.ServerConfig{Limits: limits}.Validate()), "queue: limits: "+want)
+		expect.Equal(t, "limits", fmt.Sprint(queue.ServerConfig{Limits: limits}.Validate()), "queue: limits: "+want)
 	}
 	for want, o := range map[string]queue.LimitOverride{
 		"pattern: " + pattern + `"*:1"`:       {Pattern: "*:1"},
@@ -251,7 +251,7 @@ func TestLimitsAreChecked(t *testing.T) {
 		"r: by: want a text, have none":       {Pattern: "r"},
 		"r: reason: want a text, have none":   {Pattern: "r", By: "a"},
 	} {
-		equal(t, "override", fmt.Sprint(queue.SetLimit(t.Context(), b.rdb, o)), "queue: set limit: "+want)
+		expect.Equal(t, "override", fmt.Sprint(queue.SetLimit(t.Context(), b.rdb, o)), "queue: set limit: "+want)
 	}
 }
 
@@ -260,17 +260,17 @@ func TestLimitsAreListed(t *testing.T) {
 	b := setup(t)
 	prefix := "test-" + b.queue + ":"
 	have, err := queue.Limits(t.Context(), b.rdb, prefix)
-	need(t, err == nil && len(have) == 0, "want none, have %v and %v", have, err)
+	expect.Need(t, err == nil && len(have) == 0, "want none, have %v and %v", have, err)
 	for _, pattern := range []string{"b:*", "a:1"} {
 		o := queue.LimitOverride{Pattern: pattern, Prefix: prefix, Holders: 7, Rates: []lock.Rate{{Starts: 2, Period: time.Second}}, By: "alice", Reason: "a test"}
-		must(t, queue.SetLimit(t.Context(), b.rdb, o))
+		expect.OK(t, queue.SetLimit(t.Context(), b.rdb, o))
 	}
 	have, err = queue.Limits(t.Context(), b.rdb, prefix)
 	if err != nil || len(have) != 2 || have[0].Pattern != "a:1" || have[1].Holders != 7 || have[1].Rates[0].Starts != 2 || have[1].By != "alice" || time.Since(have[1].At) > time.Minute {
 		t.Fatalf("want two, have %+v and %v", have, err)
 	}
 	was, err := queue.UnsetLimit(t.Context(), b.rdb, prefix, "c")
-	check(t, !was && err == nil, "want no such limit, have %v and %v", was, err)
+	expect.That(t, !was && err == nil, "want no such limit, have %v and %v", was, err)
 	b.rdb.HSet(t.Context(), "siding:limits:"+prefix, "b:*", "{")
 	if have, err = queue.Limits(t.Context(), b.rdb, prefix); err == nil || len(have) != 1 {
 		t.Errorf("want an error and the other limit, have %v and %v", have, err)
@@ -286,7 +286,7 @@ func TestUnreadableLimit(t *testing.T) {
 	close(c.gate)
 	b.serve(queue.ServerConfig{Logger: logs.logger, Lock: lock.Config{Prefix: prefix}}, c.run)
 	b.awaitGone(b.enqueue(b.job(1)))
-	poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
+	expect.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
 }
 
 // A pause holds while the overrides cannot be read, be it all of them or the pause alone.
@@ -297,15 +297,15 @@ func TestPauseThatCannotBeRead(t *testing.T) {
 		close(c.gate)
 		prefix := "test-" + b.queue + ":"
 		o := queue.LimitOverride{Pattern: "res:*", Prefix: prefix, By: "alice", Reason: "stock count"}
-		must(b, queue.SetLimit(b.Context(), b.rdb, o))
+		expect.OK(b, queue.SetLimit(b.Context(), b.rdb, o))
 		b.serve(queue.ServerConfig{Observe: b.observe, Logger: logs.logger, Lock: lock.Config{Prefix: prefix}}, c.run)
 		b.await(queue.EventParked, b.enqueue(b.job(0)), 1)
-		must(b, b.rdb.Do(b.Context(), slices.Insert(spoil, 1, any("siding:limits:"+prefix))...).Err())
-		poll.Eventually(b, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
+		expect.OK(b, b.rdb.Do(b.Context(), slices.Insert(spoil, 1, any("siding:limits:"+prefix))...).Err())
+		expect.Eventually(b, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
 		id := b.enqueue(b.job(1))
-		check(b, b.isPaused(id), "want the pause")
+		expect.That(b, b.isPaused(id), "want the pause")
 		_, most, _, _ := c.state()
-		check(b, most == 0, "want no task at work, have %d", most)
+		expect.That(b, most == 0, "want no task at work, have %d", most)
 		b.rdb.Del(b.Context(), "siding:limits:"+prefix)
 		b.awaitGone(id)
 	})
@@ -332,7 +332,7 @@ func TestLimitOfASecondLock(t *testing.T) {
 	for i := range 3 {
 		b.enqueue(job{Res: fmt.Sprint(b.resource, i), N: i})
 	}
-	wantIs(t, "the third", within(t, patience, "the third", busy), lock.ErrBusy)
+	expect.Is(t, "the third", within(t, patience, "the third", busy), lock.ErrBusy)
 	close(gate)
 }
 
@@ -343,9 +343,9 @@ func TestPauseWithAnExternalStore(t *testing.T) {
 	b.setLimit(0)
 	b.serve(queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Observe: b.observe}, b.run)
 	id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
-	check(t, b.isPaused(id), "want who paused it")
-	must(t, errOf(queue.UnsetLimit(t.Context(), b.rdb, "", b.resource)))
-	poll.Eventually(t, "the task done", func() bool { return len(b.order()) == 1 })
+	expect.That(t, b.isPaused(id), "want who paused it")
+	expect.OK(t, expect.Err(queue.UnsetLimit(t.Context(), b.rdb, "", b.resource)))
+	expect.Eventually(t, "the task done", func() bool { return len(b.order()) == 1 })
 	b.awaitGone(id)
 }
 
@@ -361,11 +361,11 @@ func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
 	second := b.enqueue(b.job(1))
 	b.await(queue.EventParked, second, 1)
 	c.gate <- struct{}{}
-	equal(t, "how it came", b.await(queue.EventAcquired, second, 1).Via, queue.ViaHandOff)
+	expect.Equal(t, "how it came", b.await(queue.EventAcquired, second, 1).Via, queue.ViaHandOff)
 	c.gate <- struct{}{}
 	b.awaitGone(first, second)
 	_, most, started, _ := c.state()
-	check(t, most == 1 && len(started) == 2, "want one task at a time, have %d of %v", most, started)
+	expect.That(t, most == 1 && len(started) == 2, "want one task at a time, have %d of %v", most, started)
 }
 
 // With a lock on an external store tasks start no more often than the rates say.
@@ -378,7 +378,7 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 	begin := time.Now()
 	b.awaitGone(b.enqueueJobs(1, tasks, queue.Options{Retries: queue.NoRetries})...)
 	took := time.Since(begin)
-	check(t, took >= 2*period, "want the fifth task %v after the first or later, have all done in %v", 2*period, took)
+	expect.That(t, took >= 2*period, "want the fifth task %v after the first or later, have all done in %v", 2*period, took)
 }
 
 // A lock on an external store has one holder. A server that is to allow more does not start.
@@ -387,7 +387,7 @@ func TestLimitIsRefusedWithAnExternalStore(t *testing.T) {
 	b := setup(t)
 	_, err := queue.NewServer(b.redisOpt(), queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}}})
 	want := "queue: limits: account:*: want one holder with a store of another kind, have 5"
-	check(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
+	expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 }
 
 // An operator pauses the resources of a pattern. A second later no server starts a task of it any more.
@@ -431,14 +431,14 @@ func TestOverridesReachAllServers(t *testing.T) {
 		for range rounds {
 			set := time.Now()
 			err := queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: pattern, By: "alice", Reason: "stock count"})
-			must(b, err)
+			expect.OK(b, err)
 			var wg sync.WaitGroup
 			waiting := make([]string, servers)
 			for i, q := range queues {
 				wg.Go(func() {
 					for !isPaused(waiting[i]) {
 						waiting[i] = b.enqueue(job{Res: fmt.Sprintf("%s:%d", b.resource, i)}, queue.Options{Queue: q})
-						poll.Eventually(b, "the task done or parked", func() bool { return gone(q, waiting[i]) || isPaused(waiting[i]) })
+						expect.Eventually(b, "the task done or parked", func() bool { return gone(q, waiting[i]) || isPaused(waiting[i]) })
 					}
 				})
 			}
@@ -450,9 +450,9 @@ func TestOverridesReachAllServers(t *testing.T) {
 			}
 			mu.Unlock()
 			reached = append(reached, took)
-			must(b, errOf(queue.UnsetLimit(b.Context(), b.rdb, "", pattern)))
+			expect.OK(b, expect.Err(queue.UnsetLimit(b.Context(), b.rdb, "", pattern)))
 			for i, q := range queues {
-				poll.Eventually(b, "the task done after the pause", func() bool { return gone(q, waiting[i]) })
+				expect.Eventually(b, "the task done after the pause", func() bool { return gone(q, waiting[i]) })
 			}
 		}
 		slices.Sort(reached)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -27,16 +27,16 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 		b.serve(queue.ServerConfig{}, b.run)
 		holder := b.occupy()
 		ids := b.park(1, 2)
-		must(b, tt.do(b.inspector, b.queue, ids[0]))
+		expect.OK(b, tt.do(b.inspector, b.queue, ids[0]))
 		start := time.Now()
 		holder.open()
 		b.awaitGone(ids[1])
 		wantSoon(b, start, "the next: want it at once")
-		equal(b, "the one taken away", b.state(ids[0]), tt.left)
+		expect.Equal(b, "the one taken away", b.state(ids[0]), tt.left)
 		b.wantWaiters()
-		poll.Eventually(b, "a free lock", func() bool { return b.value() == "" })
+		expect.Eventually(b, "a free lock", func() bool { return b.value() == "" })
 		info := b.stats()
-		check(b, info.Pending+info.Retry+info.Active == 0, "want nothing left, have %+v", info)
+		expect.That(b, info.Pending+info.Retry+info.Active == 0, "want nothing left, have %+v", info)
 		b.wantOrder(0, 2)
 	})
 }
@@ -50,7 +50,7 @@ func TestOperatorDeletesAndTheIdComesAgain(t *testing.T) {
 		own := queue.Options{TaskID: "own"}
 		first := b.enqueueWaiter(1, 1, own)
 		second := b.enqueueWaiter(2, 2, queue.Options{})
-		must(b, b.inspector.DeleteTask(b.queue, first))
+		expect.OK(b, b.inspector.DeleteTask(b.queue, first))
 		again := b.enqueueWaiter(3, 2, own)
 		b.wantWaiters(second, again)
 		holder.open()
@@ -66,8 +66,8 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 	holder := b.holdElsewhere(lock.Config{})
 	b.serve(queue.ServerConfig{}, b.run)
 	ids := b.park(1, 2)
-	must(t, b.inspector.ArchiveTask(b.queue, ids[0]))
-	must(t, b.inspector.RunTask(b.queue, ids[0]))
+	expect.OK(t, b.inspector.ArchiveTask(b.queue, ids[0]))
+	expect.OK(t, b.inspector.RunTask(b.queue, ids[0]))
 	b.awaitState(ids[0], asynq.TaskStateRetry)
 	b.wantWaiters(ids...)
 	holder.open()
@@ -85,14 +85,14 @@ func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Lock: shortTimes}, b.run)
 		paused := b.park(1)[0]
 		next := other.park(2)[0]
-		must(b, b.inspector.PauseQueue(b.queue))
+		expect.OK(b, b.inspector.PauseQueue(b.queue))
 		start := time.Now()
 		holder.open()
 		other.awaitGone(next)
 		wantSoon(b, start, "the next: want it at once")
 		b.wantWaiters(paused)
 		b.wantOrder(0, 2)
-		must(b, b.inspector.UnpauseQueue(b.queue))
+		expect.OK(b, b.inspector.UnpauseQueue(b.queue))
 		b.awaitGone(paused)
 		b.wantOrder(0, 2, 1)
 	})
@@ -120,8 +120,8 @@ func TestCanceled(t *testing.T) {
 		b.act(0, func() error { return tt.result })
 		id := b.enqueuePlain(b.job(0))
 		within(b, patience, "the handler", canceled.entered)
-		poll.Eventually(b, "the end of its context", func() bool {
-			must(b, b.inspector.CancelProcessing(id)) // time and again, as the server may not listen yet
+		expect.Eventually(b, "the end of its context", func() bool {
+			expect.OK(b, b.inspector.CancelProcessing(id)) // time and again, as the server may not listen yet
 			return isClosed(canceled.ended)
 		})
 		canceled.open()

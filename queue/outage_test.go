@@ -15,7 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -56,14 +56,14 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 				within(t, patience, "the holder to give up", holder.ended)
 			}
 			b.server.Restart(t)
-			poll.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+			expect.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 			holder.open()
 			b.awaitGone(ids...)
-			check(t, len(b.order()) == tt.runs, "want %d runs, have %v", tt.runs, b.order())
+			expect.That(t, len(b.order()) == tt.runs, "want %d runs, have %v", tt.runs, b.order())
 			if tt.lost {
 				b.await(queue.EventLost, ids[0], 1) // told once Redis has answered
 			}
-			equal(t, "lost", len(b.of(queue.EventLost, ids[0])) == 1, tt.lost)
+			expect.Equal(t, "lost", len(b.of(queue.EventLost, ids[0])) == 1, tt.lost)
 			b.wantCounts(len(ids), 0)
 		})
 	}
@@ -107,11 +107,11 @@ func TestFailover(t *testing.T) {
 	master := sentinel.Master(t)
 	conn := master.Client(t).Conn()
 	defer conn.Close()
-	must(t, conn.Set(t.Context(), "after", "all of it", 0).Err())
+	expect.OK(t, conn.Set(t.Context(), "after", "all of it", 0).Err())
 	n, err := conn.Wait(t.Context(), 2, patience).Result()
-	need(t, n == 2, "want both replicas in step, have %d, %v", n, err)
+	expect.Need(t, n == 2, "want both replicas in step, have %d, %v", n, err)
 	master.Kill()
-	poll.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
+	expect.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
 	holder.open()
 	b.awaitGone(ids...)
 	b.wantOrder(0, 1, 2, 3)
@@ -124,8 +124,8 @@ func TestScriptsFlushedInMidRun(t *testing.T) {
 	b := setupAlone(t)
 	ids := b.enqueueJobs(1, tasks, queue.Options{Retries: queue.NoRetries})
 	b.serve(queue.ServerConfig{}, b.run)
-	poll.Eventually(t, "all to run", func() bool {
-		must(t, b.rdb.ScriptFlush(t.Context()).Err())
+	expect.Eventually(t, "all to run", func() bool {
+		expect.OK(t, b.rdb.ScriptFlush(t.Context()).Err())
 		return len(b.order()) == tasks
 	})
 	b.awaitGone(ids...)
@@ -147,7 +147,7 @@ func byCommands(spoil, mend []any) refusal {
 // noDisk has Redis fail to write its snapshot.
 func noDisk(t *testing.T, b *bundle) func() {
 	t.Helper()
-	must(t, os.RemoveAll(b.rdb.ConfigGet(t.Context(), "dir").Val()["dir"]))
+	expect.OK(t, os.RemoveAll(b.rdb.ConfigGet(t.Context(), "dir").Val()["dir"]))
 	b.do("config", "set", "save", "3600 1")
 	b.do("bgsave")
 	return func() { b.do("config", "set", "save", "") }
@@ -197,7 +197,7 @@ func TestWritesAreRefused(t *testing.T) {
 					within(t, patience, "the handler", gates[n].entered)
 				}
 				end := tt.refuse(t, b)
-				poll.Eventually(t, "writes refused", func() bool { return b.rdb.Set(t.Context(), "a", "b", 0).Err() != nil })
+				expect.Eventually(t, "writes refused", func() bool { return b.rdb.Set(t.Context(), "a", "b", 0).Err() != nil })
 				refused := time.Now()
 				gates[guardedFails].open()
 				gates[unguardedFails].open()
@@ -214,7 +214,7 @@ func TestWritesAreRefused(t *testing.T) {
 					}
 					return tt.keeps || len(p.logs.lines("task archived")) == 0
 				})
-				check(t, lost == 0 == tt.keeps, "want the lock renewed: %t, have its loss after %v", tt.keeps, lost)
+				expect.That(t, lost == 0 == tt.keeps, "want the lock renewed: %t, have its loss after %v", tt.keeps, lost)
 				end()
 				gates[guarded].open()
 				gates[unguarded].open()
@@ -222,14 +222,14 @@ func TestWritesAreRefused(t *testing.T) {
 				for _, n := range []int{guardedFails, unguardedFails} {
 					b.awaitState(ids[n], asynq.TaskStateArchived)
 					line := p.logs.once(t, "task_id="+ids[n], slog.LevelError)
-					check(t, strings.Contains(line, "task archived"), "want the line of its end, have %q", line)
+					expect.That(t, strings.Contains(line, "task archived"), "want the line of its end, have %q", line)
 				}
 				if info := b.stats(); info.Failed != 2 || info.Processed != 4 || info.Retry+info.Active+info.Pending != 0 {
 					t.Errorf("want 4 processed and 2 failed, have %+v", info)
 				}
 				for _, n := range []int{unguarded, unguardedFails} {
 					runs := slices.DeleteFunc(b.order(), func(run int) bool { return run != n })
-					equal(t, fmt.Sprintf("runs of task %d", n), len(runs), 1)
+					expect.Equal(t, fmt.Sprintf("runs of task %d", n), len(runs), 1)
 				}
 			})
 		}
@@ -262,7 +262,7 @@ func TestBeginningIsRefused(t *testing.T) {
 		g.open()
 		b.awaitGone(ids...)
 		b.wantOrder(0, 1, 2, 3, 4, 5)
-		check(b, refused.Load() != 0, "want some refusals, have none")
+		expect.That(b, refused.Load() != 0, "want some refusals, have none")
 	})
 }
 

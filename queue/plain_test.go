@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -64,7 +65,7 @@ func (p *plain) start(b *bundle, fn asynq.HandlerFunc) {
 	cfg.Handler = mux
 	var err error
 	p.server, err = queue.NewServerFromRedisClient(rdb, cfg)
-	must(b, err)
+	expect.OK(b, err)
 	start(b, p.server)
 }
 
@@ -78,7 +79,7 @@ func (p *plain) stop(tb testing.TB) {
 func plainTask(tb testing.TB, j job) *asynq.Task {
 	tb.Helper()
 	payload, err := json.Marshal(j)
-	must(tb, err)
+	expect.OK(tb, err)
 	return asynq.NewTask(j.Kind(), payload)
 }
 
@@ -87,7 +88,7 @@ func (b *bundle) enqueuePlain(j job, opts ...asynq.Option) string {
 	b.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	info, err := client.EnqueueContext(b.Context(), plainTask(b, j), append(opts, asynq.Queue(b.queue))...)
-	must(b, err)
+	expect.OK(b, err)
 	return info.ID
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
@@ -32,8 +32,8 @@ func (j *journal) byPolicy() (n int) {
 // awaitParked waits until a task is parked for the n-th time, and fails at once if a policy ends a task.
 func (b *bundle) awaitParked(id string, n int) {
 	b.Helper()
-	poll.Eventually(b, "the task parked", func() bool {
-		need(b, b.byPolicy() == 0, "want the task parked, have one ended by its policy")
+	expect.Eventually(b, "the task parked", func() bool {
+		expect.Need(b, b.byPolicy() == 0, "want the task parked, have one ended by its policy")
 		return len(b.of(queue.EventParked, id)) >= n
 	})
 	b.awaitState(id, asynq.TaskStateRetry)
@@ -42,7 +42,7 @@ func (b *bundle) awaitParked(id string, n int) {
 // comeAgain has a task that waits come now, as an operator does. In a Cluster it may just have come by itself.
 func (b *bundle) comeAgain(id string) {
 	b.Helper()
-	poll.Eventually(b, "the task run by an operator", func() bool { return b.inspector.RunTask(b.queue, id) == nil })
+	expect.Eventually(b, "the task run by an operator", func() bool { return b.inspector.RunTask(b.queue, id) == nil })
 }
 
 // A task that has begun and lost its lock is parked when it finds the lock busy, each time from then on.
@@ -71,7 +71,7 @@ func TestPolicyAfterALoss(t *testing.T) {
 		} else {
 			b.wantOrder(0, 0, 1, 0)
 		}
-		equal(b, "tasks ended by their policies", b.byPolicy(), 0)
+		expect.Equal(b, "tasks ended by their policies", b.byPolicy(), 0)
 	})
 }
 
@@ -109,13 +109,13 @@ func TestPolicyAfterAShutdown(t *testing.T) {
 	onBoth(t, func(b *bundle) {
 		s := b.serve(queue.ServerConfig{}, b.run)
 		id := b.givenBack(s, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
-		must(b, b.rdb.Set(b.Context(), b.lockKey(), "another program", time.Minute).Err())
+		expect.OK(b, b.rdb.Set(b.Context(), b.lockKey(), "another program", time.Minute).Err())
 		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
 		b.comeAgain(id)
 		b.awaitParked(id, 1)
 		rejected := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
 		b.awaitState(rejected, asynq.TaskStateArchived) // a new one is
-		must(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
+		expect.OK(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
 		b.awaitGone(id)
 		b.wantOrder(0, 0)
 	})
@@ -148,12 +148,12 @@ func TestOnMaxWaitFails(t *testing.T) {
 			b.backdate(id, 2*time.Hour)
 			g.open()
 		}
-		equal(b, "retries used at first", within(b, patience, "OnMaxWait", calls), 0)
+		expect.Equal(b, "retries used at first", within(b, patience, "OnMaxWait", calls), 0)
 		if maxWait != time.Hour {
 			g.open()
 		}
 		b.awaitGone(id)
-		equal(b, "calls of OnMaxWait told", len(b.of(queue.EventWaitedTooLong, id)), 3)
+		expect.Equal(b, "calls of OnMaxWait told", len(b.of(queue.EventWaitedTooLong, id)), 3)
 		b.wantOrder(0)
 	})
 }
@@ -168,7 +168,7 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 		b.awaitState(id, asynq.TaskStateArchived)
 		g.open()
 		b.failOnce(1, errors.New("a failure of its own"))
-		must(b, b.inspector.RunTask(b.queue, id))
+		expect.OK(b, b.inspector.RunTask(b.queue, id))
 		b.awaitGone(id)
 		b.wantOrder(0, 1, 1)
 	})
@@ -193,7 +193,7 @@ func TestLateTaskOfAKilledWorker(t *testing.T) {
 		within(b, patience, "OnMaxWait", called)
 		g.open()
 		// Or the holder would run again, too.
-		poll.Eventually(b, "the lock released and its holder done", func() bool { return b.value() == "" && b.stats().Active == 1 })
+		expect.Eventually(b, "the lock released and its holder done", func() bool { return b.value() == "" && b.stats().Active == 1 })
 		victim.dead.Store(true)
 		b.silence(id)
 		cfg := quickRecovery
@@ -201,7 +201,7 @@ func TestLateTaskOfAKilledWorker(t *testing.T) {
 		b.serve(cfg, b.run)
 		b.await(queue.EventRecovered, id, 1)
 		b.await(queue.EventWaitedTooLong, id, 1)
-		equal(b, "retries used", b.awaitState(id, asynq.TaskStateArchived).Retried, 0)
+		expect.Equal(b, "retries used", b.awaitState(id, asynq.TaskStateArchived).Retried, 0)
 		b.wantOrder(0)
 	})
 }
@@ -210,7 +210,7 @@ func TestLateTaskOfAKilledWorker(t *testing.T) {
 func (b *bundle) awaitEnd(id string) {
 	b.Helper()
 	var state asynq.TaskState
-	poll.Eventually(b, "the end of task "+id, func() bool { state = b.state(id); return state == 0 || state == asynq.TaskStateArchived })
+	expect.Eventually(b, "the end of task "+id, func() bool { state = b.state(id); return state == 0 || state == asynq.TaskStateArchived })
 	if state != 0 {
 		info, _ := b.inspector.GetTaskInfo(b.queue, id)
 		b.Fatalf("want it done, have it archived: %s", info.LastErr)
@@ -229,7 +229,7 @@ func TestMaxWaitOfAReplacedTask(t *testing.T) {
 		id := b.enqueue(b.job(2), replace)
 		b.await(queue.EventReplaced, old, 1)
 		left := time.Until(b.awaitState(id, asynq.TaskStateRetry).NextProcessAt)
-		check(b, left >= 9*time.Minute+30*time.Second && left <= 10*time.Minute+5*time.Second,
+		expect.That(b, left >= 9*time.Minute+30*time.Second && left <= 10*time.Minute+5*time.Second,
 			"want it to come in 10 minutes, have %v", left)
 		b.wantWaiters(id)
 		g.open()
@@ -256,7 +256,7 @@ func TestReplaceOneOfAHigherLevel(t *testing.T) {
 		b.awaitEnd(low)
 		b.wantOrder(0, 2)
 		e := b.await(queue.EventAcquired, low, 1)
-		check(b, e.Waited <= patience, "want how long it has waited, have %v", e.Waited)
+		expect.That(b, e.Waited <= patience, "want how long it has waited, have %v", e.Waited)
 	})
 }
 
@@ -284,8 +284,8 @@ func TestCoalesceIntoOneThatIsTooLate(t *testing.T) {
 		late := b.enqueueWaiter(1, 1, coalesce)
 		b.backdate(late, 2*time.Minute)
 		again := b.enqueue(b.job(1), coalesce)
-		poll.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, again))+len(b.of(queue.EventCoalesced, again)) > 0 })
-		need(b, len(b.of(queue.EventCoalesced, again)) == 0, "want it to wait, have it dropped")
+		expect.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, again))+len(b.of(queue.EventCoalesced, again)) > 0 })
+		expect.Need(b, len(b.of(queue.EventCoalesced, again)) == 0, "want it to wait, have it dropped")
 		g.open()
 		b.awaitState(late, asynq.TaskStateArchived)
 		b.awaitEnd(again)
@@ -320,11 +320,11 @@ func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
 		named := coalesce
 		named.TaskID = "x"
 		b.enqueueWaiter(1, 1, named)
-		must(b, b.inspector.DeleteTask(b.queue, "x"))
+		expect.OK(b, b.inspector.DeleteTask(b.queue, "x"))
 		b.enqueue(b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
 		id := b.enqueue(b.job(1), coalesce)
-		poll.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, id))+len(b.of(queue.EventCoalesced, id)) > 0 })
-		check(b, len(b.of(queue.EventCoalesced, id)) == 0, "want it to wait, have it dropped")
+		expect.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, id))+len(b.of(queue.EventCoalesced, id)) > 0 })
+		expect.That(b, len(b.of(queue.EventCoalesced, id)) == 0, "want it to wait, have it dropped")
 		g.open()
 		b.awaitEnd(id)
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -31,7 +31,7 @@ func (b *bundle) enqueueWaiter(n, waiters int, o queue.Options) string {
 	b.Helper()
 	id := b.enqueue(b.job(n), o)
 	b.awaitState(id, asynq.TaskStateRetry)
-	poll.Eventually(b, "it waits", func() bool { return len(b.waiters()) == waiters })
+	expect.Eventually(b, "it waits", func() bool { return len(b.waiters()) == waiters })
 	return id
 }
 
@@ -49,16 +49,16 @@ func TestPriority(t *testing.T) {
 		b.wantWaiters(ids[4], ids[3], ids[5], ids[1], ids[2])
 		score := func(n int) time.Time {
 			us, err := b.rdb.ZScore(b.Context(), b.lineKey(), ids[n]).Result()
-			must(b, err)
+			expect.OK(b, err)
 			return time.UnixMicro(int64(us))
 		}
 		ahead := score(2).Sub(score(3))
-		check(b, ahead >= 30*time.Second && ahead <= time.Minute, "want the third up to a minute before the second, have %v", ahead)
+		expect.That(b, ahead >= 30*time.Second && ahead <= time.Minute, "want the third up to a minute before the second, have %v", ahead)
 		g.open()
 		b.awaitGone(slices.Collect(maps.Values(ids))...)
 		b.wantOrder(0, 4, 3, 5, 1, 2)
 		for _, e := range b.of(queue.EventAcquired, "") {
-			check(b, e.Waited <= patience, "want the time since it came, have %v for %s", e.Waited, e.TaskID)
+			expect.That(b, e.Waited <= patience, "want the time since it came, have %v for %s", e.Waited, e.TaskID)
 		}
 	})
 }
@@ -72,10 +72,10 @@ func TestPriorityCountsOnce(t *testing.T) {
 		id := b.enqueueWaiter(1, 1, queue.Options{Priority: 2})
 		ticket := b.rdb.HGet(b.Context(), b.taskKey(id), "siding_ticket").Val()
 		b.rdb.Del(b.Context(), b.lineKey()) // as if it was evicted
-		must(b, b.inspector.RunTask(b.queue, id))
-		poll.Eventually(b, "it waits again", func() bool { return len(b.waiters()) == 1 })
+		expect.OK(b, b.inspector.RunTask(b.queue, id))
+		expect.Eventually(b, "it waits again", func() bool { return len(b.waiters()) == 1 })
 		b.awaitState(id, asynq.TaskStateRetry)
-		equal(b, "ticket", b.rdb.HGet(b.Context(), b.taskKey(id), "siding_ticket").Val(), ticket)
+		expect.Equal(b, "ticket", b.rdb.HGet(b.Context(), b.taskKey(id), "siding_ticket").Val(), ticket)
 		g.open()
 		b.awaitGone(id)
 	})
@@ -88,16 +88,16 @@ func TestReject(t *testing.T) {
 		g := b.occupy()
 		byKind := b.enqueue(b.job(1))
 		info := b.awaitState(byKind, asynq.TaskStateArchived)
-		check(b, strings.HasPrefix(info.LastErr, "rejected: "+b.resource+" is held by test:job "),
+		expect.That(b, strings.HasPrefix(info.LastErr, "rejected: "+b.resource+" is held by test:job "),
 			"want the reason, have %q", info.LastErr)
 		charged := b.enqueue(b.job(2), queue.Options{Retries: 3, Policy: &queue.Policy{OnBusy: queue.OnBusyReject, UseRetries: true}})
-		equal(b, "retries used", b.awaitState(charged, asynq.TaskStateRetry).Retried, 1)
+		expect.Equal(b, "retries used", b.awaitState(charged, asynq.TaskStateRetry).Retried, 1)
 		parked := b.enqueueWaiter(3, 1, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyPark}})
 		b.wantWaiters(parked)
 		for _, id := range []string{byKind, charged} {
 			var rejected *queue.RejectedError
 			err := b.await(queue.EventRejected, id, 1).Err
-			check(b, errors.Is(err, queue.ErrRejected) && errors.As(err, &rejected) && rejected.Resource == b.resource && rejected.Waiting == 0,
+			expect.That(b, errors.Is(err, queue.ErrRejected) && errors.As(err, &rejected) && rejected.Resource == b.resource && rejected.Waiting == 0,
 				"want a typed error, have %v", err)
 		}
 		g.open()
@@ -119,9 +119,9 @@ func TestMaxWaiting(t *testing.T) {
 		third := b.enqueue(b.job(3), two)
 		info := b.awaitState(third, asynq.TaskStateArchived)
 		want := "rejected: 2 wait for " + b.resource + " already"
-		check(b, strings.HasPrefix(info.LastErr, want), "want %q, have %q", want, info.LastErr)
-		must(b, b.inspector.RunTask(b.queue, second))
-		equal(b, "how often it was parked", b.await(queue.EventParked, second, 2).Parked, 2)
+		expect.That(b, strings.HasPrefix(info.LastErr, want), "want %q, have %q", want, info.LastErr)
+		expect.OK(b, b.inspector.RunTask(b.queue, second))
+		expect.Equal(b, "how often it was parked", b.await(queue.EventParked, second, 2).Parked, 2)
 		b.awaitState(second, asynq.TaskStateRetry)
 		b.wantWaiters(first, second)
 		g.open()
@@ -153,7 +153,7 @@ func TestMaxWait(t *testing.T) {
 		g := b.occupy()
 		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: test.maxWait}})
 		// On a slow machine a second is over before the task has been parked.
-		poll.Eventually(b, "it parked or too late", func() bool {
+		expect.Eventually(b, "it parked or too late", func() bool {
 			return len(b.of(queue.EventParked, id))+len(b.of(queue.EventWaitedTooLong, id)) > 0
 		})
 		behind := b.enqueue(b.job(2))
@@ -164,11 +164,11 @@ func TestMaxWait(t *testing.T) {
 			g.open()
 		}
 		e := b.await(queue.EventWaitedTooLong, id, 1)
-		check(b, e.Waited >= test.maxWait && e.Waited <= test.maxWait+patience && errors.Is(e.Err, queue.ErrMaxWait),
+		expect.That(b, e.Waited >= test.maxWait && e.Waited <= test.maxWait+patience && errors.Is(e.Err, queue.ErrMaxWait),
 			"want for how long it has waited, and why it ended, have %v, %v", e.Waited, e.Err)
 		if test.calls {
 			info := within(b, patience, "OnMaxWait", called)
-			check(b, info.ID == id && info.Resource == b.resource, "want the task, have %+v", info)
+			expect.That(b, info.ID == id && info.Resource == b.resource, "want the task, have %+v", info)
 			b.awaitGone(id)
 		} else if info := b.awaitState(id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "waited too long: for "+b.resource) || info.Retried != 0 {
 			b.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
@@ -189,12 +189,12 @@ func TestCoalesce(t *testing.T) {
 		first := b.enqueueWaiter(1, 1, queue.Options{})
 		other := b.enqueueWaiter(2, 2, queue.Options{})
 		alike := b.enqueue(b.job(1), queue.Options{Retention: time.Hour})
-		equal(b, "result", string(b.awaitState(alike, asynq.TaskStateCompleted).Result), "coalesced: "+first)
-		equal(b, "the one that waits", b.await(queue.EventCoalesced, alike, 1).Other, first)
+		expect.Equal(b, "result", string(b.awaitState(alike, asynq.TaskStateCompleted).Result), "coalesced: "+first)
+		expect.Equal(b, "the one that waits", b.await(queue.EventCoalesced, alike, 1).Other, first)
 		b.wantWaiters(first, other)
 
 		// A waiter whose task an operator has deleted is not the one that runs.
-		must(b, b.inspector.DeleteTask(b.queue, other))
+		expect.OK(b, b.inspector.DeleteTask(b.queue, other))
 		again := b.enqueueWaiter(2, 3, queue.Options{}) // the deleted one is found when the lock is handed off to it
 		g.open()
 		b.awaitGone(first, again)
@@ -219,8 +219,8 @@ func TestReplace(t *testing.T) {
 		five := b.enqueueWaiter(2, 3, unique) // the replaced one is unique no more
 		b.wantWaiters(one, five, three)
 		for old, late := range map[string]string{two: four, four: five} {
-			equal(b, "what has replaced "+old, b.await(queue.EventReplaced, old, 1).Other, late)
-			check(b, b.state(old) == 0, "want %s gone", old)
+			expect.Equal(b, "what has replaced "+old, b.await(queue.EventReplaced, old, 1).Other, late)
+			expect.That(b, b.state(old) == 0, "want %s gone", old)
 		}
 		g.open()
 		b.awaitGone(one, three, five)
@@ -240,8 +240,8 @@ func TestReplaceKeepsTheLatest(t *testing.T) {
 			jobs = append(jobs, queue.Job{Task: b.job(n), Options: &queue.Options{Queue: b.queue, Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}})
 		}
 		results, err := b.client.EnqueueBatch(b.Context(), jobs)
-		must(b, err)
-		poll.Eventually(b, "all of them compared", func() bool {
+		expect.OK(b, err)
+		expect.Eventually(b, "all of them compared", func() bool {
 			return len(b.of(queue.EventReplaced, ""))+len(b.of(queue.EventCoalesced, "")) == tasks-1
 		})
 		b.wantWaiters(results[tasks-1].ID)
@@ -282,15 +282,15 @@ func TestOnFailure(t *testing.T) {
 		}
 		g.open()
 		b.awaitState(fmt.Sprint(b.queue, 2), asynq.TaskStateArchived)
-		poll.Eventually(b, "the line has stopped", func() bool {
+		expect.Eventually(b, "the line has stopped", func() bool {
 			return b.rdb.ZScore(b.Context(), taskredis.HeldKey(b.queue), b.placeKey()).Val() == math.Inf(1)
 		})
 		have := b.order()
-		check(b, slices.Equal(have, []int{1, 1, 1, 2}), "want 1 three times, and 2, have %v", have)
+		expect.That(b, slices.Equal(have, []int{1, 1, 1, 2}), "want 1 three times, and 2, have %v", have)
 		for id, want := range map[string]error{fmt.Sprint(b.queue, 1): queue.ErrHoldsNoLine, fmt.Sprint(b.queue, 3): queue.ErrHoldsNoLine, fmt.Sprint(b.queue, 2): nil} {
-			wantIs(b, fmt.Sprintf("skip %s", id), queue.SkipHeld(b.Context(), b.rdb, b.queue, id, "alice", "drill"), want)
+			expect.Is(b, fmt.Sprintf("skip %s", id), queue.SkipHeld(b.Context(), b.rdb, b.queue, id, "alice", "drill"), want)
 		}
-		poll.Eventually(b, "the others have run", func() bool { return len(b.order()) == 6 })
+		expect.Eventually(b, "the others have run", func() bool { return len(b.order()) == 6 })
 		b.wantOrder(1, 1, 1, 2, 3, 4)
 	})
 }
@@ -311,14 +311,14 @@ func TestPoliciesAreChecked(t *testing.T) {
 		wantError(t, "config", "queue: policies: test:job: "+want, cfg.Validate())
 		_, err := b.client.Enqueue(t.Context(), b.job(1), &queue.Options{Policy: &p})
 		var refused *queue.TaskError
-		check(t, errors.As(err, &refused) && strings.HasPrefix(err.Error(), "test:job: policy: "+want), "want %q, have %v", want, err)
+		expect.That(t, errors.As(err, &refused) && strings.HasPrefix(err.Error(), "test:job: policy: "+want), "want %q, have %v", want, err)
 	}
 	for want, o := range map[string]queue.Options{
 		"test:note: priority: want none for a task without a resource": {Priority: 1},
 		"test:note: policy: want none for a task without a resource":   {Policy: &queue.Policy{}},
 		"test:note: priority: want 0 to 9":                             {Priority: 10},
 	} {
-		wantError(t, "enqueue", want, errOf(b.client.Enqueue(t.Context(), note{}, &o)))
+		wantError(t, "enqueue", want, expect.Err(b.client.Enqueue(t.Context(), note{}, &o)))
 	}
 }
 
@@ -333,7 +333,7 @@ func TestHeadersAreChecked(t *testing.T) {
 			`{"max_wait":"long"}`:                `test:job: header siding-policy: max_wait: want a duration such as 30s, have "long"`,
 		} {
 			info := b.enqueueWithHeader("siding-policy", value)
-			check(b, strings.HasPrefix(info.LastErr, want), "want %q, have %q", want, info.LastErr)
+			expect.That(b, strings.HasPrefix(info.LastErr, want), "want %q, have %q", want, info.LastErr)
 		}
 		info := b.enqueueWithHeader("siding-priority", "high")
 		wantError(b, "priority", `test:job: header siding-priority: want 0 to 9, have "high"`, errors.New(info.LastErr))
@@ -346,6 +346,6 @@ func (b *bundle) enqueueWithHeader(header, value string) *asynq.TaskInfo {
 	b.Helper()
 	task := asynq.NewTaskWithHeaders("test:job", []byte(`{"res":"`+b.resource+`"}`), map[string]string{queue.HeaderResource: b.resource, header: value})
 	info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task, asynq.Queue(b.queue))
-	must(b, err)
+	expect.OK(b, err)
 	return b.awaitState(info.ID, asynq.TaskStateArchived)
 }

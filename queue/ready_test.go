@@ -12,14 +12,14 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
 // wantReady waits until the server is ready, or not for a reason with this text in it.
 func wantReady(tb testing.TB, s *queue.Server, reason string) {
 	tb.Helper()
-	poll.Eventually(tb, "ready, or not: "+reason, func() bool {
+	expect.Eventually(tb, "ready, or not: "+reason, func() bool {
 		err := s.Ready(tb.Context())
 		return reason == "" && err == nil || reason != "" && err != nil && strings.Contains(err.Error(), reason)
 	})
@@ -79,14 +79,14 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 		s := b.newServer(queue.ServerConfig{Shards: map[string]int{b.queue: 2}})
 		b.Cleanup(func() { shutdown(b, s) })
 		for range 3 {
-			must(b, s.Ready(b.Context()))
+			expect.OK(b, s.Ready(b.Context()))
 		}
 		for _, key := range b.rdb.Keys(b.Context(), "*").Val() {
 			if !slices.Contains(before, key) && !strings.HasSuffix(key, ":fence") {
 				b.Errorf("want no new key, have %s", key)
 			}
 		}
-		equal(b, "pending tasks, such as "+id, b.stats().Pending, 1)
+		expect.Equal(b, "pending tasks, such as "+id, b.stats().Pending, 1)
 	})
 }
 
@@ -130,18 +130,18 @@ func TestUnavailable(t *testing.T) {
 		}
 		start(b, s)
 		// Several steps go by, in each of which all tasks could have been taken.
-		poll.Eventually(b, "three looks", func() bool { return asked.Load() >= 3 })
+		expect.Eventually(b, "three looks", func() bool { return asked.Load() >= 3 })
 		// When the first task failed, each of 20 workers had a task under way. The server was about
 		// to take a few more.
 		have := runs.Load()
-		check(b, have > 0 && have <= tasks-10, "want no tasks taken after the first ones, have %d runs", have)
+		expect.That(b, have > 0 && have <= tasks-10, "want no tasks taken after the first ones, have %d runs", have)
 		wantReady(b, s, "disk is full")
 		if have := b.stats(); have.Archived+have.Completed > 0 {
 			b.Errorf("want no task ended, have %+v", have)
 		}
 		full.Store(false)
 		for _, id := range ids {
-			equal(b, "retries used by "+id, b.awaitState(id, asynq.TaskStateCompleted).Retried, 0)
+			expect.Equal(b, "retries used by "+id, b.awaitState(id, asynq.TaskStateCompleted).Retried, 0)
 		}
 		wantReady(b, s, "")
 		for _, want := range []string{"no tasks are taken", "tasks are taken again"} {
@@ -162,9 +162,9 @@ func TestUnavailableForOnce(t *testing.T) {
 		return nil
 	})
 	id := b.enqueue(b.job(1), queue.Options{Retention: time.Hour, Retries: queue.NoRetries})
-	equal(t, "retries used", b.awaitState(id, asynq.TaskStateCompleted).Retried, 0)
-	equal(t, "runs", runs.Load(), 2)
-	check(t, queue.Unavailable(nil) == nil, "want nil of nil")
+	expect.Equal(t, "retries used", b.awaitState(id, asynq.TaskStateCompleted).Retried, 0)
+	expect.Equal(t, "runs", runs.Load(), 2)
+	expect.That(t, queue.Unavailable(nil) == nil, "want nil of nil")
 }
 
 // A server that takes no tasks shuts down as any other.
@@ -184,7 +184,7 @@ func TestShutdownWhileUnavailable(t *testing.T) {
 	begin := time.Now()
 	shutdown(t, s)
 	took := time.Since(begin)
-	check(t, took <= 50*time.Second, "want one of 100 queues held back, have the shutdown take %v", took)
+	expect.That(t, took <= 50*time.Second, "want one of 100 queues held back, have the shutdown take %v", took)
 	have := b.stats()
-	check(t, have.Size == 1 && have.Active == 0, "want the task in its place again, have %+v", have)
+	expect.That(t, have.Size == 1 && have.Active == 0, "want the task in its place again, have %+v", have)
 }

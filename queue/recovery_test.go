@@ -11,7 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -48,7 +48,7 @@ func (m *mortal) serve(b *bundle) {
 func (b *bundle) silence(id string) {
 	b.Helper()
 	at := float64(time.Now().Add(-time.Hour).Unix())
-	must(b, b.rdb.ZAddXX(b.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err())
+	expect.OK(b, b.rdb.ZAddXX(b.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err())
 }
 
 var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
@@ -77,16 +77,16 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	b.serve(cfg, b.run)
 	within(t, patience, "the second attempt", again.entered)
 	took := time.Since(killed)
-	check(t, took <= promised(quickRecovery.Lock.TTL+2*time.Second), "want it to run again when its lock has expired, have it after %v", took)
+	expect.That(t, took <= promised(quickRecovery.Lock.TTL+2*time.Second), "want it to run again when its lock has expired, have it after %v", took)
 	info := b.awaitState(id, asynq.TaskStateActive)
 	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
-	check(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
+	expect.That(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
 	b.wantWaiters(waiters...)
 	again.open()
 	b.awaitGone(append(waiters, id, otherID)...)
 	for _, lost := range []string{id, otherID} {
 		e := b.await(queue.EventRecovered, lost, 1)
-		check(t, e.Resource != "" && e.Queue == b.queue, "%s: want its recovery told, have %+v", lost, e)
+		expect.That(t, e.Resource != "" && e.Queue == b.queue, "%s: want its recovery told, have %+v", lost, e)
 	}
 	b.wantEvents(queue.EventRecovered, "", 2)
 	b.wantCounts(3, 0)
@@ -111,7 +111,7 @@ func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 		b.awaitGone(id)
 		b.wantOrder(0)
 		have := append(b.of(queue.EventLost, id), b.of(queue.EventRecovered, id)...)
-		check(b, len(have) == 0, "want it neither lost nor recovered, have %+v", have)
+		expect.That(b, len(have) == 0, "want it neither lost nor recovered, have %+v", have)
 	})
 }
 
@@ -150,13 +150,13 @@ func TestKilledTasks(t *testing.T) {
 		}
 		id := b.enqueue(task, queue.Options{Retries: tt.retries})
 		within(b, patience, "the first attempt", zombie.entered)
-		must(b, b.rdb.HSet(b.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err())
+		expect.OK(b, b.rdb.HSet(b.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err())
 		victim.dead.Store(true)
 		if tt.task != nil || tt.long {
 			b.silence(id) // its lease would last for half a minute
 		}
 		if tt.long {
-			poll.Eventually(b, "the lock has run out", func() bool { return b.value() == "" })
+			expect.Eventually(b, "the lock has run out", func() bool { return b.value() == "" })
 		}
 		cfg := quickRecovery
 		cfg.Recovery, cfg.Observe = tt.recovery, b.observe
@@ -165,12 +165,12 @@ func TestKilledTasks(t *testing.T) {
 		if tt.want == 0 {
 			b.awaitGone(id)
 			b.await(queue.EventRecovered, id, 1)
-			equal(b, "failures counted", b.stats().Failed, 0)
+			expect.Equal(b, "failures counted", b.stats().Failed, 0)
 		} else {
 			info := b.awaitState(id, tt.want)
-			check(b, info.Retried == tt.retried && info.LastErr == asynq.ErrLeaseExpired.Error() && len(b.of(queue.EventRecovered, id)) == 0,
+			expect.That(b, info.Retried == tt.retried && info.LastErr == asynq.ErrLeaseExpired.Error() && len(b.of(queue.EventRecovered, id)) == 0,
 				"want %d retries used, and the reason, have %+v", tt.retried, info)
-			equal(b, "failures counted", b.stats().Failed, 1)
+			expect.Equal(b, "failures counted", b.stats().Failed, 1)
 		}
 		zombie.open()
 	})

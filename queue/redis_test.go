@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
@@ -62,9 +62,9 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 			rdb := queue.Redis(&opts)
 			defer func() { _ = rdb.Close() }()
 			have, _, bounded := optionsOf(rdb)
-			check(t, have == tt.want && bounded,
+			expect.That(t, have == tt.want && bounded,
 				"want it to reload every %v and calls to end with their context, have %T, %v, %t", tt.want, rdb, have, bounded)
-			check(t, !opts.ContextTimeoutEnabled && slices.Equal(opts.Addrs, tt.opts.Addrs), "want the options as they were, have %+v", opts)
+			expect.That(t, !opts.ContextTimeoutEnabled && slices.Equal(opts.Addrs, tt.opts.Addrs), "want the options as they were, have %+v", opts)
 		})
 	}
 }
@@ -74,11 +74,11 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 func TestRedisOfSharedOptions(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(redistest.StartCluster(t, 1).Addrs[0])
-	must(t, err)
+	expect.OK(t, err)
 	addrs := append(make([]string, 0, 8), net.JoinHostPort("localhost", port)) // another name for the node
 	rdb := queue.Redis(&redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
 	defer func() { _ = rdb.Close() }()
-	must(t, rdb.Set(t.Context(), "k", "v", 0).Err())
+	expect.OK(t, rdb.Set(t.Context(), "k", "v", 0).Err())
 	if have := addrs[1:cap(addrs)]; slices.ContainsFunc(have, func(addr string) bool { return addr != "" }) {
 		t.Errorf("want nothing behind the address, have %q", have)
 	}
@@ -99,10 +99,10 @@ func TestRedisTriesAgain(t *testing.T) {
 		},
 	})
 	defer func() { _ = rdb.Close() }()
-	must(t, rdb.Set(t.Context(), "k", "v", 0).Err())
+	expect.OK(t, rdb.Set(t.Context(), "k", "v", 0).Err())
 	refusals.Store(6) // as many as take half a second
-	must(t, cluster.Nodes[0].Client(t).ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err())
-	must(t, rdb.Set(t.Context(), "k", "w", 0).Err()) // it is tried until it succeeds
+	expect.OK(t, cluster.Nodes[0].Client(t).ClientKillByFilter(t.Context(), "type", "normal", "skipme", "yes").Err())
+	expect.OK(t, rdb.Set(t.Context(), "k", "w", 0).Err()) // it is tried until it succeeds
 }
 
 // A master of a Cluster dies and does not come back. The master's resources, and those whose tasks
@@ -135,20 +135,20 @@ func TestMasterDies(t *testing.T) {
 			b.serve(queue.ServerConfig{}, tr.run)
 			stop := tr.flow(t)
 			defer stop()
-			poll.Eventually(t, "tasks on all resources", func() bool { return tr.runsSince(time.Time{}) >= 20 })
+			expect.Eventually(t, "tasks on all resources", func() bool { return tr.runsSince(time.Time{}) >= 20 })
 
 			death := time.Now()
 			master.die(tt.silent)
-			poll.Eventually(t, "the replica to be a master", func() bool {
+			expect.Eventually(t, "the replica to be a master", func() bool {
 				return strings.Contains(heir.Info(t.Context(), "replication").Val(), "role:master")
 			})
 			takeover := time.Now()
 			longest := takeover.Sub(death) + tt.longest
-			poll.Eventually(t, "tasks on all resources again", func() bool { return tr.runsSince(takeover) >= 20 })
+			expect.Eventually(t, "tasks on all resources again", func() bool { return tr.runsSince(takeover) >= 20 })
 			stop()
 			idle := tr.longestIdle()
 			t.Logf("taken over after %v, a resource idle for up to %v", takeover.Sub(death).Round(time.Millisecond), idle.Round(time.Millisecond))
-			check(t, idle <= longest, "want no resource idle for more than %v, have %v", longest, idle)
+			expect.That(t, idle <= longest, "want no resource idle for more than %v, have %v", longest, idle)
 		})
 	}
 }
@@ -193,7 +193,7 @@ func placed(t *testing.T, cluster *redistest.Cluster, master int, name, key stri
 	for i := 0; ; i++ {
 		candidate := fmt.Sprintf("%s.%d", name, i)
 		node, err := rdb.MasterForKey(t.Context(), fmt.Sprintf(key, candidate))
-		must(t, err)
+		expect.OK(t, err)
 		if node.Options().Addr == cluster.Nodes[master].Addr {
 			return candidate
 		}
@@ -300,14 +300,14 @@ func TestServerOnEveryKindOfOptions(t *testing.T) {
 				Asynq:  asynq.Config{Queues: map[string]int{b.queue: 1}, Concurrency: 7},
 				Logger: newLogs(t).logger,
 			})
-			must(t, err)
+			expect.OK(t, err)
 			t.Cleanup(func() { shutdown(t, s) })
 			reload, pool, bounded := optionsOf(queue.ClientOf(s))
 			if tt.on.IsClusterMode != (reload == time.Second) || !tt.asIs && (pool < tt.pool || tt.exact && pool != tt.pool || !bounded) {
 				t.Errorf("want a pool of %d, calls that end with their context and a Cluster reloaded each second, have %d, %t, %v", tt.pool, pool, bounded, reload)
 			}
 			queue.Handle(s, b.run)
-			must(t, s.Start(t.Context()))
+			expect.OK(t, s.Start(t.Context()))
 			holder, first := b.begin(0)
 			waiting := b.park(1)
 			holder.open()
@@ -323,7 +323,7 @@ func TestTunedOptionsAreComplete(t *testing.T) {
 	secure := &tls.Config{ServerName: "redis", MinVersion: tls.VersionTLS13}
 	universal := func(opt asynq.RedisConnOpt) *redis.UniversalOptions {
 		o, ok := queue.Tuned(opt).(queue.RedisOpt)
-		need(t, ok, "want a RedisOpt of %T", opt)
+		expect.Need(t, ok, "want a RedisOpt of %T", opt)
 		return (*redis.UniversalOptions)(&o)
 	}
 	node := asynq.RedisClientOpt{
@@ -342,13 +342,13 @@ func TestTunedOptionsAreComplete(t *testing.T) {
 		given, have := reflect.ValueOf(tt.given), reflect.ValueOf(tt.have).Elem()
 		for i := range given.NumField() {
 			name, want := given.Type().Field(i).Name, given.Field(i)
-			check(t, !want.IsZero(), "%T.%s: this test gives it no value", tt.given, name)
+			expect.That(t, !want.IsZero(), "%T.%s: this test gives it no value", tt.given, name)
 			if have := have.FieldByName(name); name != "Network" && !reflect.DeepEqual(have.Interface(), want.Interface()) {
 				t.Errorf("%T.%s: want %v, have %v", tt.given, name, want, have)
 			}
 		}
 	}
-	check(t, universal(cluster).IsClusterMode, "want a cluster")
+	expect.That(t, universal(cluster).IsClusterMode, "want a cluster")
 }
 
 // A network other than TCP is dialled, also where the address alone does not tell it.
@@ -357,13 +357,13 @@ func TestTunedNetwork(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "redis")
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "unix", path)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	opt, ok := queue.Tuned(asynq.RedisClientOpt{Network: "unix", Addr: path}).(queue.RedisOpt)
-	need(t, ok && opt.Dialer != nil, "want a dialer")
+	expect.Need(t, ok && opt.Dialer != nil, "want a dialer")
 	conn, err := opt.Dialer(t.Context(), "tcp", path)
-	must(t, err)
-	must(t, conn.Close())
+	expect.OK(t, err)
+	expect.OK(t, conn.Close())
 }
 
 func TestNewServerRefusesOptions(t *testing.T) {
@@ -384,12 +384,12 @@ func TestNewServerRefusesOptions(t *testing.T) {
 		"a nil client":             {connOf(func() any { return (*redis.Client)(nil) }), "queue: redis: want queue_test.connOf to make a client of go-redis, have a nil *redis.Client"},
 		"a client of a redis.Ring": {connOf(func() any { return spreads }), "queue: a redis.Ring"},
 	} {
-		wantError(t, name, tt.want, errOf(queue.NewServer(tt.opt, queue.ServerConfig{})))
+		wantError(t, name, tt.want, expect.Err(queue.NewServer(tt.opt, queue.ServerConfig{})))
 	}
 	for have, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil *redis.Client": (*redis.Client)(nil)} {
 		want := "queue: redis: want a client, such as one made by Redis, have " + have
-		equal(t, "server", fmt.Sprint(errOf(queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}))), want)
-		equal(t, "client", fmt.Sprint(errOf(queue.NewClient(rdb, queue.ClientConfig{}))), want)
+		expect.Equal(t, "server", fmt.Sprint(expect.Err(queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}))), want)
+		expect.Equal(t, "client", fmt.Sprint(expect.Err(queue.NewClient(rdb, queue.ClientConfig{}))), want)
 	}
 }
 
@@ -415,15 +415,15 @@ func TestAsynqTask(t *testing.T) {
 		task, err := b.client.NewTask(b.job(1), &queue.Options{
 			Queue: b.queue, TaskID: "one", Retention: time.Hour, Headers: map[string]string{"trace": want["trace"], "empty": ""},
 		})
-		must(b, err)
-		must(b, errOf(asynq.NewClient(b.redisOpt()).Enqueue(task)))
+		expect.OK(b, err)
+		expect.OK(b, expect.Err(asynq.NewClient(b.redisOpt()).Enqueue(task)))
 		info := b.awaitState("one", asynq.TaskStateRetry)
-		check(b, reflect.DeepEqual(info.Headers, want), "while it waits: want %v, have %v", want, info.Headers)
+		expect.That(b, reflect.DeepEqual(info.Headers, want), "while it waits: want %v, have %v", want, info.Headers)
 		holder.open()
-		equal(b, "result", string(b.awaitState("one", asynq.TaskStateCompleted).Result), "result")
-		check(b, reflect.DeepEqual(have, want), "want %v, have %v", want, have)
+		expect.Equal(b, "result", string(b.awaitState("one", asynq.TaskStateCompleted).Result), "result")
+		expect.That(b, reflect.DeepEqual(have, want), "want %v, have %v", want, have)
 	})
-	check(t, queue.AsynqTask(t.Context()) == nil, "want none outside a handler")
+	expect.That(t, queue.AsynqTask(t.Context()) == nil, "want none outside a handler")
 }
 
 // A task of NewTask can be enqueued any number of times, each time anew.
@@ -431,19 +431,19 @@ func TestNewTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
-	must(t, err)
+	expect.OK(t, err)
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	for range 2 {
-		must(t, errOf(client.Enqueue(task)))
+		expect.OK(t, expect.Err(client.Enqueue(task)))
 	}
-	equal(t, "tasks", b.stats().Pending, 2)
-	wantError(t, "no task", "<nil>: task: want one that is not nil", errOf(b.client.NewTask(nil, &queue.Options{Delay: time.Hour})))
+	expect.Equal(t, "tasks", b.stats().Pending, 2)
+	wantError(t, "no task", "<nil>: task: want one that is not nil", expect.Err(b.client.NewTask(nil, &queue.Options{Delay: time.Hour})))
 	const want = `test:job: debounce: want none here, as asynq's clients do not know it, have "x"`
 	_, err = b.client.NewTask(b.job(1), &queue.Options{Debounce: "x", Delay: time.Second, MaxDelay: time.Second})
 	_, ok := errors.AsType[*queue.TaskError](err)
-	check(t, ok && err.Error() == want, "want %s, have %v", want, err)
+	expect.That(t, ok && err.Error() == want, "want %s, have %v", want, err)
 	for _, o := range []queue.Options{{Delay: time.Hour}, {At: time.Now()}, {Deadline: time.Now().Add(time.Hour)}} {
 		_, err := b.client.NewTask(b.job(1), &o)
-		check(t, err != nil && strings.Contains(err.Error(), "delay, at, deadline: want none"), "%+v: have %v", o, err)
+		expect.That(t, err != nil && strings.Contains(err.Error(), "delay, at, deadline: want none"), "%+v: have %v", o, err)
 	}
 }

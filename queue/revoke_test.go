@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -27,7 +27,7 @@ func (b *bundle) revocation() queue.Revocation {
 // revoke has an operator take the lock of the bundle's resource.
 func (b *bundle) revoke() {
 	b.Helper()
-	must(b, errOf(queue.Revoke(b.Context(), b.rdb, b.revocation())))
+	expect.OK(b, expect.Err(queue.Revoke(b.Context(), b.rdb, b.revocation())))
 }
 
 // An operator takes the lock from a running task. Its context ends, the next task runs when the
@@ -42,7 +42,7 @@ func TestRevoke(t *testing.T) {
 		second := b.park(2)[0]
 
 		have, err := queue.Revoke(b.Context(), b.rdb, b.revocation())
-		need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
+		expect.Need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
 			"want the holder and a time, have %+v, %v", have, err)
 		within(b, patience, "the end of the holder's context", stuck.ended)
 		steadily(b, 300*time.Millisecond, "no second holder while the first is at work", func() bool { return len(b.order()) == 1 })
@@ -51,14 +51,14 @@ func TestRevoke(t *testing.T) {
 		one := b.await(queue.EventAcquired, first, 1)
 		two := b.await(queue.EventAcquired, second, 1)
 		wantSoon(b, returned, "want the next task at once")
-		check(b, two.Fence > one.Fence, "fences: want them to rise, have %d and %d", one.Fence, two.Fence)
+		expect.That(b, two.Fence > one.Fence, "fences: want them to rise, have %d and %d", one.Fence, two.Fence)
 		again := b.await(queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
 		b.await(queue.EventReleased, first, 1)
 		b.wantOrder(1, 2, 1)
 		lost := b.of(queue.EventLost, "")
-		check(b, len(lost) == 1 && lost[0].TaskID == first && again.Fence > one.Fence, "want one loss, have %+v", lost)
+		expect.That(b, len(lost) == 1 && lost[0].TaskID == first && again.Fence > one.Fence, "want one loss, have %+v", lost)
 		line := logs.once(b, "released by an operator")
-		check(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
+		expect.That(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
 	})
 }
 
@@ -92,7 +92,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	stuck, first := b.begin(1)
 	second := b.park(2)[0]
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	need(t, err == nil && have.FreeWithin > 0 && have.FreeWithin <= shortTimes.TTL,
+	expect.Need(t, err == nil && have.FreeWithin > 0 && have.FreeWithin <= shortTimes.TTL,
 		"want it free within %v, have %v, %v", shortTimes.TTL, have.FreeWithin, err)
 	b.await(queue.EventAcquired, second, 1)
 	stuck.open()
@@ -104,19 +104,19 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 func TestRevokeAForeignHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err())
 	b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
 	id := b.enqueue(b.job(1))
 	b.await(queue.EventParked, id, 1)
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	need(t, err == nil && have.Holder == "another program" && have.FreeWithin == 0, "have %+v, %v", have, err)
+	expect.Need(t, err == nil && have.Holder == "another program" && have.FreeWithin == 0, "have %+v, %v", have, err)
 	b.awaitGone(id)
 }
 
 func (b *bundle) acquire(o *lock.Options) *lock.Lease {
 	b.Helper()
 	l, err := b.locker.Acquire(b.Context(), b.resource, o)
-	must(b, err)
+	expect.OK(b, err)
 	b.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }
@@ -128,7 +128,7 @@ func TestRevokeRefused(t *testing.T) {
 	held := b.acquire(&lock.Options{Holder: "the holder"})
 	value := b.value()
 	elsewhere := "res:" + uuid.NewString()
-	must(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
 	for name, tt := range map[string]struct {
 		change func(*queue.Revocation)
 		is     error
@@ -149,11 +149,11 @@ func TestRevokeRefused(t *testing.T) {
 		r := b.revocation()
 		tt.change(&r)
 		_, err := queue.Revoke(t.Context(), b.rdb, r)
-		check(t, err != nil && (tt.is == nil || errors.Is(err, tt.is)) && strings.Contains(err.Error(), tt.part),
+		expect.That(t, err != nil && (tt.is == nil || errors.Is(err, tt.is)) && strings.Contains(err.Error(), tt.part),
 			"%s: want %v and %q, have %v", name, tt.is, tt.part, err)
-		equal(t, name+": the lock", b.value(), value)
+		expect.Equal(t, name+": the lock", b.value(), value)
 	}
-	wantError(t, "without a client", "queue: redis", errOf(queue.Revoke(t.Context(), nil, b.revocation())))
+	wantError(t, "without a client", "queue: redis", expect.Err(queue.Revoke(t.Context(), nil, b.revocation())))
 }
 
 // Of several holders the one with the fence loses its permit, and no other. The next waiter gets the
@@ -180,27 +180,27 @@ func TestRevokeOneOfSeveralHolders(t *testing.T) {
 		}
 		r := b.revocation()
 		r.Fence = 7
-		wantIs(b, "revoke", errOf(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
+		expect.Is(b, "revoke", expect.Err(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
 		r.Fence = two.Fence
 		have, err := queue.Revoke(b.Context(), b.rdb, r)
-		need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
+		expect.Need(b, err == nil && strings.HasPrefix(have.Holder, "test:job "+first) && have.FreeWithin > 0 && have.FreeWithin <= 20*time.Second,
 			"want the holder and a time, have %+v, %v", have, err)
 		within(b, patience, "the end of the holder's context", stuck.ended)
 		steadily(b, 300*time.Millisecond, "no third holder while two are at work", func() bool { return len(b.of(queue.EventAcquired, third)) == 0 })
-		equal(b, "fence of the record", b.rdb.HGet(b.Context(), "{"+b.lockKey()+"}:revoked", "fence").Val(), fmt.Sprint(two.Fence))
+		expect.Equal(b, "fence of the record", b.rdb.HGet(b.Context(), "{"+b.lockKey()+"}:revoked", "fence").Val(), fmt.Sprint(two.Fence))
 		stuck.open()
 		next := b.await(queue.EventAcquired, third, 1)
 		again := b.await(queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
-		check(b, next.Fence > two.Fence && again.Fence > two.Fence,
+		expect.That(b, next.Fence > two.Fence && again.Fence > two.Fence,
 			"fences: want more than %d, have %d and %d", two.Fence, next.Fence, again.Fence)
-		check(b, !isClosed(other.ended), "want the other holder at work, its context has ended")
+		expect.That(b, !isClosed(other.ended), "want the other holder at work, its context has ended")
 		line := logs.once(b, "released by an operator")
-		check(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
+		expect.That(b, strings.Contains(line, "by=alice reason=\"it is stuck\""), "log: have %q", line)
 		// The other one is the only holder in the end, which needs no fence.
 		b.await(queue.EventReleased, first, 1)
 		b.await(queue.EventReleased, third, 1)
 		have, err = queue.Revoke(b.Context(), b.rdb, b.revocation())
-		check(b, err == nil && strings.HasPrefix(have.Holder, "test:job "), "want the only holder revoked, have %+v, %v", have, err)
+		expect.That(b, err == nil && strings.HasPrefix(have.Holder, "test:job "), "want the only holder revoked, have %+v, %v", have, err)
 		within(b, patience, "the end of the other's context", other.ended)
 		other.open()
 	})
@@ -210,9 +210,9 @@ func TestRevokeOneOfSeveralHolders(t *testing.T) {
 func TestRevokeTheMarkOfALimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	must(t, b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err())
-	wantIs(t, "revoke", errOf(queue.Revoke(t.Context(), b.rdb, b.revocation())), queue.ErrNotHeld)
-	equal(t, "the mark", b.value(), "siding-limited")
+	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err())
+	expect.Is(t, "revoke", expect.Err(queue.Revoke(t.Context(), b.rdb, b.revocation())), queue.ErrNotHeld)
+	expect.Equal(t, "the mark", b.value(), "siding-limited")
 }
 
 // A call whose answer was lost is sent again by the client, and another operator may have revoked the same lease before the
@@ -237,13 +237,13 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 		var next *lock.Lease
 		if tt.before {
 			have, err := byOther()
-			check(b, err == nil && have.Holder == "first", "the other operator: have %+v, %v", have, err)
+			expect.That(b, err == nil && have.Holder == "first", "the other operator: have %+v, %v", have, err)
 		}
 		between := func() {
 			if tt.between {
-				wantIs(b, "the other operator", errOf(byOther()), queue.ErrRevoked)
+				expect.Is(b, "the other operator", expect.Err(byOther()), queue.ErrRevoked)
 			}
-			wantIs(b, "release", held.Release(b.Context()), lock.ErrLost)
+			expect.Is(b, "release", held.Release(b.Context()), lock.ErrLost)
 			next = b.acquire(&lock.Options{Holder: "next"})
 		}
 		client.AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
@@ -264,7 +264,7 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 			!tt.before && (err != nil || have.Holder != "first" || have.FreeWithin != 0), len(answers) != 2:
 			b.Errorf("want the answer of the first call, have %+v, %v after %v", have, err, answers)
 		}
-		must(b, errors.Join(next.Renew(b.Context()), next.Release(b.Context())))
+		expect.OK(b, errors.Join(next.Renew(b.Context()), next.Release(b.Context())))
 	})
 }
 
@@ -274,12 +274,12 @@ func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(b *bundle) {
 		held := b.acquire(nil)
-		must(b, held.Release(b.Context()))
-		must(b, b.rdb.Set(b.Context(), b.lockKey(), "theirs", time.Hour).Err())
+		expect.OK(b, held.Release(b.Context()))
+		expect.OK(b, b.rdb.Set(b.Context(), b.lockKey(), "theirs", time.Hour).Err())
 		r := b.revocation()
 		r.Fence = held.Fence()
-		wantIs(b, "revoke", errOf(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
-		equal(b, "the other program's lock", b.value(), "theirs")
+		expect.Is(b, "revoke", expect.Err(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
+		expect.Equal(b, "the other program's lock", b.value(), "theirs")
 	})
 }
 
@@ -290,14 +290,14 @@ func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	b := setup(t)
 	b.serve(queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers}, Lock: shortTimes}, b.run)
 	held, id := b.begin(1)
-	must(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err()) // as if its TTL had passed
+	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err()) // as if its TTL had passed
 	within(t, patience, "the loss", held.ended)
 	b.revoke()
 	held.open()
 	reason := b.awaitState(id, asynq.TaskStateRetry).LastErr
 	once(t, "a loss", errors.New(reason))
 	want := "lost " + b.resource
-	check(t, strings.HasPrefix(reason, want) && !strings.Contains(reason, "alice"), "want a loss by nobody, have %q", reason)
+	expect.That(t, strings.HasPrefix(reason, want) && !strings.Contains(reason, "alice"), "want a loss by nobody, have %q", reason)
 	b.again(id)
 	b.awaitGone(id)
 }
@@ -314,7 +314,7 @@ func TestRevokedTaskHoldsItsLine(t *testing.T) {
 			within(b, patience, "the loss", held.ended)
 		}
 		held.open()
-		poll.Eventually(b, "all have run", func() bool { return len(b.order()) >= 4 })
+		expect.Eventually(b, "all have run", func() bool { return len(b.order()) >= 4 })
 		b.wantOrder(1, 1, 2, 3)
 	})
 }
@@ -329,12 +329,12 @@ func TestRevokedLockKeepsTheFirst(t *testing.T) {
 		r := b.revocation()
 		r.By, r.Reason = "bob", "another reason"
 		_, err := queue.Revoke(b.Context(), b.rdb, r)
-		check(b, errors.Is(err, queue.ErrRevoked) && strings.Contains(err.Error(), " by alice, and is free in "),
+		expect.That(b, errors.Is(err, queue.ErrRevoked) && strings.Contains(err.Error(), " by alice, and is free in "),
 			"want ErrRevoked by alice, have %v", err)
 		within(b, patience, "the end of the holder's context", stuck.ended)
 		stuck.open()
 		info := b.awaitState(id, asynq.TaskStateRetry)
-		check(b, strings.Contains(info.LastErr, "alice released it: it is stuck") && info.Retried == 0,
+		expect.That(b, strings.Contains(info.LastErr, "alice released it: it is stuck") && info.Retried == 0,
 			"want the first reason and no retry used, have %q, %d", info.LastErr, info.Retried)
 		b.again(id)
 		b.awaitGone(id)

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -67,10 +68,10 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},
 	} {
 		err := tt.cfg.Validate()
-		check(t, (tt.want != "" || err == nil) && (tt.want == "" || err != nil && strings.HasPrefix(err.Error(), tt.want)),
+		expect.That(t, (tt.want != "" || err == nil) && (tt.want == "" || err != nil && strings.HasPrefix(err.Error(), tt.want)),
 			"want %q, have %v", tt.want, err)
 		s, err := queue.NewServer(queue.RedisOpt{}, tt.cfg)
-		check(t, (err == nil) == (tt.want == ""), "new: want %q, have %v", tt.want, err)
+		expect.That(t, (err == nil) == (tt.want == ""), "new: want %q, have %v", tt.want, err)
 		if s != nil {
 			shutdown(t, s) // never started: closes its connections
 		}
@@ -89,7 +90,7 @@ func TestHandlePanics(t *testing.T) {
 	wantPanic := func(want string, f func()) {
 		t.Helper()
 		defer func() {
-			equal(t, "panic", fmt.Sprint(recover()), want)
+			expect.Equal(t, "panic", fmt.Sprint(recover()), want)
 		}()
 		f()
 	}
@@ -109,7 +110,7 @@ func TestHandlePanics(t *testing.T) {
 	})
 	wantPanic("queue: Redis: the options are nil", func() { queue.Redis(nil) })
 	have := s.Kinds()
-	check(t, slices.Equal(have, []string{"test:job"}), "want the kind that has a handler, have %v", have)
+	expect.That(t, slices.Equal(have, []string{"test:job"}), "want the kind that has a handler, have %v", have)
 	start(t, s)
 	wantPanic("queue: Handle: test:note: the server has been started", func() {
 		queue.Handle(s, func(context.Context, note) error { return nil })
@@ -124,7 +125,7 @@ func TestUnknownTaskType(t *testing.T) {
 	b.serve(queue.ServerConfig{}, b.run)
 	info := b.awaitState(b.enqueue(named{kind: "test:new"}), asynq.TaskStateRetry)
 	want := `queue: no handler for "test:new"; this server has test:job, test:note`
-	check(t, info.LastErr == want && info.Retried == 1, "want %q to use a retry, have %q, %d", want, info.LastErr, info.Retried)
+	expect.That(t, info.LastErr == want && info.Retried == 1, "want %q to use a retry, have %q, %d", want, info.LastErr, info.Retried)
 }
 
 type checked struct {
@@ -164,7 +165,7 @@ func TestBadPayload(t *testing.T) {
 		{"test:pointed", `null`, "payload: want an object, have null"},
 	} {
 		have := b.awaitState(b.enqueueTask(asynq.NewTask(tt.kind, []byte(tt.payload))), asynq.TaskStateArchived)
-		check(t, strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) && have.Retried == 0,
+		expect.That(t, strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) && have.Retried == 0,
 			"%q: want %q, have %q", tt.payload, tt.want, have.LastErr)
 	}
 }
@@ -174,7 +175,7 @@ func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig
 	silent, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts, and never answers
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	for name, addr := range map[string]string{"refuses": "127.0.0.1:1", "hangs": silent.Addr().String()} {
 		t.Run(name, func(t *testing.T) {
@@ -185,14 +186,14 @@ func TestRedisUnreachable(t *testing.T) {
 			rdb := queue.Redis(opts)
 			t.Cleanup(func() { _ = rdb.Close() })
 			start := time.Now()
-			wantError(t, "enqueue", "queue: enqueue test:job: ", errOf(newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil)))
+			wantError(t, "enqueue", "queue: enqueue test:job: ", expect.Err(newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil)))
 			wantSoon(t, start, "enqueue: want it within 1 s")
 			results, err := newClient(t, rdb).EnqueueBatch(ctx, []queue.Job{{job{Res: "order:1"}, nil}, {job{Res: "order:2"}, nil}})
-			check(t, err != nil && results[0].Err != nil && results[1].Err != nil,
+			expect.That(t, err != nil && results[0].Err != nil && results[1].Err != nil,
 				"batch: want an error for each, have %+v, %v", results, err)
 
 			s, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Logger: newLogs(t).logger})
-			must(t, err)
+			expect.OK(t, err)
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			start = time.Now()
@@ -243,10 +244,10 @@ func TestMethodsThatMissTheirInterface(t *testing.T) {
 		{&plural{}, handles[*plural], signature},
 		{withError{}, handles[withError], signature},
 	} {
-		equal(t, "Handle", panicOf(tt.handle), fmt.Sprintf("queue: Handle: %T: %s", tt.task, tt.want))
+		expect.Equal(t, "Handle", panicOf(tt.handle), fmt.Sprintf("queue: Handle: %T: %s", tt.task, tt.want))
 		_, err := client.Enqueue(t.Context(), tt.task, nil)
 		want := fmt.Sprintf("%T: task: %s", tt.task, tt.want)
-		check(t, err != nil && err.Error() == want, "Enqueue: want %q, have %v", want, err)
+		expect.That(t, err != nil && err.Error() == want, "Enqueue: want %q, have %v", want, err)
 	}
 }
 
@@ -259,9 +260,9 @@ func once(t *testing.T, what string, err error) {
 	}
 	for line := range strings.Lines(err.Error()) {
 		for _, prefix := range []string{"queue: ", "lock: ", "engine: ", "taskredis: ", "lockredis: "} {
-			check(t, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
+			expect.That(t, strings.Count(" "+line, " "+prefix) <= 1, "%s: want %q once, have %q", what, prefix, line)
 		}
-		check(t, !strings.Contains(line, "taskredis: "), "%s: want no name of an internal package, have %q", what, line)
+		expect.That(t, !strings.Contains(line, "taskredis: "), "%s: want no name of an internal package, have %q", what, line)
 	}
 }
 
@@ -276,20 +277,20 @@ func TestErrorTexts(t *testing.T) {
 	spread := redis.NewRing(&redis.RingOptions{})
 	t.Cleanup(func() { _ = spread.Close() })
 	server, err := queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger})
-	must(t, err)
+	expect.OK(t, err)
 	missing := b.newServer(queue.ServerConfig{Available: func(context.Context) error { return lock.ErrClosed }})
 	asked := queue.Revocation{Resource: b.resource, By: "a test", Reason: "to see the error"}
 	with := func(change func(*queue.Revocation)) queue.Revocation { r := asked; change(&r); return r }
 	revoke := func(rdb redis.UniversalClient, r queue.Revocation) error {
-		return errOf(queue.Revoke(t.Context(), rdb, r))
+		return expect.Err(queue.Revoke(t.Context(), rdb, r))
 	}
 	held, err := b.locker.Acquire(t.Context(), b.resource+":held", nil)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 	b.enqueue(b.job(1), queue.Options{TaskID: "taken", UniqueFor: time.Hour})
 	enqueue := func(c *queue.Client, task queue.Task, o queue.Options) error {
 		o.Queue = b.queue
-		return errOf(c.Enqueue(t.Context(), task, &o))
+		return expect.Err(c.Enqueue(t.Context(), task, &o))
 	}
 	for name, err := range map[string]error{
 		"no redis":       enqueue(client, b.job(1), queue.Options{}),
@@ -298,9 +299,9 @@ func TestErrorTexts(t *testing.T) {
 		"bad resource":   enqueue(b.client, job{Res: "{"}, queue.Options{}),
 		"bad option":     enqueue(b.client, b.job(1), queue.Options{Timeout: 1}),
 		"no task":        enqueue(b.client, nil, queue.Options{}),
-		"batch":          errOf(client.EnqueueBatch(t.Context(), []queue.Job{{Task: b.job(1)}})),
-		"check":          errOf(queue.CheckRedis(t.Context(), down)),
-		"check no one":   errOf(queue.CheckRedis(t.Context(), nil)),
+		"batch":          expect.Err(client.EnqueueBatch(t.Context(), []queue.Job{{Task: b.job(1)}})),
+		"check":          expect.Err(queue.CheckRedis(t.Context(), down)),
+		"check no one":   expect.Err(queue.CheckRedis(t.Context(), nil)),
 		"revoke":         revoke(down, asked),
 		"revoke free":    revoke(b.rdb, asked),
 		"revoke another": revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource, r.Fence = b.resource+":held", 1 })),
@@ -308,9 +309,9 @@ func TestErrorTexts(t *testing.T) {
 		"revoke brace":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Resource = "{" })),
 		"revoke no name": revoke(b.rdb, with(func(r *queue.Revocation) { r.By = " " })),
 		"revoke fence":   revoke(b.rdb, with(func(r *queue.Revocation) { r.Fence = -1 })),
-		"no client":      errOf(queue.NewClient(nil, queue.ClientConfig{})),
-		"no options":     errOf(queue.NewServer(nil, queue.ServerConfig{})),
-		"redis ring":     errOf(queue.NewServerFromRedisClient(spread, queue.ServerConfig{})),
+		"no client":      expect.Err(queue.NewClient(nil, queue.ClientConfig{})),
+		"no options":     expect.Err(queue.NewServer(nil, queue.ServerConfig{})),
+		"redis ring":     expect.Err(queue.NewServerFromRedisClient(spread, queue.ServerConfig{})),
 		"bad queue":      queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"/": 1}}}.Validate(),
 		"bad shards":     queue.ServerConfig{Shards: map[string]int{"a": -1}}.Validate(),
 		"bad ttl":        queue.ServerConfig{Lock: lock.Config{TTL: -1}}.Validate(),

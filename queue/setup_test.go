@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/embedded"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -109,7 +109,7 @@ func everywhere(t *testing.T, run func(*bundle)) {
 	on(t, map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster, "embedded": func(t *testing.T) *bundle {
 		t.Helper()
 		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-		must(t, err)
+		expect.OK(t, err)
 		t.Cleanup(server.Close)
 		return setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
 	}}, run)
@@ -145,7 +145,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	rdb := queue.Redis(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	locker, err := lock.New(lock.Redis(rdb), longTimeout)
-	must(t, err)
+	expect.OK(t, err)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bundle{
 		T: t, stage: newStage(t), journal: &journal{},
@@ -163,7 +163,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 func newClient(tb testing.TB, rdb redis.UniversalClient) *queue.Client {
 	tb.Helper()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	must(tb, err)
+	expect.OK(tb, err)
 	return client
 }
 
@@ -181,7 +181,7 @@ func (b *bundle) enqueue(task queue.Task, opts ...queue.Options) string {
 		o.Queue = b.queue
 	}
 	receipt, err := b.client.Enqueue(b.Context(), task, &o)
-	must(b, err)
+	expect.OK(b, err)
 	return receipt.ID
 }
 
@@ -217,7 +217,7 @@ func (b *bundle) newServer(cfg queue.ServerConfig) *queue.Server {
 		cfg.Logger = newLogs(b).logger
 	}
 	s, err := queue.NewServer(b.redisOpt(), cfg)
-	must(b, err)
+	expect.OK(b, err)
 	return s
 }
 
@@ -272,7 +272,7 @@ func (b *bundle) state(id string) asynq.TaskState {
 func (b *bundle) awaitState(id string, want asynq.TaskState) *asynq.TaskInfo {
 	b.Helper()
 	var info *asynq.TaskInfo
-	poll.Eventually(b, "task "+id+" to be "+want.String(), func() bool {
+	expect.Eventually(b, "task "+id+" to be "+want.String(), func() bool {
 		var err error
 		info, err = b.inspector.GetTaskInfo(b.queue, id)
 		return err == nil && info.State == want
@@ -284,7 +284,7 @@ func (b *bundle) awaitState(id string, want asynq.TaskState) *asynq.TaskInfo {
 func (b *bundle) awaitGone(ids ...string) {
 	b.Helper()
 	for _, id := range ids {
-		poll.Eventually(b, "task "+id+" to succeed", func() bool {
+		expect.Eventually(b, "task "+id+" to succeed", func() bool {
 			n, err := b.rdb.Exists(b.Context(), b.taskKey(id)).Result()
 			return err == nil && n == 0
 		})
@@ -295,13 +295,13 @@ func (b *bundle) awaitGone(ids ...string) {
 func (b *bundle) wantWaiters(want ...string) {
 	b.Helper()
 	have := b.waiters()
-	check(b, slices.Equal(have, want), "line: want %v, have %v", want, have)
+	expect.That(b, slices.Equal(have, want), "line: want %v, have %v", want, have)
 }
 
 func (b *bundle) waiters() []string {
 	b.Helper()
 	waiters, err := b.rdb.ZRange(b.Context(), b.lineKey(), 0, -1).Result()
-	must(b, err)
+	expect.OK(b, err)
 	return waiters
 }
 
@@ -337,7 +337,7 @@ func (b *bundle) value() string {
 func (b *bundle) stats() *asynq.QueueInfo {
 	b.Helper()
 	info, err := b.inspector.GetQueueInfo(b.queue)
-	must(b, err)
+	expect.OK(b, err)
 	return info
 }
 
@@ -345,7 +345,7 @@ func (b *bundle) stats() *asynq.QueueInfo {
 func (b *bundle) wantCounts(processed, failed int) {
 	b.Helper()
 	info := b.stats()
-	check(b, info.Processed == processed && info.Failed == failed && info.Size == 0,
+	expect.That(b, info.Processed == processed && info.Failed == failed && info.Size == 0,
 		"want %d processed, %d failed, none left, have %+v", processed, failed, info)
 }
 
@@ -360,7 +360,7 @@ func newLogs(tb testing.TB) *logs {
 	tb.Helper()
 	l := &logs{}
 	l.logger = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		check(tb, a.Value.Kind() != slog.KindDuration,
+		expect.That(tb, a.Value.Kind() != slog.KindDuration,
 			"%s: want a number with its unit in the name, as JSON has nanoseconds, have %v", a.Key, a.Value)
 		return a
 	}}))
@@ -440,7 +440,7 @@ func (b *bundle) enqueueTask(task *asynq.Task, opts ...asynq.Option) string {
 	b.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	info, err := client.EnqueueContext(b.Context(), task, append(opts, asynq.Queue(b.queue))...)
-	must(b, err)
+	expect.OK(b, err)
 	return info.ID
 }
 
@@ -454,7 +454,7 @@ func (b *bundle) lockOf(resource string) string {
 func (b *bundle) soonFree(resource string) {
 	b.Helper()
 	start := time.Now()
-	poll.Eventually(b, "a free lock", func() bool { return b.lockOf(resource) == "" })
+	expect.Eventually(b, "a free lock", func() bool { return b.lockOf(resource) == "" })
 	wantSoon(b, start, "want the lock released, have it free after %v")
 }
 
@@ -464,39 +464,7 @@ func (b *bundle) waitLockKey() string { return "wait:" + b.lockKey() }
 // again has a task that waits come now, as an operator does.
 func (b *bundle) again(id string) {
 	b.Helper()
-	must(b, b.inspector.RunTask(b.queue, id))
-}
-
-// must ends the test if something that it needs has failed.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
-// check fails the test unless ok. The rest says what is wanted, and what there is.
-func check(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Errorf(format, args...)
-	}
-}
-
-// need ends the test unless ok.
-func need(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Fatalf(format, args...)
-	}
-}
-
-// equal compares two values.
-func equal[T comparable](tb testing.TB, what string, have, want T) {
-	tb.Helper()
-	if have != want {
-		tb.Errorf("%s: want %v, have %v", what, want, have)
-	}
+	expect.OK(b, b.inspector.RunTask(b.queue, id))
 }
 
 // same compares two values field by field.
@@ -507,28 +475,17 @@ func same(tb testing.TB, what string, have, want any, opts ...gocmp.Option) {
 	}
 }
 
-// wantIs wants an error that matches another.
-func wantIs(tb testing.TB, what string, err, target error) {
-	tb.Helper()
-	if !errors.Is(err, target) {
-		tb.Errorf("%s: want %v, have %v", what, target, err)
-	}
-}
-
 // wantError compares the beginning of an error; "" means none.
 func wantError(tb testing.TB, what, want string, err error) {
 	tb.Helper()
-	check(tb, (err == nil) == (want == "") && (err == nil || strings.HasPrefix(err.Error(), want)),
+	expect.That(tb, (err == nil) == (want == "") && (err == nil || strings.HasPrefix(err.Error(), want)),
 		"%s:\nwant %s\nhave %v", what, want, err)
 }
-
-// errOf returns the error of a call of which nothing else is wanted.
-func errOf[T any](_ T, err error) error { return err }
 
 // start starts a server for the time of a test.
 func start(tb testing.TB, s *queue.Server) {
 	tb.Helper()
-	must(tb, s.Start(tb.Context()))
+	expect.OK(tb, s.Start(tb.Context()))
 	tb.Cleanup(func() { shutdown(tb, s) })
 }
 
@@ -572,7 +529,7 @@ func (b *bundle) enqueueJobs(from, to int, opts ...queue.Options) (ids []string)
 func (b *bundle) info(id string) *asynq.TaskInfo {
 	b.Helper()
 	info, err := b.inspector.GetTaskInfo(b.queue, id)
-	must(b, err)
+	expect.OK(b, err)
 	return info
 }
 
@@ -583,8 +540,8 @@ func (f connOf) MakeRedisClient() any { return f() }
 // once waits for the line that holds part, and wants no other.
 func (l *logs) once(tb testing.TB, part string, levels ...slog.Level) string {
 	tb.Helper()
-	poll.Eventually(tb, "a line in the log with "+part, func() bool { return len(l.lines(part, levels...)) > 0 })
+	expect.Eventually(tb, "a line in the log with "+part, func() bool { return len(l.lines(part, levels...)) > 0 })
 	found := l.lines(part, levels...)
-	check(tb, len(found) == 1, "want one line in the log with %s, have %q", part, found)
+	expect.That(tb, len(found) == 1, "want one line in the log with %s, have %q", part, found)
 	return found[0]
 }

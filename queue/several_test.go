@@ -14,7 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -48,7 +48,7 @@ func TestTasksOfSeveralResources(t *testing.T) {
 			balances, users, done := map[string]int{}, map[string]int{}, atomic.Int64{}
 			s := b.newServer(queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 20}})
 			queue.Handle(s, func(ctx context.Context, task transfer) error {
-				equal(t, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
+				expect.Equal(t, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
 				mu.Lock()
 				for _, account := range task.Accounts {
 					if tt.store == nil && lock.Fence(ctx, account) == 0 {
@@ -80,11 +80,11 @@ func TestTasksOfSeveralResources(t *testing.T) {
 				want[from], want[to] = want[from]-n, want[to]+n
 				b.enqueue(transfer{[]string{from, to}, n})
 			}
-			poll.Eventually(t, "all transfers", func() bool { return done.Load() == tasks })
+			expect.Eventually(t, "all transfers", func() bool { return done.Load() == tasks })
 			mu.Lock()
 			defer mu.Unlock()
 			for account, balance := range want {
-				check(t, balances[account] == balance, "%s: want %d, have %d", account, balance, balances[account])
+				expect.That(t, balances[account] == balance, "%s: want %d, have %d", account, balance, balances[account])
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	b := setup(t)
 	one, two := b.resource+":1", b.resource+":2"
 	held, err := b.locker.Acquire(t.Context(), two, nil)
-	must(t, err)
+	expect.OK(t, err)
 	s := b.newServer(queue.ServerConfig{Observe: b.observe})
 	order := make(chan string, 3)
 	queue.Handle(s, func(ctx context.Context, _ transfer) error {
@@ -118,16 +118,16 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	start(t, s)
 	set := b.enqueue(transfer{[]string{two, one}, 1})
 	e := b.await(queue.EventParked, set, 1)
-	check(t, e.Resource == queue.AllOf(one, two) && e.Holder != "", "parked: have %+v", e)
-	equal(t, one+", which it does not hold while it waits", b.rdb.Get(t.Context(), "lock:"+one).Val(), "")
+	expect.That(t, e.Resource == queue.AllOf(one, two) && e.Holder != "", "parked: have %+v", e)
+	expect.Equal(t, one+", which it does not hold while it waits", b.rdb.Get(t.Context(), "lock:"+one).Val(), "")
 	behind := b.enqueue(job{one, 1})
 	b.await(queue.EventParked, behind, 1)
-	must(t, held.Release(t.Context()))
+	expect.OK(t, held.Release(t.Context()))
 	for _, want := range []string{"set", "job 1"} {
-		equal(t, "the next", within(t, patience, want, order), want)
+		expect.Equal(t, "the next", within(t, patience, want, order), want)
 	}
 	e = b.await(queue.EventAcquired, set, 1)
-	check(t, e.Via == queue.ViaHandOff && e.Fence != 0, "acquired: have %+v", e)
+	expect.That(t, e.Via == queue.ViaHandOff && e.Fence != 0, "acquired: have %+v", e)
 	b.awaitBalance()
 }
 
@@ -148,11 +148,11 @@ func TestTaskLosesOneOfSeveralResources(t *testing.T) {
 		start(b, s)
 		set := b.enqueue(transfer{[]string{one, two}, 1})
 		ctx := within(b, patience, "a run", runs)
-		must(b, errOf(queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"})))
+		expect.OK(b, expect.Err(queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: two, By: "a test", Reason: "it wants to know"})))
 		within(b, patience, "the end of the run", ctx.Done())
-		check(b, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
+		expect.That(b, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
 		e := b.await(queue.EventLost, set, 1)
-		check(b, strings.Contains(fmt.Sprint(e.Err), "a test released it: it wants to know"), "want it revoked by a test, have %+v", e)
+		expect.That(b, strings.Contains(fmt.Sprint(e.Err), "a test released it: it wants to know"), "want it revoked by a test, have %+v", e)
 		b.awaitGone(set)
 	})
 }
@@ -166,7 +166,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 		many[i] = fmt.Sprint("a:", i)
 	}
 	sharded, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}})
-	must(t, err)
+	expect.OK(t, err)
 	for name, tt := range map[string]struct {
 		client    *queue.Client
 		resources []string
@@ -187,7 +187,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 			tt.opts.Queue = b.queue
 			_, err := tt.client.Enqueue(t.Context(), transfer{Accounts: tt.resources}, &tt.opts)
 			refused := (*queue.TaskError)(nil)
-			check(t, errors.As(err, &refused) && strings.Contains(err.Error(), tt.want), "want %q, have %v", tt.want, err)
+			expect.That(t, errors.As(err, &refused) && strings.Contains(err.Error(), tt.want), "want %q, have %v", tt.want, err)
 		})
 	}
 }
@@ -212,17 +212,17 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {
 			info, err := client.EnqueueContext(b.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
-			must(b, err)
+			expect.OK(b, err)
 			return info.ID
 		}
 		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})
 		add("by:payload", "b"+b.resource+" a"+b.resource, nil)
 		for range 2 {
-			equal(b, "resource", within(b, patience, "a task", ran), want)
+			expect.Equal(b, "resource", within(b, patience, "a task", ran), want)
 		}
 		for kind, header := range map[string]string{"bad": "\na\n", "compared": want} {
 			info := b.awaitState(add(kind, "", map[string]string{queue.HeaderResource: header}), asynq.TaskStateArchived)
-			check(b, strings.Contains(info.LastErr, "resource"), "%s: have %q", kind, info.LastErr)
+			expect.That(b, strings.Contains(info.LastErr, "resource"), "%s: have %q", kind, info.LastErr)
 		}
 	})
 }
@@ -230,8 +230,8 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 // Each resource is once in the text, in one order: so tasks that need the same ones are known as such.
 func TestAllOf(t *testing.T) {
 	t.Parallel()
-	equal(t, "each once, in order", queue.AllOf("b", "a", "b"), queue.AllOf("a", "b"))
-	equal(t, "a single one", queue.AllOf("a", "a"), "a")
+	expect.Equal(t, "each once, in order", queue.AllOf("b", "a", "b"), queue.AllOf("a", "b"))
+	expect.Equal(t, "a single one", queue.AllOf("a", "a"), "a")
 	names := strings.Fields(queue.AllOf("b", "a"))
-	check(t, slices.Equal(names, []string{"a", "b"}), "have %q", names)
+	expect.That(t, slices.Equal(names, []string{"a", "b"}), "have %q", names)
 }

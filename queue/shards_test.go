@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -41,7 +41,7 @@ func TestNamesOfShards(t *testing.T) {
 func (b *bundle) sharded(n int) *queue.Client {
 	b.Helper()
 	client, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: n}})
-	must(b, err)
+	expect.OK(b, err)
 	return client
 }
 
@@ -50,7 +50,7 @@ func (b *bundle) shard(client *queue.Client, task queue.Task, opts queue.Options
 	b.Helper()
 	opts.Queue = b.queue
 	receipt, err := client.Enqueue(b.Context(), task, &opts)
-	must(b, err)
+	expect.OK(b, err)
 	var i int
 	if _, err := fmt.Sscanf(strings.TrimPrefix(receipt.Queue, b.queue), ".%03d-", &i); err != nil || receipt.Queue != queue.ShardName(b.queue, i) {
 		b.Fatalf("want a shard of %s, have %s", b.queue, receipt.Queue)
@@ -70,7 +70,7 @@ func TestShardOfAResource(t *testing.T) {
 	} {
 		client := b.sharded(n)
 		for resource, shard := range want {
-			equal(t, fmt.Sprintf("%s of %d shards", resource, n), b.shard(client, job{Res: resource}, queue.Options{}), shard)
+			expect.Equal(t, fmt.Sprintf("%s of %d shards", resource, n), b.shard(client, job{Res: resource}, queue.Options{}), shard)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestShardOfAnUnguardedTask(t *testing.T) {
 		{3, queue.Options{UniqueFor: time.Minute, TaskID: "b"}, queue.ErrDuplicate},
 	} {
 		tt.opts.Queue = b.queue
-		wantIs(t, fmt.Sprintf("%+v", tt.opts), errOf(client.Enqueue(t.Context(), note{tt.n}, &tt.opts)), tt.want)
+		expect.Is(t, fmt.Sprintf("%+v", tt.opts), expect.Err(client.Enqueue(t.Context(), note{tt.n}, &tt.opts)), tt.want)
 	}
 	seen := make(map[int]bool)
 	for range 100 {
@@ -165,13 +165,13 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 	var last string
 	for n, client := range []*queue.Client{b.client, b.sharded(30), b.sharded(1000), b.client} {
 		receipt, err := client.Enqueue(t.Context(), b.job(n), &queue.Options{Queue: b.queue})
-		must(t, err)
+		expect.OK(t, err)
 		seen[receipt.Queue], last = true, receipt.ID
 		if n == 0 {
 			within(t, patience, "the first to run", first.entered)
 			continue
 		}
-		poll.Eventually(t, "the next to wait", func() bool {
+		expect.Eventually(t, "the next to wait", func() bool {
 			info, err := b.inspector.GetTaskInfo(receipt.Queue, receipt.ID)
 			return err == nil && info.State == asynq.TaskStateRetry
 		})
@@ -181,7 +181,7 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 		t.Errorf("want each to run once, the holder first, have %v", have)
 	}
 	b.awaitGone(last)
-	check(t, len(seen) >= 2, "want several asynq queues, have %v", seen)
+	expect.That(t, len(seen) >= 2, "want several asynq queues, have %v", seen)
 }
 
 // masters is how many the Cluster of these tests has.
@@ -211,10 +211,10 @@ func TestShardsInACluster(t *testing.T) {
 		used := make(map[string]bool)
 		for n := range tasks {
 			r, err := client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue})
-			must(t, err)
+			expect.OK(t, err)
 			used[r.Queue] = true
 		}
-		check(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
+		expect.That(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
 		pushed, all := enqueued(t, cluster), 0
 		for i := range pushed {
 			pushed[i] -= before[i]
@@ -223,10 +223,10 @@ func TestShardsInACluster(t *testing.T) {
 		for i, n := range pushed {
 			share := float64(n) / float64(all)
 			t.Logf("master %d: %.1f %% of the tasks", i, 100*share)
-			check(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
+			expect.That(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
 		}
 		b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: shards}}, b.run)
-		equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
+		expect.Equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
 	})
 	t.Run("resources are handed on in order", func(t *testing.T) {
 		t.Parallel()
@@ -241,7 +241,7 @@ func wantSpread(t *testing.T, rdb *redis.ClusterClient, name string, n int) {
 	counts := make([]int, masters)
 	for i := range n {
 		slot, err := rdb.ClusterKeySlot(t.Context(), "asynq:{"+queue.ShardName(name, i)+"}:pending").Result()
-		must(t, err)
+		expect.OK(t, err)
 		counts[int(slot)*masters/16384]++
 	}
 	t.Logf("%d shards of %s: %v", n, name, counts)
@@ -257,7 +257,7 @@ func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
 	var all []int
 	for _, node := range cluster.Nodes {
 		info, err := node.Client(t).InfoMap(t.Context(), "commandstats").Result()
-		must(t, err)
+		expect.OK(t, err)
 		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_lpush"], "calls="), ",")
 		n, _ := strconv.Atoi(calls) // none yet
 		all = append(all, n)
@@ -290,13 +290,13 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 				gates = append(gates, b.hold(10*i))
 			}
 			r, err := client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue})
-			must(t, err)
+			expect.OK(t, err)
 			used[r.Queue] = true
 			if n == 0 {
 				within(t, patience, "the first to run", gates[i].entered)
 				continue
 			}
-			poll.Eventually(t, "the next to wait", func() bool {
+			expect.Eventually(t, "the next to wait", func() bool {
 				at := *b
 				at.queue, at.resource = r.Queue, resource
 				return len(at.waiters()) == n
@@ -309,6 +309,6 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 	b.awaitRuns(resources * (1 + waiting))
 	mu.Lock()
 	defer mu.Unlock()
-	check(t, maps.EqualFunc(want, order, slices.Equal), "order of the tasks of each resource: want %v, have %v", want, order)
-	check(t, len(used) >= 4, "want several shards used, have %d", len(used))
+	expect.That(t, maps.EqualFunc(want, order, slices.Equal), "order of the tasks of each resource: want %v, have %v", want, order)
+	expect.That(t, len(used) >= 4, "want several shards used, have %d", len(used))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -69,11 +70,11 @@ func TestShutdownInMidTask(t *testing.T) {
 		})
 		zombie.open()
 		within(b, patience, "the shutdown", done)
-		equal(b, "lock", b.value(), "")
-		equal(b, "the next", b.state(next), asynq.TaskStateRetry)
+		expect.Equal(b, "lock", b.value(), "")
+		expect.Equal(b, "the next", b.state(next), asynq.TaskStateRetry)
 		if tt.fails {
 			b.wantWaiters(id, next)
-			equal(b, "retries used", b.awaitState(id, asynq.TaskStateRetry).Retried, 0)
+			expect.Equal(b, "retries used", b.awaitState(id, asynq.TaskStateRetry).Retried, 0)
 		}
 		b.serve(queue.ServerConfig{}, b.run)
 		b.awaitGone(id, next)
@@ -88,7 +89,7 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 	eachOf(t, onAlone, map[string]bool{"handler": false, "redis gone": true}, func(b *bundle, gone bool) {
 		s := b.newServer(queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
 		queue.Handle(s, b.run)
-		must(b, s.Start(b.Context()))
+		expect.OK(b, s.Start(b.Context()))
 		holder := b.occupy()
 		b.Cleanup(func() {
 			b.server.Resume()
@@ -102,10 +103,10 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		const want = "queue: shutdown: tasks are still running: context deadline exceeded"
-		equal(b, "shutdown", fmt.Sprint(s.Shutdown(ctx)), want)
+		expect.Equal(b, "shutdown", fmt.Sprint(s.Shutdown(ctx)), want)
 		took := time.Since(start)
-		check(b, took <= promised(4*time.Second), "want it to return after 2 s, have %v", took)
-		must(b, s.Shutdown(b.Context())) // a second one
+		expect.That(b, took <= promised(4*time.Second), "want it to return after 2 s, have %v", took)
+		expect.OK(b, s.Shutdown(b.Context())) // a second one
 	})
 }
 
@@ -161,7 +162,7 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 		}
 		s := b.newServer(cfg)
 		queue.Handle(s, b.run)
-		must(b, s.Start(b.Context()))
+		expect.OK(b, s.Start(b.Context()))
 		defer close(until)
 		b.awaitGone(b.enqueue(b.job(0)))
 		if set == nil {
@@ -169,7 +170,7 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 			defer b.server.Resume()
 		} else {
 			_, err := asynq.NewClientFromRedisClient(b.rdb).Enqueue(asynq.NewTask("a", nil), asynq.Queue(b.queue), asynq.Group("g"))
-			must(b, errors.Join(err, b.rdb.HSet(b.Context(), "siding:limits:lock:", "a", "no limit").Err()))
+			expect.OK(b, errors.Join(err, b.rdb.HSet(b.Context(), "siding:limits:lock:", "a", "no limit").Err()))
 			within(b, patience, "the function", blocked)
 		}
 		ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
@@ -177,12 +178,12 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 		start := time.Now()
 		err := s.Shutdown(ctx)
 		took := time.Since(start)
-		check(b, took <= promised(2*time.Second), "want it to return after half a second, have %v", took)
+		expect.That(b, took <= promised(2*time.Second), "want it to return after half a second, have %v", took)
 		const want = "queue: shutdown: no task runs any more, but the server still waits for a function of the program, " +
 			"such as a GroupAggregator or Observe, or for Redis: context deadline exceeded"
-		check(b, fmt.Sprint(err) == want && errors.Is(err, context.DeadlineExceeded), "want %q, have %v", want, err)
-		wantIs(b, "locker", s.Locker().Do(b.Context(), b.resource, nil, nothing), lock.ErrClosed)
-		wantIs(b, "client", queue.ClientOf(s).Ping(b.Context()).Err(), redis.ErrClosed)
+		expect.That(b, fmt.Sprint(err) == want && errors.Is(err, context.DeadlineExceeded), "want %q, have %v", want, err)
+		expect.Is(b, "locker", s.Locker().Do(b.Context(), b.resource, nil, nothing), lock.ErrClosed)
+		expect.Is(b, "client", queue.ClientOf(s).Ping(b.Context()).Err(), redis.ErrClosed)
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -142,7 +142,7 @@ func (s *stage) order() []int {
 // awaitRuns waits until so many runs have begun, and returns their order.
 func (s *stage) awaitRuns(n int) []int {
 	s.t.Helper()
-	poll.Eventually(s.t, fmt.Sprintf("%d runs", n), func() bool { return len(s.order()) >= n })
+	expect.Eventually(s.t, fmt.Sprintf("%d runs", n), func() bool { return len(s.order()) >= n })
 	return s.order()
 }
 
@@ -187,7 +187,7 @@ func (b *bundle) awaitBalance() {
 		fence int64
 	}
 	open := make(map[held]int)
-	err := poll.Until(b.Context(), func() error {
+	err := expect.Until(b.Context(), func() error {
 		clear(open)
 		for _, e := range b.of(queue.EventAcquired, "") {
 			open[held{e.TaskID, e.Fence}]++
@@ -201,13 +201,13 @@ func (b *bundle) awaitBalance() {
 		}
 		return nil
 	})
-	must(b, err)
+	expect.OK(b, err)
 }
 
 // await waits for the n-th event of a kind about a task.
 func (b *bundle) await(kind queue.EventKind, id string, n int) queue.Event {
 	b.Helper()
-	poll.Eventually(b, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(b.of(kind, id)) >= n })
+	expect.Eventually(b, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(b.of(kind, id)) >= n })
 	return b.of(kind, id)[n-1]
 }
 
@@ -216,5 +216,5 @@ func (b *bundle) wantEvents(kind queue.EventKind, id string, n int) {
 	b.Helper()
 	b.await(kind, id, n)
 	have := b.of(kind, id)
-	check(b, len(have) == n, "want %d events of kind %d for task %s, have %+v", n, kind, id, have)
+	expect.That(b, len(have) == n, "want %d events of kind %d for task %s, have %+v", n, kind, id, have)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -31,11 +31,11 @@ func TestStartAgainAfterAnError(t *testing.T) {
 	s := b.newServer(queue.ServerConfig{})
 	id := b.enqueue(b.job(0))
 	const want = "queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig"
-	equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
+	expect.Equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
 	queue.Handle(s, b.run)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantIs(t, "start", s.Start(ended), context.Canceled)
+	expect.Is(t, "start", s.Start(ended), context.Canceled)
 	start(t, s)
 	b.awaitGone(id)
 }
@@ -52,13 +52,13 @@ func TestRun(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 	b.awaitGone(b.enqueue(b.job(0)))
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
-		equal(t, name, fmt.Sprint(again(t.Context())), startedBefore)
+		expect.Equal(t, name, fmt.Sprint(again(t.Context())), startedBefore)
 	}
 	holder, id := b.begin(1)
 	stop()
 	steadily(t, 50*time.Millisecond, "it to wait for the task", func() bool { return len(done) == 0 })
 	holder.open()
-	must(t, within(t, patience, "the end", done))
+	expect.OK(t, within(t, patience, "the end", done))
 	b.awaitGone(id)
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start, "ready": s.Ready} {
 		if err := again(t.Context()); fmt.Sprint(err) != shutBefore || !errors.Is(err, asynq.ErrServerClosed) {
@@ -79,7 +79,7 @@ func TestRunEndsWithShutdown(t *testing.T) {
 	go func() { ran <- s.Run(t.Context()) }()
 	b.awaitGone(b.enqueue(b.job(0)))
 	shutdown(t, s)
-	must(t, within(t, patience, "the end of Run", ran))
+	expect.OK(t, within(t, patience, "the end of Run", ran))
 }
 
 // Of many calls at once one starts the server, and the others leave it alone, also while it is
@@ -113,13 +113,13 @@ func TestConcurrentStarts(t *testing.T) {
 			errs = append(errs, fmt.Sprint(err))
 		})
 	}
-	poll.Eventually(t, "all other calls refused", func() bool {
+	expect.Eventually(t, "all other calls refused", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(errs) == calls-1
 	})
 	for _, err := range errs {
-		check(t, err == startedBefore || err == startsNow, "want another call's server left alone, have %v", err)
+		expect.That(t, err == startedBefore || err == startsNow, "want another call's server left alone, have %v", err)
 	}
 	b.awaitGone(b.enqueue(b.job(0)))
 	stop()
@@ -148,14 +148,14 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	go func() { first <- s.Run(t.Context()) }()
 	within(t, patience, "the first call", asked)
 	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
-		equal(t, name, fmt.Sprint(again(t.Context())), startsNow)
+		expect.Equal(t, name, fmt.Sprint(again(t.Context())), startsNow)
 	}
 	close(answer)
 	if err := within(t, patience, "the first call's end", first); err == nil || !strings.Contains(err.Error(), "down") {
 		t.Errorf("want Redis' error, have %v", err)
 	}
 	for name, after := range map[string]func(context.Context) error{"start": s.Start, "ready": s.Ready} {
-		equal(t, name+" after that", fmt.Sprint(after(t.Context())), shutBefore)
+		expect.Equal(t, name+" after that", fmt.Sprint(after(t.Context())), shutBefore)
 	}
 }
 
@@ -177,19 +177,19 @@ func TestMissingArguments(t *testing.T) {
 		"queue: ctx: want a context, have nil: start":    func() error { return s.Start(none) },
 		"queue: ctx: want a context, have nil: shutdown": func() error { return s.Shutdown(none) },
 		"queue: ctx: want a context, have nil: ready":    func() error { return s.Ready(none) },
-		"queue: ctx: want a context, have nil: enqueue":  func() error { return errOf(b.client.Enqueue(none, b.job(0), nil)) },
+		"queue: ctx: want a context, have nil: enqueue":  func() error { return expect.Err(b.client.Enqueue(none, b.job(0), nil)) },
 		"queue: ctx: want a context, have nil: batch": func() error {
 			results, err := b.client.EnqueueBatch(none, []queue.Job{{Task: b.job(0)}})
-			check(t, len(results) == 1 && errors.Is(results[0].Err, err), "batch: want the error of the call for its job, have %+v", results)
+			expect.That(t, len(results) == 1 && errors.Is(results[0].Err, err), "batch: want the error of the call for its job, have %+v", results)
 			return err
 		},
-		"queue: ctx: want a context, have nil: check":                              func() error { return errOf(queue.CheckRedis(none, b.rdb)) },
-		"queue: ctx: want a context, have nil: revoke":                             func() error { return errOf(queue.Revoke(none, b.rdb, b.revocation())) },
-		"queue: redis: want a client, such as one made by Redis, have none: check": func() error { return errOf(queue.CheckRedis(t.Context(), nil)) },
+		"queue: ctx: want a context, have nil: check":                              func() error { return expect.Err(queue.CheckRedis(none, b.rdb)) },
+		"queue: ctx: want a context, have nil: revoke":                             func() error { return expect.Err(queue.Revoke(none, b.rdb, b.revocation())) },
+		"queue: redis: want a client, such as one made by Redis, have none: check": func() error { return expect.Err(queue.CheckRedis(t.Context(), nil)) },
 		"queue: use: middleware 2: want a function, have nil: start":               func() error { return s.Start(t.Context()) },
 	} {
 		want := name[:strings.LastIndex(name, ": ")]
-		equal(t, name, fmt.Sprint(call()), want)
+		expect.Equal(t, name, fmt.Sprint(call()), want)
 	}
 	shutdown(t, s)
 }
@@ -203,11 +203,11 @@ func TestShutdownClosesTheLocker(t *testing.T) {
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 	waited := make(chan error, 1)
 	go func() { waited <- s.Locker().Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, nothing) }()
-	poll.Eventually(t, "the wait", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
+	expect.Eventually(t, "the wait", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, s.Shutdown(ended))
-	wantIs(t, "the wait", within(t, patience, "the end of the wait", waited), lock.ErrClosed)
+	expect.OK(t, s.Shutdown(ended))
+	expect.Is(t, "the wait", within(t, patience, "the end of the wait", waited), lock.ErrClosed)
 }
 
 // A server that was stopped takes no more tasks. Those that run go on, and Shutdown waits for them.
@@ -217,7 +217,7 @@ func TestStop(t *testing.T) {
 	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
 	s.Stop() // before a Start it does nothing
 	queue.Handle(s, b.run)
-	must(t, s.Start(t.Context()))
+	expect.OK(t, s.Start(t.Context()))
 	holder := b.occupy()
 	waiting := b.park(1)
 	s.Stop()
@@ -252,16 +252,16 @@ func TestServersShareAClient(t *testing.T) {
 		var servers []*queue.Server
 		for range 2 {
 			s, err := newServer(b, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}}, Logger: newLogs(b).logger})
-			must(b, err)
+			expect.OK(b, err)
 			queue.Handle(s, b.run)
-			must(b, s.Start(b.Context()))
+			expect.OK(b, s.Start(b.Context()))
 			servers = append(servers, s)
 		}
 		b.awaitGone(b.enqueue(b.job(0)))
 		shutdown(b, servers[0])
 		b.awaitGone(b.enqueue(b.job(1)))
 		shutdown(b, servers[1])
-		must(b, b.rdb.Ping(b.Context()).Err()) // it is open
+		expect.OK(b, b.rdb.Ping(b.Context()).Err()) // it is open
 		b.wantOrder(0, 1)
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -30,7 +30,7 @@ func TestServedInOrderOfArrival(t *testing.T) {
 		for n := 1; n <= waiters; n++ {
 			number[b.enqueue(b.job(n))] = n
 		}
-		poll.Eventually(b, "all in line, and parked", func() bool {
+		expect.Eventually(b, "all in line, and parked", func() bool {
 			info, err := b.inspector.GetQueueInfo(b.queue)
 			return err == nil && info.Retry == waiters && len(b.waiters()) == waiters
 		})
@@ -63,8 +63,8 @@ func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 		start := time.Now()
 		b.awaitGone(others...)
 		wantSoon(b, start, "want the others at once")
-		poll.Eventually(b, "all the waiting tasks parked", func() bool { return b.stats().Retry == each })
-		equal(b, "runs", len(b.order()), each)
+		expect.Eventually(b, "all the waiting tasks parked", func() bool { return b.stats().Retry == each })
+		expect.Equal(b, "runs", len(b.order()), each)
 		release()
 		b.awaitGone(waiting...)
 	})
@@ -75,16 +75,16 @@ func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 func TestForeignHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	must(t, b.rdb.Set(t.Context(), b.lockKey(), "5c8d9a1f00", time.Minute).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "5c8d9a1f00", time.Minute).Err())
 	b.serve(queue.ServerConfig{}, b.run)
 	ids := b.park(1, 2)
 	for _, id := range ids {
 		info := b.awaitState(id, asynq.TaskStateRetry)
-		check(t, info.LastErr == "waits for "+b.resource+", held by another program", "reason: have %q", info.LastErr)
+		expect.That(t, info.LastErr == "waits for "+b.resource+", held by another program", "reason: have %q", info.LastErr)
 	}
-	check(t, b.value() == "5c8d9a1f00" && len(b.order()) == 0,
+	expect.That(t, b.value() == "5c8d9a1f00" && len(b.order()) == 0,
 		"want the foreign value in place and nobody run, have %q, %v", b.value(), b.order())
-	must(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
+	expect.OK(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
 	start := time.Now()
 	b.awaitGone(ids...)
 	wantSoon(t, start, "want them to come after a second or so")
@@ -106,12 +106,12 @@ func TestDeadlineWhileParked(t *testing.T) {
 	b.wantWaiters(id)
 	info := b.awaitState(id, asynq.TaskStateArchived)
 	want := "its deadline passed while it waited for " + b.resource + ": context deadline exceeded: skip retry for the task"
-	check(t, info.LastErr == want && info.Retried == 0 && info.MaxRetry == 3,
+	expect.That(t, info.LastErr == want && info.Retried == 0 && info.MaxRetry == 3,
 		"want it archived at once, with the reason %q, have %+v", want, info)
 	logs.once(t, "its deadline passed while it waited for "+b.resource+": context deadline exceeded", slog.LevelError)
-	poll.Eventually(t, "an empty line", func() bool { return len(b.waiters()) == 0 })
+	expect.Eventually(t, "an empty line", func() bool { return len(b.waiters()) == 0 })
 	holder.open()
-	poll.Eventually(t, "a free lock", func() bool { return b.value() == "" })
+	expect.Eventually(t, "a free lock", func() bool { return b.value() == "" })
 	b.wantOrder(0)
 }
 
@@ -136,7 +136,7 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 			}
 		}
 		b.Logf("%d of %d tasks displaced, by %d places at most", displaced, tasks, most)
-		check(b, most <= allowed, "want tasks displaced by %d places at most, have %d of them, by %d", allowed, displaced, most)
+		expect.That(b, most <= allowed, "want tasks displaced by %d places at most, have %d of them, by %d", allowed, displaced, most)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 			for n := 0; n < tasks; n += every {
 				// Tasks that were taken before may start first.
 				behind := at[high+n] - at[n]
-				check(t, behind <= 10+concurrency, "want %d soon after %d, have %d runs between", high+n, n, behind)
+				expect.That(t, behind <= 10+concurrency, "want %d soon after %d, have %d runs between", high+n, n, behind)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestStrictPriorityBesideWaiters(t *testing.T) {
 	})
 	holder.open()
 	order := b.awaitRuns(waiters + 2)
-	equal(t, fmt.Sprintf("runs from %d to %d in %v", middle, urgent, order), slices.Index(order, urgent)-slices.Index(order, middle), 1)
+	expect.Equal(t, fmt.Sprintf("runs from %d to %d in %v", middle, urgent, order), slices.Index(order, urgent)-slices.Index(order, middle), 1)
 }
 
 // Tasks are taken in proportion to the weights of their queues. That holds if each is taken in the
@@ -220,7 +220,7 @@ func TestWeightsOfABacklog(t *testing.T) {
 				}
 				jobs = append(jobs, queue.Job{Task: j, Options: &queue.Options{Queue: name}})
 			}
-			must(b, errOf(b.client.EnqueueBatch(b.Context(), jobs)))
+			expect.OK(b, expect.Err(b.client.EnqueueBatch(b.Context(), jobs)))
 		}
 		ran := make(chan string, 3*tasks)
 		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: weights, Concurrency: tt.concurrency}}, func(ctx context.Context, _ job) error {
@@ -235,7 +235,7 @@ func TestWeightsOfABacklog(t *testing.T) {
 			// The tolerance is five times what chance makes of it, and the tasks that are parked at first.
 			want := counted * weight / 10
 			off := have[name] - want
-			check(b, off <= 55 && off >= -55, "%s: want some %d, have %v", name, want, have)
+			expect.That(b, off <= 55 && off >= -55, "%s: want some %d, have %v", name, want, have)
 		}
 	})
 }

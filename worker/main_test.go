@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -43,7 +43,7 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	poll.Eventually(t, "one task done and one running", func() bool {
+	expect.Eventually(t, "one task done and one running", func() bool {
 		have, err := inspector.GetQueueInfo("default")
 		return err == nil && have.Completed == 1 && have.Active == 1
 	})

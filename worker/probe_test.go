@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -36,7 +36,7 @@ func TestProbeOfARunningWorker(t *testing.T) {
 	wantTexts(t, early.Stderr.String(), "http://127.0.0.1:"+port+"/healthz", "connection refused")
 
 	w := launch(t, "good", dir, settings...)
-	poll.Eventually(t, "the worker started", func() bool { return strings.Contains(w.Stderr.String(), "worker started") })
+	expect.Eventually(t, "the worker started", func() bool { return strings.Contains(w.Stderr.String(), "worker started") })
 	for name, want := range map[string]string{"healthz": "ok\n", "readyz": `{"ready":true}` + "\n"} {
 		p := probe(name)
 		wantStatus(t, p, exitOK)

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -108,7 +108,7 @@ func base(t *testing.T, stderr *proc.Output) string {
 	t.Helper()
 	started := regexp.MustCompile(`"?msg"?[=:]"worker started".*http"?[=:]"?(http://[^/\s"]+)`)
 	var have []string
-	poll.Eventually(t, "the worker started", func() bool {
+	expect.Eventually(t, "the worker started", func() bool {
 		have = started.FindStringSubmatch(stderr.String())
 		return have != nil
 	})

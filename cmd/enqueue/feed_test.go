@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
@@ -75,7 +75,7 @@ func TestFeedInterruptedAnywhere(t *testing.T) {
 			}
 			second := &report{}
 			f.report = second
-			must(t, f.run(t.Context(), numbered(q, lines, each, never)))
+			expect.OK(t, f.run(t.Context(), numbered(q, lines, each, never)))
 			want := &report{
 				Complete: true, Through: lines, ResumedAfter: first.Through,
 				Enqueued: each*lines - first.Enqueued, AlreadyThere: first.Enqueued,
@@ -98,7 +98,7 @@ func TestFeedRecallsRefusals(t *testing.T) {
 	client := server.Client(t)
 	const q = "feed-refusals"
 	mark := newCheckpoint(client, "test", q, "c0ffee")
-	must(t, mark.save(t.Context(), 3))
+	expect.OK(t, mark.save(t.Context(), 3))
 	job := func(opts queue.Options) queue.Job {
 		opts.Queue = q
 		return queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: &opts}
@@ -123,7 +123,7 @@ func TestFeedRecallsRefusals(t *testing.T) {
 	}
 	have := &report{}
 	f := feeder{client: newClient(t, client), queues: make(map[string]bool), mark: mark, report: have}
-	must(t, f.run(t.Context(), items))
+	expect.OK(t, f.run(t.Context(), items))
 	var why []string
 	for _, r := range have.Refusals {
 		why = append(why, fmt.Sprint(r.Line, " ", strings.Split(r.Why, ": want")[0]))
@@ -143,7 +143,7 @@ func TestCheckpoint(t *testing.T) {
 	mark := newCheckpoint(client, "test", "checkpoint", "c0ffee")
 	ctx := t.Context()
 	for _, c := range []struct{ save, want int }{{0, 0}, {7, 7}, {5, 7}, {9, 9}, {9, 9}, {1 << 40, 1 << 40}} {
-		must(t, mark.save(ctx, c.save))
+		expect.OK(t, mark.save(ctx, c.save))
 		have, err := mark.load(ctx)
 		if have != c.want || err != nil {
 			t.Errorf("after %d: want %d, have %d (%v)", c.save, c.want, have, err)
@@ -151,8 +151,8 @@ func TestCheckpoint(t *testing.T) {
 	}
 	// Every save is followed by the whole time, also one that moves nothing.
 	for _, line := range []int{5, 1 << 41} {
-		must(t, client.Expire(ctx, mark.key, time.Minute).Err())
-		must(t, mark.save(ctx, line))
+		expect.OK(t, client.Expire(ctx, mark.key, time.Minute).Err())
+		expect.OK(t, mark.save(ctx, line))
 		if have := client.TTL(ctx, mark.key).Val(); have < checkpointAge-time.Minute || have > checkpointAge {
 			t.Errorf("want it kept for %v, have %v", checkpointAge, have)
 		}
@@ -164,11 +164,11 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("%s: want 0, have %d (%v)", other.key, have, err)
 		}
 	}
-	must(t, mark.forget(ctx))
+	expect.OK(t, mark.forget(ctx))
 	if have, err := mark.load(ctx); have != 0 || err != nil {
 		t.Errorf("forgotten: want 0, have %d (%v)", have, err)
 	}
-	must(t, client.Set(ctx, mark.key, "rubbish", 0).Err())
+	expect.OK(t, client.Set(ctx, mark.key, "rubbish", 0).Err())
 	if _, err := mark.load(ctx); err == nil || !strings.Contains(err.Error(), `want a line number, have "rubbish"; --restart forgets it`) {
 		t.Errorf("rubbish: want an error that says what to do, have %v", err)
 	}
@@ -179,7 +179,7 @@ func TestFileChangedWhileRead(t *testing.T) {
 	t.Parallel()
 	const text = `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
 	before, err := fingerprint(t.Context(), strings.NewReader(text))
-	must(t, err)
+	expect.OK(t, err)
 	for now, want := range map[string]error{text: nil, text + text: errors.New("line 3: the file was changed while it was being read")} {
 		r := &report{}
 		items := streamDecoder{content: before}.jobs(unchanged{strings.NewReader(now), sha256.New(), before}, false)
@@ -223,7 +223,7 @@ func TestOrderFilesInterrupted(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
 			ended := make(chan result, 1)
 			go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", server.Addr) }()
-			poll.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > want/50 })
+			expect.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > want/50 })
 			interrupt()
 			// A real file may be so short that it ends before.
 			if have := <-ended; (have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ")) && name != "real" {
@@ -245,10 +245,10 @@ func TestOrderFilesInterrupted(t *testing.T) {
 func planned(t *testing.T, path string) (n, status int) {
 	t.Helper()
 	f, err := os.Open(path)
-	must(t, err)
+	expect.OK(t, err)
 	defer func() { _ = f.Close() }()
 	r, err := orders.NewReader(f)
-	must(t, err)
+	expect.OK(t, err)
 	for _, err := range orders.NewPlan(orders.PlanConfig{Content: "c0ffee"}).Jobs(r) {
 		if err != nil {
 			status = exitRefused
@@ -267,7 +267,7 @@ func TestFeedGoesToTheLastLine(t *testing.T) {
 	for name, last := range map[string]string{"refused": "{}", "refused-and-ended": "{}\n", "good": `{"kind":"order:audit","payload":{"order":"2"}}`} {
 		path := filepath.Join(dir, name)
 		text := `{"kind":"order:audit","payload":{"order":"1"}}` + "\n" + last
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		expect.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		for range 2 {
 			var out bytes.Buffer
 			a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
@@ -283,6 +283,6 @@ func TestFeedGoesToTheLastLine(t *testing.T) {
 func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 	t.Helper()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	must(t, err)
+	expect.OK(t, err)
 	return client
 }

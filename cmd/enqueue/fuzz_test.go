@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -19,7 +20,7 @@ func FuzzCheckpoint(f *testing.F) {
 	rdb := redistest.Start(f).Client(f)
 	f.Fuzz(func(t *testing.T, text string, line uint16) {
 		c := newCheckpoint(rdb, "stream", "default", "fuzz")
-		must(t, rdb.Set(t.Context(), c.key, text, 0).Err())
+		expect.OK(t, rdb.Set(t.Context(), c.key, text, 0).Err())
 		before, err := c.load(t.Context())
 		if err != nil {
 			if !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), "--restart") {
@@ -30,7 +31,7 @@ func FuzzCheckpoint(f *testing.F) {
 		if before < 0 {
 			t.Errorf("%q: want a line, have %d", text, before)
 		}
-		must(t, c.save(t.Context(), int(line)))
+		expect.OK(t, c.save(t.Context(), int(line)))
 		after, err := c.load(t.Context())
 		if want := max(before, int(line)); err != nil || after != want {
 			t.Errorf("%q, then %d: want %d, have %d, %v", text, line, want, after, err)

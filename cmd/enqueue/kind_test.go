@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -151,7 +151,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	expect.OK(t, err)
 	var mu sync.Mutex
 	var ran []string
 	entered, left := make(chan struct{}), make(chan struct{})
@@ -177,7 +177,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 		run(ctx, "parcel", p.Step)
 		return nil
 	})
-	must(t, server.Start(t.Context()))
+	expect.OK(t, server.Start(t.Context()))
 	t.Cleanup(func() {
 		leave() // also if the test ends before
 		_ = server.Shutdown(context.WithoutCancel(t.Context()))
@@ -198,15 +198,15 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	put("", "task", "test:parcel", "--resource", "order:7", "--payload", `{"step":1}`)
 	<-entered
 	put("", "task", "test:ship", "--resource", "order:7", "--payload", `{"order":"7","step":2}`)
-	poll.Eventually(t, "the second waiting", waiting(1))
+	expect.Eventually(t, "the second waiting", waiting(1))
 	put(`{"kind":"test:parcel","payload":{"step":3},"resource":"order:7"}`, "stream")
-	poll.Eventually(t, "the third waiting", waiting(2))
+	expect.Eventually(t, "the third waiting", waiting(2))
 	// The resource that was named is free, and that of the payload is not.
 	put("", "task", "test:ship", "--resource", "order:8", "--payload", `{"order":"7","step":4}`)
-	poll.Eventually(t, "the fourth waiting", waiting(3))
+	expect.Eventually(t, "the fourth waiting", waiting(3))
 	leave()
 	var have []string
-	poll.Eventually(t, "all done", func() bool {
+	expect.Eventually(t, "all done", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		have = slices.Clone(ran)

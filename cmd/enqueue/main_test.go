@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/clitest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -70,7 +71,7 @@ func ids(t *testing.T, client *redis.Client, queue string) map[string]bool {
 	for keys.Next(t.Context()) {
 		found[strings.TrimPrefix(keys.Val(), prefix)] = true
 	}
-	must(t, keys.Err())
+	expect.OK(t, keys.Err())
 	return found
 }
 
@@ -79,7 +80,7 @@ func ids(t *testing.T, client *redis.Client, queue string) map[string]bool {
 func pending(t *testing.T, client *redis.Client, queue string) int {
 	t.Helper()
 	n, err := client.LLen(t.Context(), "asynq:{"+queue+"}:pending").Result()
-	must(t, err)
+	expect.OK(t, err)
 	return int(n)
 }
 
@@ -87,7 +88,7 @@ func pending(t *testing.T, client *redis.Client, queue string) int {
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	expect.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -161,14 +162,6 @@ func TestFileOfASetting(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	clitest.Flags(t, (&app{}).root())
-}
-
-// must ends the test if something that it needs has failed.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestHelpTellsTheMeansAndTheirLimit(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock/locktest"
@@ -34,12 +34,12 @@ func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
 	}
 	path = writeFile(t, "orders.csv", text.String())
 	sum, err := fingerprint(t.Context(), strings.NewReader(text.String()))
-	must(t, err)
+	expect.OK(t, err)
 	reader, err := orders.NewReader(strings.NewReader(text.String()))
-	must(t, err)
+	expect.OK(t, err)
 	want = make(map[string]bool)
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: sum.short()}).Jobs(reader) {
-		must(t, err)
+		expect.OK(t, err)
 		want[job.Options.TaskID] = true
 	}
 	return path, want
@@ -102,16 +102,16 @@ func TestOrdersAgain(t *testing.T) {
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
 	text, err := os.ReadFile(path)
-	must(t, err)
+	expect.OK(t, err)
 	packed := filepath.Join(t.TempDir(), "other-name")
 	f, err := os.Create(packed)
-	must(t, err)
+	expect.OK(t, err)
 	zip := gzip.NewWriter(f)
 	if _, err := zip.Write(text); err != nil {
 		t.Fatal(err)
 	}
-	must(t, zip.Close())
-	must(t, f.Close())
+	expect.OK(t, zip.Close())
+	expect.OK(t, f.Close())
 	const q = "orders-again"
 	run := func(want string, args ...string) {
 		t.Helper()
@@ -150,7 +150,7 @@ func TestOrdersRetention(t *testing.T) {
 		}
 		for id := range want {
 			info, err := inspect(t, server).GetTaskInfo(q, id)
-			must(t, err)
+			expect.OK(t, err)
 			if have := info.Retention.String(); have != q {
 				t.Errorf("%s: retention: want %s, have %s", id, q, have)
 			}
@@ -181,7 +181,7 @@ func TestOrdersRedisGone(t *testing.T) {
 			client := server.Client(t)
 			ended := make(chan result)
 			go func() { ended <- enqueueIn(t.Context(), nil, "", "orders", path, "--redis", slow.Addr) }()
-			poll.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 300 })
+			expect.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 300 })
 			c.fail(t, server)
 			start := time.Now()
 			have := <-ended
@@ -226,7 +226,7 @@ func TestOrdersFromStdin(t *testing.T) {
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
 	text, err := os.ReadFile(path)
-	must(t, err)
+	expect.OK(t, err)
 	for _, state := range []string{"-: done\n", "-: everything was already enqueued\n"} {
 		have := enqueue(t, string(text), "orders", "-", "--redis", server.Addr)
 		if have.status != cli.StatusOK || !strings.HasPrefix(have.out, state) {
@@ -249,13 +249,13 @@ func TestRefusedList(t *testing.T) {
 		text.WriteString("1,22222,six,2011-11-08T07:52:00,1.25,7\n")
 	}
 	path, list := filepath.Join(t.TempDir(), "orders.csv"), filepath.Join(t.TempDir(), "refused.jsonl")
-	must(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	expect.OK(t, os.WriteFile(path, []byte(text.String()), 0o600))
 	have := enqueue(t, "", "orders", path, "--dry-run", "--refused", list)
 	if have.status != exitRefused || !strings.Contains(have.out, "and 30 more; --refused FILE lists all") {
 		t.Errorf("want status 3 and where the others are, have %+v", have)
 	}
 	listed, err := os.ReadFile(list)
-	must(t, err)
+	expect.OK(t, err)
 	lines := strings.Split(strings.TrimSpace(string(listed)), "\n")
 	last := fmt.Sprintf(`{"line":%d,"why":"quantity: want a whole number of at most 1000000000 either way, have \"six\""}`, bad+1)
 	if len(lines) != bad || lines[bad-1] != last {
@@ -279,11 +279,11 @@ func TestRedisOutOfMemory(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	used, err := client.InfoMap(t.Context(), "memory").Result()
-	must(t, err)
+	expect.OK(t, err)
 	bytes, err := strconv.Atoi(used["Memory"]["used_memory"])
-	must(t, err)
+	expect.OK(t, err)
 	// Full in the middle of a batch.
-	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes+1<<20)).Err())
+	expect.OK(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes+1<<20)).Err())
 	var lines strings.Builder
 	items := strings.Repeat(`{"sku":"22222","quantity":1,"price":"1"},`, 999)
 	for i := range 200 {

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -24,8 +24,8 @@ func TestUnservedQueues(t *testing.T) {
 		Logger:  slog.New(slog.DiscardHandler),
 		Handler: asynq.NotFoundHandler(),
 	})
-	must(t, err)
-	must(t, server.Start(t.Context()))
+	expect.OK(t, err)
+	expect.OK(t, server.Start(t.Context()))
 	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
 	said := func(stdin string, args ...string) string {
 		var errs bytes.Buffer
@@ -37,7 +37,7 @@ func TestUnservedQueues(t *testing.T) {
 	}
 	task := []string{"task", "order:audit", "--payload", `{"order":"1"}`, "--queue"}
 	// A server makes itself known soon after its start.
-	poll.Eventually(t, "the server is known", func() bool { return said("", append(task, "orders")...) == "" })
+	expect.Eventually(t, "the server is known", func() bool { return said("", append(task, "orders")...) == "" })
 	const want = "enqueue: no worker serves the queue oders now; its tasks wait for one\n"
 	if have := said("", append(task, "oders")...); have != want {
 		t.Errorf("task: want %q, have %q", want, have)

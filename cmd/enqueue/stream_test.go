@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -188,11 +188,11 @@ func TestStreamIsLive(t *testing.T) {
 		if _, err := fmt.Fprintf(feed, `{"kind":"order:audit","payload":{"order":"1"},"id":"%d"}`+"\n", i); err != nil {
 			t.Fatal(err)
 		}
-		poll.Eventually(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
+		expect.Eventually(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
 	}
 	interrupt()
 	status := <-ended
-	must(t, feed.Close())
+	expect.OK(t, feed.Close())
 	want := result{
 		"-: stopped behind line 3\n        3  tasks enqueued\n        0  tasks were there already\n        0  refused\n",
 		"enqueue: interrupted; all up to line 3 is done\n", cli.StatusFault,

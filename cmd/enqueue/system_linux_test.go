@@ -18,7 +18,7 @@ import (
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -34,11 +34,11 @@ func terminal(t *testing.T) (screen, program *os.File) {
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	fd := int(screen.Fd())
-	must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	expect.OK(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	must(t, err)
+	expect.OK(t, err)
 	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	must(t, err)
+	expect.OK(t, err)
 	return screen, program
 }
 
@@ -60,7 +60,7 @@ func TestProgressBar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			screen, program := terminal(t)
-			must(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns}))
+			expect.OK(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns}))
 			shown := make(chan []byte)
 			go func() {
 				all, _ := io.ReadAll(screen) // ends with an error when the program's end is closed
@@ -69,7 +69,7 @@ func TestProgressBar(t *testing.T) {
 			var out bytes.Buffer
 			a := &app{stdin: strings.NewReader(c.stdin), stdout: &out, stderr: program}
 			status := a.run(t.Context(), append(c.args, "--dry-run"))
-			must(t, program.Close())
+			expect.OK(t, program.Close())
 			have := string(<-shown)
 			if status != cli.StatusOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
 				t.Errorf("want status 0 and %q shown, have %d and %q", c.want, status, have)
@@ -92,9 +92,9 @@ func TestSignal(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "orders", path, "--redis", slow.Addr, "--queue", q)
 		cmd.Env = []string{asCommand + "=1"}
 		cmd.Stderr = &errs
-		must(t, cmd.Start())
-		poll.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
-		must(t, cmd.Process.Signal(sig))
+		expect.OK(t, cmd.Start())
+		expect.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
+		expect.OK(t, cmd.Process.Signal(sig))
 		err := cmd.Wait()
 		ended, ok := errors.AsType[*exec.ExitError](err)
 		if !ok || ended.ExitCode() != cli.StatusFault || !strings.HasPrefix(errs.String(), "enqueue: interrupted; run the same command again to go on behind line ") {
@@ -113,11 +113,11 @@ func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	// A listener whose queue of connections is full drops all that come.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
+	expect.OK(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	name, err := unix.Getsockname(fd)
-	must(t, err)
+	expect.OK(t, err)
 	bound, ok := name.(*unix.SockaddrInet4)
 	if !ok {
 		t.Fatalf("want an IPv4 address, have %T", name)
@@ -133,7 +133,7 @@ func TestSilentHost(t *testing.T) {
 	settings.Redis.Addrs = []string{addr}
 	settings.Redis.DialTimeout, settings.Redis.Timeout = time.Second, time.Second
 	opts, err := cli.ClientOptions(settings, "enqueue")
-	must(t, err)
+	expect.OK(t, err)
 	client := queue.Redis(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	start := time.Now()

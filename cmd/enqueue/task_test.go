@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -85,7 +86,7 @@ func TestTaskEnqueued(t *testing.T) {
 			args := append([]string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", id}, c.args...)
 			wantResult(t, result{id + "\n", "", cli.StatusOK}, enqueue(t, c.stdin, args...))
 			have, err := inspect(t, server).GetTaskInfo(q, id)
-			must(t, err)
+			expect.OK(t, err)
 			c.want.ID, c.want.Queue, c.want.Type, c.want.Payload = id, q, "order:audit", []byte(`{"order":"536365"}`)
 			opt := cmpopts.EquateApproxTime(0)
 			if c.want.State == asynq.TaskStatePending {

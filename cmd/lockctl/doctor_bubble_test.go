@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A changing is an inspector whose lists change with time.
@@ -49,7 +50,7 @@ func TestUnserved(t *testing.T) {
 		return l
 	}})
 	x.locks = []inspect.Lock{free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped", time.Hour, 2, 0)}
-	must(t, x.contended(t.Context()))
+	expect.OK(t, x.contended(t.Context()))
 	if len(x.checks) != 2 || x.checks[0].Status != warning || !strings.HasPrefix(x.checks[0].Found, "late: not served for 12 s, ready since ") || !strings.HasPrefix(x.checks[1].Found, "stopped: ann has paused") {
 		t.Errorf("want the one that is not served, and the one that is stopped, have %+v", x.checks)
 	}
@@ -75,7 +76,7 @@ func TestUpkeep(t *testing.T) {
 			x.attended = func(_ context.Context, queues []string) (bool, error) {
 				return len(queues) == 1 || time.Since(start) >= after, nil
 			}
-			must(t, x.elected(t.Context()))
+			expect.OK(t, x.elected(t.Context()))
 			if have := string(x.checks[0].Status) + " " + x.checks[0].Found; len(x.checks) != 1 || have != want {
 				t.Errorf("after %v: want %q, have %+v", after, want, x.checks)
 			}
@@ -118,7 +119,7 @@ func TestOrphans(t *testing.T) {
 		x.servers = []inspect.Server{{Queues: []string{"default"}, Guarded: true}, {Queues: []string{"low"}}}
 		x.locks = []inspect.Lock{{Task: &many[0].Task, Worker: &inspect.Worker{Host: "web-3", PID: 7}}}
 		x.orphans = c.orphans
-		must(t, x.tasks(t.Context()))
+		expect.OK(t, x.tasks(t.Context()))
 		ok := len(x.checks) == len(c.want)
 		for n, have := range x.checks[:min(len(x.checks), len(c.want))] {
 			ok = ok && strings.HasPrefix(string(have.Status)+" "+have.Found+"; "+have.Means, c.want[n]) && strings.Contains(have.Do, "`lockctl why ") == (c.orphans != nil)
@@ -138,7 +139,7 @@ func TestHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &changing{lost: [][]inspect.Lost{{lost("hangs"), lost("returns")}, {lost("hangs"), lost("new")}, nil}}
 		x := examine(i)
-		must(t, x.handlers(t.Context()))
+		expect.OK(t, x.handlers(t.Context()))
 		const want = "order:audit hangs in default has lost the lock of order:1, and its handler still runs on web-3 (pid 7)"
 		if len(x.checks) != 1 || x.checks[0].Status != faulty || x.checks[0].Found != want || !strings.Contains(x.checks[0].Do, "`lockctl why hangs`") {
 			t.Errorf("want %q, have %+v", want, x.checks)
@@ -175,7 +176,7 @@ func TestReleases(t *testing.T) {
 	} {
 		x := examine(&fake{})
 		x.servers = c.servers
-		must(t, x.releases(t.Context()))
+		expect.OK(t, x.releases(t.Context()))
 		have := ""
 		for _, c := range x.checks {
 			have += string(c.Status) + " " + c.Found

@@ -17,7 +17,7 @@ import (
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -49,7 +49,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	b.serve(t)
 	b.enqueue(t, "first", "order:1")
 	var d diagnosis
-	poll.Eventually(t, "a server that looks after the queues", func() bool {
+	expect.Eventually(t, "a server that looks after the queues", func() bool {
 		d, _ = answer[diagnosis](t, b, "doctor")
 		return slices.ContainsFunc(d.found("upkeep", ok), func(c check) bool { return c.Found == "a server looks after 1 set of queues" })
 	})
@@ -72,21 +72,21 @@ func TestDoctorFindsFaults(t *testing.T) {
 	b := busy(t)
 	// A server that takes no locks, a lock that never ends, a queue without a server, and a paused one.
 	plain := asynq.NewServerFromRedisClient(b.at.Client(t), asynq.Config{Queues: map[string]int{"default": 1}, LogLevel: asynq.FatalLevel})
-	must(t, b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err())
 	b.enqueue(t, "fourth", "order:2")
 	for id, q := range map[string]string{"fifth": "low", "sixth": "late"} {
 		if _, err := b.client.Enqueue(t.Context(), job{"order:3"}, &queue.Options{TaskID: id, Queue: q}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"))
-	poll.Eventually(t, "fourth waits", func() bool {
+	expect.OK(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"))
+	expect.Eventually(t, "fourth waits", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:2")
 		return one.Lock.Waiting == 1
 	})
-	must(t, plain.Start(asynq.NotFoundHandler()))
+	expect.OK(t, plain.Start(asynq.NotFoundHandler()))
 	t.Cleanup(plain.Shutdown)
-	poll.Eventually(t, "both servers are known", func() bool {
+	expect.Eventually(t, "both servers are known", func() bool {
 		d, _ := answer[diagnosis](t, b, "doctor")
 		return len(d.Servers) == 2
 	})
@@ -109,7 +109,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 func TestDoctorFindsAPausedQueue(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	must(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"))
+	expect.OK(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"))
 	d, status := answer[diagnosis](t, b, "doctor")
 	if status != cli.StatusOK || d.Status != warning {
 		t.Errorf("want status 0 and warnings, have %d and %+v", status, d)
@@ -123,13 +123,13 @@ func TestDoctorFindsAClock(t *testing.T) {
 	b := newTestbed(t)
 	b.serve(t)
 	for by, want := range map[float64]string{20: "ahead of this machine", -20: "behind this machine"} {
-		poll.Eventually(t, want, func() bool {
+		expect.Eventually(t, want, func() bool {
 			entries, err := b.rdb.ZRangeWithScores(t.Context(), "asynq:servers", 0, -1).Result()
 			if err != nil || len(entries) != 1 {
 				return false
 			}
 			ends := float64(time.Now().Add(b.rdb.PTTL(t.Context(), fmt.Sprint(entries[0].Member)).Val()).Unix())
-			must(t, b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err())
+			expect.OK(t, b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err())
 			d, status := answer[diagnosis](t, b, "doctor")
 			found := d.found("clocks of servers", faulty)
 			return status == exitTrouble && len(found) == 1 && strings.Contains(found[0].Found, want)
@@ -166,7 +166,7 @@ func TestDiagnosisGolden(t *testing.T) {
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {
 		a, out, _ := fakeApp(nil, 0)
 		a.json = asJSON
-		must(t, a.print(d, func() string { return a.diagnosisText(d) }))
+		expect.OK(t, a.print(d, func() string { return a.diagnosisText(d) }))
 		golden(t, name, out.String())
 	}
 }
@@ -238,7 +238,7 @@ func TestDoctorServersThatDisagree(t *testing.T) {
 	} {
 		a, _, _ := fakeApp(&fake{}, 0)
 		x := &examination{app: a, connection: &connection{settings: config.Default(), published: func(context.Context) ([]*taskredis.ServerInfo, error) { return servers, nil }}}
-		must(t, x.agreed(t.Context()))
+		expect.OK(t, x.agreed(t.Context()))
 		var have []string
 		for _, c := range x.checks {
 			have = append(have, string(c.Status)+": "+c.Found)

@@ -14,6 +14,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // What people and scripts see is as in testdata, byte for byte.
@@ -222,7 +223,7 @@ func TestSort(t *testing.T) {
 	} {
 		a, _, _ := fakeApp(&fake{}, 0)
 		list, err := a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by})
-		must(t, err)
+		expect.OK(t, err)
 		var have []string
 		for _, l := range list.Locks {
 			have = append(have, l.Resource)

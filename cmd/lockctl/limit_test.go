@@ -9,7 +9,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // What people see of limits is as in testdata.
@@ -50,12 +50,12 @@ func TestLimit(t *testing.T) {
 		b.enqueue(t, id, "order:2")
 	}
 	b.enqueue(t, "paused", "order:1")
-	poll.Eventually(t, "two holders of order:2, and a waiter of each", func() bool {
+	expect.Eventually(t, "two holders of order:2, and a waiter of each", func() bool {
 		two, _ := answer[shown](t, b, "show", "order:2")
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return two.Lock.Waiting == 1 && one.Lock.Waiting == 1
 	})
-	poll.Eventually(t, "a pause that has lasted", func() bool {
+	expect.Eventually(t, "a pause that has lasted", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return time.Duration(one.Lock.OldestWait) > 2*time.Second
 	})
@@ -63,7 +63,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("doctor: want the pause, and no fault, have %+v", have)
 	}
 	b.says(t, "", "limit unset order:1", cli.StatusOK, "order:1: no limit is set any more. The settings of the workers hold again within a second.\n")
-	poll.Eventually(t, "the task goes on", func() bool {
+	expect.Eventually(t, "the task goes on", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return one.Lock.Waiting == 0 && one.Lock.State != inspect.Free
 	})
@@ -77,7 +77,7 @@ func TestLimitsOfAPrefix(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.run(t, "", "limit", "set", "*", "3", "--reason", "drill", "--lock-prefix", "mine:")
-	must(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err())
+	expect.OK(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err())
 	b.says(t, "", "limit list --json --lock-prefix mine:", cli.StatusFault, `[{"pattern":"*","holders":3,…x:*: want what SetLimit writes`)
 	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n") // none of the default prefix
 }
@@ -122,7 +122,7 @@ func TestReleaseOneOfSeveralHolders(t *testing.T) {
 		b.enqueue(t, id, "order:1")
 	}
 	var one shown
-	poll.Eventually(t, "two holders and a waiter", func() bool {
+	expect.Eventually(t, "two holders and a waiter", func() bool {
 		one, _ = answer[shown](t, b, "show", "order:1")
 		return len(one.Lock.Permits) == 2 && one.Lock.Waiting == 1
 	})
@@ -144,7 +144,7 @@ func TestReleaseOneOfSeveralHolders(t *testing.T) {
 	if err := <-b.ended; err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
 	}
-	poll.Eventually(t, "the waiter in its place", func() bool {
+	expect.Eventually(t, "the waiter in its place", func() bool {
 		one, _ = answer[shown](t, b, "show", "order:1")
 		return slices.ContainsFunc(one.Lock.Permits, func(p inspect.Permit) bool {
 			return p.Fence > mine.Fence && strings.HasPrefix(p.Holder, "test:job "+next+" on ")

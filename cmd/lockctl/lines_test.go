@@ -6,7 +6,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -26,7 +26,7 @@ func stopped(t *testing.T) *testbed {
 // awaitLine waits until a single line has stopped, with so many tasks behind its first.
 func (b *testbed) awaitLine(t *testing.T, waiting int) {
 	t.Helper()
-	poll.Eventually(t, "the line has stopped", func() bool {
+	expect.Eventually(t, "the line has stopped", func() bool {
 		lines, _ := answer[[]inspect.HeldLine](t, b, "lines")
 		return len(lines) == 1 && lines[0].Stopped && lines[0].Waiting == waiting
 	})
@@ -59,14 +59,14 @@ func TestStoppedLine(t *testing.T) {
 
 	// It fails again, and the line stops again.
 	b.says(t, "", "retry first", cli.StatusOK, "first runs again as soon as order:1 is free. 2 tasks wait behind it.\n")
-	poll.Eventually(t, "it has failed again", func() bool { return b.runs("first") == 2 })
+	expect.Eventually(t, "it has failed again", func() bool { return b.runs("first") == 2 })
 	b.awaitLine(t, 2)
 
 	b.says(t, "", "skip first --reason canceled --by alice --yes --json", cli.StatusOK,
 		`"outcome":"skipped","waiting":2,"by":"alice","reason":"canceled"}…outcome=skipped by=alice reason=canceled`)
 	b.finish <- struct{}{}
 	b.finish <- struct{}{}
-	poll.Eventually(t, "the others have run, in order", func() bool { return b.runs("second") == 1 && b.runs("third") == 1 })
+	expect.Eventually(t, "the others have run, in order", func() bool { return b.runs("second") == 1 && b.runs("third") == 1 })
 	e, status := answer[inspect.Explanation](t, b, "why", "first")
 	if e.State != inspect.StateArchived || e.Line != nil || e.LastError != "skipped by alice: canceled; before: no such order" {
 		t.Errorf("want the task archived, and the reason in it, have status %d, %+v", status, e)
@@ -84,7 +84,7 @@ func TestRetriedLineGoesOn(t *testing.T) {
 	for range 3 {
 		b.finish <- struct{}{}
 	}
-	poll.Eventually(t, "all have run", func() bool { return b.runs("third") == 1 })
+	expect.Eventually(t, "all have run", func() bool { return b.runs("third") == 1 })
 	if want := []string{"first", "first", "second", "third"}; !b.ran(want...) {
 		t.Errorf("want %v, have %v", want, b.order)
 	}

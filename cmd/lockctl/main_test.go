@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -103,10 +104,10 @@ func golden(t *testing.T, name, have string) {
 	t.Helper()
 	name = filepath.Join("testdata", name)
 	if *update {
-		must(t, os.WriteFile(name, []byte(have), 0o600))
+		expect.OK(t, os.WriteFile(name, []byte(have), 0o600))
 	}
 	want, err := os.ReadFile(name)
-	must(t, err)
+	expect.OK(t, err)
 	if diff := cmp.Diff(string(want), have); diff != "" {
 		t.Errorf("%s (-want +have; go test ./cmd/lockctl -update writes the file):\n%s", name, diff)
 	}
@@ -133,12 +134,4 @@ var locks = []inspect.Lock{
 	},
 	{Resource: "bad\x1b[31mred", State: inspect.Foreign, Holder: "another program", Endless: true, Waiting: 1, OldestWait: inspect.Duration(26 * time.Hour), WaitTime: inspect.Duration(26 * time.Hour)},
 	{Resource: "顧客:佐藤", State: inspect.Free, Waiting: 1, OldestWait: inspect.Duration(2500 * time.Millisecond), WaitTime: inspect.Duration(2500 * time.Millisecond)},
-}
-
-// must ends the test if something that it needs has failed.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -64,7 +64,7 @@ func newTestbed(t *testing.T, args ...string) *testbed {
 	b.rdb = b.at.Client(t)
 	var err error
 	b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{})
-	must(t, err)
+	expect.OK(t, err)
 	return b
 }
 
@@ -74,7 +74,7 @@ func (b *testbed) serve(t *testing.T) {
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{b.at.Addr}}, queue.ServerConfig{
 		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	expect.OK(t, err)
 	queue.Handle(server, func(ctx context.Context, _ job) error {
 		id := queue.InfoFrom(ctx).ID
 		b.mu.Lock()
@@ -91,7 +91,7 @@ func (b *testbed) serve(t *testing.T) {
 			return ctx.Err()
 		}
 	})
-	must(t, server.Start(t.Context()))
+	expect.OK(t, server.Start(t.Context()))
 	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
 }
 
@@ -100,7 +100,7 @@ func (b *testbed) enqueue(t *testing.T, id, resource string, opts ...queue.Optio
 	o := append(opts, queue.Options{})[0]
 	o.TaskID = id
 	_, err := b.client.Enqueue(t.Context(), job{resource}, &o)
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // run runs the program on the testbed's Redis.
@@ -138,7 +138,7 @@ func busy(t *testing.T) *testbed {
 	b.serve(t)
 	for want, id := range []string{"first", "second", "third"} {
 		b.enqueue(t, id, "order:1")
-		poll.Eventually(t, id+" holds or waits", func() bool {
+		expect.Eventually(t, id+" holds or waits", func() bool {
 			list, _ := answer[[]inspect.Lock](t, b, "list")
 			return len(list) == 1 && list[0].State == inspect.Held && list[0].Waiting == want
 		})
@@ -200,7 +200,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
 	}
 	var now shown
-	poll.Eventually(t, "the next waiter has the lock", func() bool {
+	expect.Eventually(t, "the next waiter has the lock", func() bool {
 		now, _ = answer[shown](t, b, "show", "order:1")
 		return now.Lock.State == inspect.Held && now.Lock.Task != nil && now.Lock.Task.ID == "second"
 	})
@@ -236,7 +236,7 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 	b := busy(t)
 	have := b.release(t, func() {
 		b.finish <- struct{}{}
-		poll.Eventually(t, "second holds the lock", func() bool {
+		expect.Eventually(t, "second holds the lock", func() bool {
 			one, _ := answer[shown](t, b, "show", "order:1")
 			return one.Lock.State == inspect.Held && one.Lock.Task != nil && one.Lock.Task.ID == "second"
 		})
@@ -254,9 +254,9 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	const key = "lock:order:1"
-	must(t, b.rdb.Set(t.Context(), key, "somebody", 0).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), key, "somebody", 0).Err())
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
-	must(t, err)
+	expect.OK(t, err)
 	var lease *lock.Lease
 	have := b.release(t, func() {
 		deleted := b.rdb.Del(t.Context(), key).Err()
@@ -278,7 +278,7 @@ func TestReleaseAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{RenewEvery: time.Hour, TTL: 4 * time.Hour})
-	must(t, err)
+	expect.OK(t, err)
 	if _, err := locker.Acquire(t.Context(), "order:1", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestMeant(t *testing.T) {
 func TestForeignLock(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	must(t, b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err())
 	b.says(t, "", "list --json", cli.StatusOK, "[]\n")
 	list, _ := answer[[]inspect.Lock](t, b, "list", "--all")
 	if len(list) != 1 || list[0].State != inspect.Foreign || !list[0].Endless {
@@ -345,7 +345,7 @@ func TestCompletion(t *testing.T) {
 func TestSettingsOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, "--requirepass", "secret")
-	must(t, b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
+	expect.OK(t, b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err())
 	environ := []string{
 		"SIDING_REDIS_ADDRS=" + b.at.Addr, "SIDING_REDIS_PASSWORD=secret", "SIDING_LOCK_PREFIX=mine:", "SIDING_RECOVERY_CRASHES=5", "SIDING_LOG_FORMAT=json",
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // An operator lists the tasks that wait, takes some out of their line, and has one of them run again. One that runs stays.
@@ -16,7 +16,7 @@ func TestTasks(t *testing.T) {
 	b := busy(t)
 	b.enqueue(t, "other", "order:2")
 	var all []listed
-	poll.Eventually(t, "two tasks wait for order:1", func() bool {
+	expect.Eventually(t, "two tasks wait for order:1", func() bool {
 		all, _ = answer[[]listed](t, b, "tasks", "order:1")
 		return len(all) == 2
 	})
@@ -30,7 +30,7 @@ func TestTasks(t *testing.T) {
 	b.says(t, "", "run second", cli.StatusFault, waitsInLine)
 	b.says(t, "yes\n", "archive second --reason drill --by alice", cli.StatusOK, "second is archived, by alice: drill.\n…by=alice reason=drill")
 	b.says(t, "", "delete third --reason drill --yes", cli.StatusOK, "third is deleted, by ")
-	poll.Eventually(t, "the line is empty", func() bool {
+	expect.Eventually(t, "the line is empty", func() bool {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return one.Lock.Waiting == 0
 	})
@@ -41,7 +41,7 @@ func TestTasks(t *testing.T) {
 	b.finish <- struct{}{}
 	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
 	b.finish <- struct{}{}
-	poll.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
+	expect.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
 }
 
 // An operator pauses a queue, and resumes it.

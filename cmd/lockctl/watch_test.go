@@ -12,7 +12,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A buffer may be read while a program writes it.
@@ -60,7 +60,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	}()
 	shows := func(texts ...string) {
 		t.Helper()
-		poll.Eventually(t, strings.Join(texts, ", "), func() bool {
+		expect.Eventually(t, strings.Join(texts, ", "), func() bool {
 			frame := out.last()
 			for _, text := range texts {
 				text, no := strings.CutPrefix(text, "!")
@@ -89,12 +89,12 @@ func TestWatchElsewhere(t *testing.T) {
 		status := make(chan int)
 		go func() { status <- a.run(ctx, args) }()
 		lists := func() int { return strings.Count(out.String(), "RESOURCE") + strings.Count(out.String(), "[]\n") }
-		poll.Eventually(t, "two lists", func() bool { return lists() >= 2 })
+		expect.Eventually(t, "two lists", func() bool { return lists() >= 2 })
 		b.at.Kill()
-		poll.Eventually(t, "an error", func() bool { return strings.Contains(errs.String(), "connection refused") })
+		expect.Eventually(t, "an error", func() bool { return strings.Contains(errs.String(), "connection refused") })
 		before := lists()
 		b.at.Restart(t)
-		poll.Eventually(t, "more lists", func() bool { return lists() > before })
+		expect.Eventually(t, "more lists", func() bool { return lists() > before })
 		end()
 		if have := <-status; have != cli.StatusOK {
 			t.Errorf("want status 0, have %d", have)

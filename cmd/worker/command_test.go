@@ -11,15 +11,16 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/clitest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600))
+	expect.OK(t, os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600))
 	exposed := filepath.Join(t.TempDir(), "exposed.yaml")
-	must(t, os.WriteFile(exposed, []byte("http:\n  address: 0.0.0.0:1\n"), 0o600))
+	expect.OK(t, os.WriteFile(exposed, []byte("http:\n  address: 0.0.0.0:1\n"), 0o600))
 	tests := []struct {
 		name    string
 		args    []string

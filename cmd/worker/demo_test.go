@@ -15,7 +15,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
@@ -37,7 +37,7 @@ func TestDemoOnce(t *testing.T) {
 		t.Fatalf("want one line on standard output, have %q", text)
 	}
 	var have map[string]any
-	must(t, json.Unmarshal([]byte(text), &have))
+	expect.OK(t, json.Unmarshal([]byte(text), &have))
 	number := func(key string) float64 {
 		n, ok := have[key].(float64)
 		if !ok {
@@ -71,18 +71,18 @@ func TestDemoOnceFails(t *testing.T) {
 	redisPort := port(t, vacant(t))
 	w := start(t, "--demo", "--once", "--json", "--work", "20ms", "--http", "127.0.0.1:0", "--embedded-port", redisPort)
 	var url []string
-	poll.Eventually(t, "the demo has begun", func() bool {
+	expect.Eventually(t, "the demo has begun", func() bool {
 		url = regexp.MustCompile(`dashboard: (http://\S+)/`).FindStringSubmatch(w.stderr.String())
 		return url != nil
 	})
 	inspector := asynq.NewInspectorFromRedisClient(client(t, "127.0.0.1:"+redisPort))
-	poll.Eventually(t, "a task archived", func() bool {
+	expect.Eventually(t, "a task archived", func() bool {
 		// A task far back in the queue, lest it runs meanwhile.
 		pending, err := inspector.ListPendingTasks(demoQueue, asynq.PageSize(1), asynq.Page(500))
 		return err == nil && len(pending) == 1 && inspector.ArchiveTask(demoQueue, pending[0].ID) == nil
 	})
 	reason := regexp.MustCompile(`"error_message":"waits for [a-z]+:[^"]+, [^"]+"`)
-	poll.Eventually(t, "a waiting task with its reason", func() bool {
+	expect.Eventually(t, "a waiting task with its reason", func() bool {
 		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
 	})
 	if have := w.wait(t, demoLimit); have != exitFault {
@@ -101,13 +101,13 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	w := start(t, "--demo", "--work", "2ms", "--http", taken, "--embedded-port", port(t, vacant(t)))
 	ctx, cancel := context.WithTimeout(t.Context(), demoLimit)
 	defer cancel()
-	err := poll.Until(ctx, func() error {
+	err := expect.Until(ctx, func() error {
 		if !strings.Contains(w.stderr.String(), "still serving") {
 			return errors.New("the demo is not done")
 		}
 		return nil
 	})
-	must(t, err)
+	expect.OK(t, err)
 	wantTexts(t, w.stderr.String(), taken+" is taken")
 	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
 
@@ -119,7 +119,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	var have struct {
 		Current struct{ Completed, Size int }
 	}
-	must(t, json.Unmarshal([]byte(reply), &have))
+	expect.OK(t, json.Unmarshal([]byte(reply), &have))
 	if have.Current.Completed < 500 || have.Current.Completed != have.Current.Size {
 		t.Errorf("want all tasks shown as completed, have %s", reply)
 	}
@@ -132,7 +132,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 func TestDemoOnceInterrupted(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "--demo", "--once", "--json", "--work", "1s", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)), "--shutdown-timeout", "100ms")
-	poll.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.Stderr.String(), "dashboard: ") })
+	expect.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.Stderr.String(), "dashboard: ") })
 	p.Signal(t, os.Interrupt)
 	if have := p.Wait(t, 30*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
@@ -168,7 +168,7 @@ func TestResult(t *testing.T) {
 func TestSample(t *testing.T) {
 	t.Parallel()
 	reader, err := orders.NewReader(strings.NewReader(sample))
-	must(t, err)
+	expect.OK(t, err)
 	lines, skus, folded := map[string]int{}, map[string]int{}, map[string]map[string]bool{}
 	unknown, cancelled, writeOffs, free, services, repeated := 0, 0, 0, 0, 0, map[[2]string]int{}
 	for {
@@ -176,7 +176,7 @@ func TestSample(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(t, err)
+		expect.OK(t, err)
 		lines[l.Order]++
 		skus[l.SKU]++
 		upper := strings.ToUpper(l.SKU)
@@ -227,7 +227,7 @@ func TestSample(t *testing.T) {
 func TestSampleJobs(t *testing.T) {
 	t.Parallel()
 	jobs, err := sampleJobs(sample, demoQueue)
-	must(t, err)
+	expect.OK(t, err)
 	kinds := map[string]int{}
 	for _, job := range jobs {
 		kinds[job.Task.Kind()]++
@@ -253,12 +253,12 @@ func get(t *testing.T, url string) string {
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	must(t, err)
+	expect.OK(t, err)
 	r.Close = true // leave no connection behind
 	reply, err := http.DefaultClient.Do(r)
-	must(t, err)
+	expect.OK(t, err)
 	defer func() { _ = reply.Body.Close() }()
 	text, err := io.ReadAll(reply.Body)
-	must(t, err)
+	expect.OK(t, err)
 	return reply.StatusCode, string(text)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -28,7 +28,7 @@ func TestFullLedger(t *testing.T) {
 		t.Fatalf("want ready, have %d %s", status, body)
 	}
 	other, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(30000)")
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	fill := fmt.Sprintf("CREATE TABLE others (data BLOB); INSERT INTO others VALUES (zeroblob(%d))", 4096*pages)
 	if _, err := other.ExecContext(t.Context(), fill); err != nil {
@@ -40,7 +40,7 @@ func TestFullLedger(t *testing.T) {
 		orders[i] = fmt.Sprint(7001 + i)
 	}
 	enqueue(t, rdb, "default", orders...)
-	poll.Eventually(t, "not ready, and why", func() bool {
+	expect.Eventually(t, "not ready, and why", func() bool {
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "no tasks are taken") && strings.Contains(body, "database or disk is full")
 	})
@@ -52,12 +52,12 @@ func TestFullLedger(t *testing.T) {
 	if _, err := other.ExecContext(t.Context(), "DROP TABLE others"); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
+	expect.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	if have := count(t, rdb, "default"); have.FailedTotal != 0 {
 		t.Errorf("want no retry used, have %d failures", have.FailedTotal)
 	}
 	wantTexts(t, w.stderr.String(), `msg="tasks are taken again"`)
-	poll.Eventually(t, "ready again", func() bool {
+	expect.Eventually(t, "ready again", func() bool {
 		status, _ := fetch(t, base+"/readyz")
 		return status == http.StatusOK
 	})

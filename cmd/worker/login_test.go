@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A dashboard that others can reach asks for a password, or the worker does not
@@ -14,7 +16,7 @@ import (
 func TestExposedDashboard(t *testing.T) {
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
-	must(t, os.WriteFile(password, []byte("sesame\n"), 0o600))
+	expect.OK(t, os.WriteFile(password, []byte("sesame\n"), 0o600))
 	tests := []struct {
 		name    string
 		args    []string

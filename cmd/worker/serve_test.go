@@ -17,7 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -80,12 +80,12 @@ func TestServeEmbedded(t *testing.T) {
 	if have := get(t, base+"/healthz"); have != "ok\n" {
 		t.Errorf("want ok, have %q", have)
 	}
-	poll.Eventually(t, "a worker that is ready", func() bool { // one probe of a busy machine may take too long
+	expect.Eventually(t, "a worker that is ready", func() bool { // one probe of a busy machine may take too long
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusOK && strings.Contains(body, "true")
 	})
 	wantTexts(t, get(t, base+"/"), "</html>")
-	poll.Eventually(t, "the gauges of the fleet in the metrics", func() bool {
+	expect.Eventually(t, "the gauges of the fleet in the metrics", func() bool {
 		have := get(t, base+"/metrics")
 		return strings.Contains(have, "\nsiding_redis_up 1\n") && strings.Contains(have, "\nsiding_servers 1\n")
 	})
@@ -103,7 +103,7 @@ func TestServeEmbedded(t *testing.T) {
 func TestServeWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", "off")...)
-	poll.Eventually(t, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
+	expect.Eventually(t, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -117,7 +117,7 @@ func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 	address(t, &w.stderr)
 	rdb := client(t, "127.0.0.1:"+redisPort)
 	enqueue(t, rdb, "urgent", "7001", "7001", "7002")
-	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
+	expect.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -138,7 +138,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	w := start(t, settings(t, "--redis", server.Addr)...)
 	base := "http://" + address(t, &w.stderr)
 	server.Kill()
-	poll.Eventually(t, "not ready without Redis", func() bool {
+	expect.Eventually(t, "not ready without Redis", func() bool {
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "redis does not answer")
 	})
@@ -146,13 +146,13 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Errorf("want ok, have %q", have)
 	}
 	server.Restart(t)
-	poll.Eventually(t, "ready again", func() bool {
+	expect.Eventually(t, "ready again", func() bool {
 		status, _ := fetch(t, base+"/readyz")
 		return status == http.StatusOK
 	})
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
-	poll.Eventually(t, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
+	expect.Eventually(t, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
 	w.stop()
 	if have := w.wait(t, 30*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -174,9 +174,9 @@ func TestSIGTERMDrains(t *testing.T) {
 	enqueue(t, rdb, "default", orders...)
 	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "4s", "--lock-ttl", "1m")...)
 	base := "http://" + address(t, &p.Stderr)
-	poll.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
+	expect.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
 	p.Signal(t, syscall.SIGTERM)
-	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
+	expect.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
 		t.Errorf("want not ready while draining, have %d %s", status, body)
 	}
@@ -192,14 +192,14 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	// A reserved lock is free for the waiter it is kept for; a held one has
 	// a fence of a holder that is no more.
-	poll.Eventually(t, "no lock held", func() bool {
+	expect.Eventually(t, "no lock held", func() bool {
 		keys, err := rdb.Keys(t.Context(), "lock:*").Result()
 		return err == nil && len(keys) == 0
 	})
 
 	// Another worker does the rest.
 	next := launch(t, settings(t, "--redis", server.Addr)...)
-	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
+	expect.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	next.Signal(t, syscall.SIGINT)
 	if have := next.Wait(t, 15*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -209,7 +209,7 @@ func TestSIGTERMDrains(t *testing.T) {
 // signalUntilEnd signals a program until it has ended.
 func signalUntilEnd(t *testing.T, p *proc.Program, sig syscall.Signal) {
 	t.Helper()
-	poll.Eventually(t, "the end", func() bool {
+	expect.Eventually(t, "the end", func() bool {
 		_ = p.Cmd.Process.Signal(sig) // an error says that it has ended
 		select {
 		case <-p.Ended:
@@ -227,9 +227,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "30s", "--shutdown-hard-deadline", "1m")...)
-	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	expect.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	p.Signal(t, syscall.SIGTERM)
-	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
+	expect.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	// A request of its own, as it comes later; those before are of the first.
 	signalUntilEnd(t, p, syscall.SIGTERM)
 	if have := p.Wait(t, 5*time.Second); have != exitFault {
@@ -245,7 +245,7 @@ func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "2s")...)
-	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	expect.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	p.Signal(t, syscall.SIGTERM)
 	p.Signal(t, syscall.SIGINT) // another one, as the system makes one of two that are alike
 	if have := p.Wait(t, 20*time.Second); have != exitOK {
@@ -264,10 +264,10 @@ func TestDemoLeavesNoFolder(t *testing.T) {
 	p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
 	folders := func() int {
 		found, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
-		must(t, err)
+		expect.OK(t, err)
 		return len(found)
 	}
-	poll.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
+	expect.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
 	signalUntilEnd(t, p, syscall.SIGINT)
 	if have := folders(); have != 0 {
 		t.Errorf("want no folder left, have %d", have)
@@ -281,7 +281,7 @@ func TestHardDeadlineWithoutRedis(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "200ms", "--shutdown-hard-deadline", "1500ms")...)
-	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	expect.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	server.Pause()
 	defer server.Resume()
 	began := time.Now()
@@ -307,7 +307,7 @@ func client(t *testing.T, addr string) *redis.Client {
 func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string) {
 	t.Helper()
 	c, err := queue.NewClient(rdb, queue.ClientConfig{})
-	must(t, err)
+	expect.OK(t, err)
 	for _, order := range orders {
 		if _, err := c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour}); err != nil {
 			t.Fatal(err)
@@ -319,6 +319,6 @@ func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string
 func count(t *testing.T, rdb *redis.Client, queueName string) *asynq.QueueInfo {
 	t.Helper()
 	info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo(queueName)
-	must(t, err)
+	expect.OK(t, err)
 	return info
 }

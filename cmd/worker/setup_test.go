@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -107,7 +107,7 @@ func address(t *testing.T, stderr *proc.Output) string {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=http://([^/\s]+)`)
 	var have []string
-	poll.Eventually(t, "the worker started", func() bool {
+	expect.Eventually(t, "the worker started", func() bool {
 		have = started.FindStringSubmatch(stderr.String())
 		return have != nil
 	})
@@ -124,7 +124,7 @@ func settings(t *testing.T, more ...string) []string {
 func occupy(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener.Addr().String()
 }
@@ -133,14 +133,14 @@ func occupy(t *testing.T) string {
 func vacant(t *testing.T) string {
 	t.Helper()
 	addr, err := proc.FreeAddr(t.Context())
-	must(t, err)
+	expect.OK(t, err)
 	return addr
 }
 
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
-	must(t, err)
+	expect.OK(t, err)
 	return port
 }
 
@@ -151,13 +151,5 @@ func wantTexts(t *testing.T, have string, texts ...string) {
 		if !strings.Contains(have, text) {
 			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
 		}
-	}
-}
-
-// must ends the test if something that it needs has failed.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

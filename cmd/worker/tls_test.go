@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -23,7 +23,7 @@ func TestServeOverTLS(t *testing.T) {
 	address(t, &w.stderr)
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001", "7001")
-	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == 2 })
+	expect.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == 2 })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
@@ -54,7 +54,7 @@ func (c *cluster) client() redis.UniversalClient              { return c.rdb }
 func (c *cluster) ready(ctx context.Context) error {
 	for _, shard := range c.shards {
 		a, b := c.nodes[shard[0]], c.nodes[shard[1]]
-		err := poll.Until(ctx, func() error {
+		err := expect.Until(ctx, func() error {
 			if inStep(ctx, a, b) == nil {
 				return nil
 			}
@@ -64,7 +64,7 @@ func (c *cluster) ready(ctx context.Context) error {
 			return err
 		}
 	}
-	return poll.Until(ctx, func() error { return c.agree(ctx) })
+	return expect.Until(ctx, func() error { return c.agree(ctx) })
 }
 
 // agree returns an error unless all nodes have the same view of who serves what. A former master that
@@ -143,13 +143,13 @@ func (c *cluster) replaced(ctx context.Context, heir *redis.Client) error {
 	promoted := func() error { return isMaster(ctx, heir) }
 	election, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if poll.Until(election, promoted) == nil {
+	if expect.Until(election, promoted) == nil {
 		return nil
 	}
 	if err := heir.Do(ctx, "cluster", "failover", "takeover").Err(); err != nil {
 		return err
 	}
-	return poll.Until(ctx, promoted)
+	return expect.Until(ctx, promoted)
 }
 
 // longCluster returns a Cluster that is ready, to long tests.
@@ -157,7 +157,7 @@ func longCluster(t *testing.T) *cluster {
 	t.Helper()
 	verify.Long(t)
 	c := newCluster(t)
-	must(t, c.ready(t.Context()))
+	expect.OK(t, c.ready(t.Context()))
 	return c
 }
 
@@ -166,8 +166,8 @@ func TestReplicaDoesNotStand(t *testing.T) {
 	t.Parallel()
 	c := longCluster(t)
 	heir := c.nodes[c.shards[0][1]]
-	must(t, heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
-	must(t, c.inject(t.Context(), Injection{Kind: Failover, Pick: 0}, nil))
+	expect.OK(t, heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
+	expect.OK(t, c.inject(t.Context(), Injection{Kind: Failover, Pick: 0}, nil))
 	if err := isMaster(t.Context(), heir); err != nil {
 		t.Error(err)
 	}
@@ -178,7 +178,7 @@ func TestClusterAgrees(t *testing.T) {
 	t.Parallel()
 	c := longCluster(t)
 	odd, forgotten := c.nodes[c.shards[0][0]], c.nodes[c.shards[1][1]]
-	must(t, odd.ClusterForget(t.Context(), forgotten.ClusterMyID(t.Context()).Val()).Err())
+	expect.OK(t, odd.ClusterForget(t.Context(), forgotten.ClusterMyID(t.Context()).Val()).Err())
 	brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := c.ready(brief); err == nil || !strings.Contains(err.Error(), "not that of the others") {

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A fleet is a number of workers, each replaced when it ends. Only one goroutine at a time may use
@@ -62,10 +62,10 @@ func newFleet(t *testing.T, settings Settings, size int) *fleet {
 		}
 	})
 	for range size {
-		w := value(f.start())(t)
+		w := expect.Value(f.start())(t)
 		f.workers = append(f.workers, w)
 	}
-	must(t, poll.Until(t.Context(), func() error {
+	expect.OK(t, expect.Until(t.Context(), func() error {
 		for _, w := range f.workers {
 			if !w.serving.Load() {
 				return fmt.Errorf("%s takes no tasks", w.Name)

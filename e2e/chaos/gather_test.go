@@ -13,6 +13,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // history ends the fleet and collects what is known.
@@ -23,17 +25,17 @@ func (r *run) history(t *testing.T) *History {
 		Processes: make(map[string]*Process), Concurrency: concurrency, Planned: r.planned, Archived: make(map[string]string), Started: make(map[string]bool),
 	}
 	slices.SortFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.Start, b.Start) })
-	must(t, r.fleet.shutdown(h))
-	h.Effects = value(r.ledger.Effects(t.Context()))(t)
+	expect.OK(t, r.fleet.shutdown(h))
+	h.Effects = expect.Value(r.ledger.Effects(t.Context()))(t)
 	for _, queue := range Queues {
 		const all = 20000
-		tasks := value(r.feed.inspector.ListArchivedTasks(queue, asynq.PageSize(all)))(t)
+		tasks := expect.Value(r.feed.inspector.ListArchivedTasks(queue, asynq.PageSize(all)))(t)
 		for _, task := range tasks {
 			h.Archived[task.ID] = task.LastErr
-			h.Started[task.ID] = value(r.testbed.client().HExists(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_began").Result())(t)
+			h.Started[task.ID] = expect.Value(r.testbed.client().HExists(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_began").Result())(t)
 		}
 	}
-	h.Forever = value(r.forever(t.Context(), h))(t)
+	h.Forever = expect.Value(r.forever(t.Context(), h))(t)
 	return h
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
-	j := value(OpenJournal(path))(t)
+	j := expect.Value(OpenJournal(path))(t)
 	start := Now()
 	one := j.Begin("a", "thing", 10, 3)
 	two := j.Begin("b", "", 0, 0)
@@ -28,7 +29,7 @@ func TestJournal(t *testing.T) {
 	j.Returned(one, Ended)
 
 	var h History
-	must(t, h.ReadJournal(path, "w1"))
+	expect.OK(t, h.ReadJournal(path, "w1"))
 	have := h.Runs
 	want := []Run{
 		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Retried: 3, Outcome: Ended},
@@ -58,7 +59,7 @@ func TestJournal(t *testing.T) {
 func TestJournalThatIsNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
-	must(t, os.WriteFile(path, []byte(`{"what":"begin","run":1}`+"\n{"), 0o600))
+	expect.OK(t, os.WriteFile(path, []byte(`{"what":"begin","run":1}`+"\n{"), 0o600))
 	var h History
 	if err := h.ReadJournal(path, "w1"); err == nil {
 		t.Errorf("want an error, have %+v", h)

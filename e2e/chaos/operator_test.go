@@ -16,7 +16,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -101,7 +101,7 @@ func (o *operator) inject(ctx context.Context, i Injection, fault *Fault) error 
 // unpause unpauses all queues: a pause without an answer may have taken effect.
 func (o *operator) unpause(ctx context.Context) error {
 	for _, name := range Queues {
-		err := poll.Until(ctx, func() error {
+		err := expect.Until(ctx, func() error {
 			// The client that has filled a queue since Redis came back empty may be older, and lists it only after a minute.
 			if err := o.rdb.SAdd(ctx, "asynq:queues", name).Err(); err != nil {
 				return err
@@ -141,7 +141,7 @@ func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Durat
 	if err == nil {
 		fault.Hits, fault.Override = held.Waiting, override
 	}
-	return poll.Until(ctx, func() error { return o.removeOverrides(ctx) })
+	return expect.Until(ctx, func() error { return o.removeOverrides(ctx) })
 }
 
 // removeOverrides removes all overrides: one without an answer may have taken effect.

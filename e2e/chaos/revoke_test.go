@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -106,7 +106,7 @@ func TestOperatorRevokes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	o := &operator{rdb: server.Client(t)}
-	locker := value(lock.New(lock.Redis(o.rdb), lock.Config{}))(t)
+	locker := expect.Value(lock.New(lock.Redis(o.rdb), lock.Config{}))(t)
 	t.Cleanup(locker.Close)
 	names := []string{"thing:0", "thing:1", "thing:2"}
 	held := acquire(t, locker, names[1])
@@ -119,10 +119,10 @@ func TestOperatorRevokes(t *testing.T) {
 	if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
 		t.Errorf("no long lease: want %s, have %s", names[1], name)
 	}
-	poll.Eventually(t, "a long lease chosen, once there is one", func() bool {
+	expect.Eventually(t, "a long lease chosen, once there is one", func() bool {
 		younger := acquire(t, locker, names[2])
 		name, _ := o.choose(t.Context(), []string{names[1], names[2]}, false, false)
-		must(t, younger.Release(t.Context()))
+		expect.OK(t, younger.Release(t.Context()))
 		return name == names[1]
 	})
 	for _, tc := range []struct {
@@ -152,7 +152,7 @@ func TestOperatorRevokes(t *testing.T) {
 
 func acquire(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	t.Helper()
-	l := value(locker.Acquire(t.Context(), resource, nil))(t)
+	l := expect.Value(locker.Acquire(t.Context(), resource, nil))(t)
 	t.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -62,9 +62,9 @@ func newRun(t *testing.T, p plan) *run {
 	t.Helper()
 	r := &run{plan: p, testbed: newTestbed(t, p.scenario), planned: make(map[Kind]int)}
 	dsn := pgtest.DSN(t)
-	r.ledger = value(OpenLedger(dsn))(t)
+	r.ledger = expect.Value(OpenLedger(dsn))(t)
 	t.Cleanup(func() { _ = r.ledger.Close() })
-	must(t, r.ledger.Create(t.Context(), Resources()))
+	expect.OK(t, r.ledger.Create(t.Context(), Resources()))
 	addrs, master := r.testbed.reach()
 	r.fleet = newFleet(t, Settings{
 		Addrs: addrs, MasterName: master, Ledger: dsn, Concurrency: concurrency, RecoverAll: p.brief,
@@ -99,7 +99,7 @@ func (r *run) do(t *testing.T) {
 	_ = sleep.For(t.Context(), after)
 	stop()
 	fed.Wait()
-	if err := errors.Join(r.operator.unpause(t.Context()), poll.Until(t.Context(), func() error { return r.operator.removeOverrides(t.Context()) })); err != nil {
+	if err := errors.Join(r.operator.unpause(t.Context()), expect.Until(t.Context(), func() error { return r.operator.removeOverrides(t.Context()) })); err != nil {
 		t.Error(err)
 	}
 	r.drain(t)
@@ -238,7 +238,7 @@ func (r *run) dump(t *testing.T) string {
 // measure compares what the workers use with what they used when they were new.
 func (r *run) measure(t *testing.T) {
 	t.Helper()
-	err := poll.Until(t.Context(), func() error {
+	err := expect.Until(t.Context(), func() error {
 		if have := r.fleet.goroutines(); have > r.baseline+moreGoroutines {
 			return fmt.Errorf("a worker has %d goroutines, a new one %d", have, r.baseline)
 		}
@@ -247,7 +247,7 @@ func (r *run) measure(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	memory := value(r.fleet.memory())(t)
+	memory := expect.Value(r.fleet.memory())(t)
 	t.Logf("the largest worker has %d MB in memory", memory>>20)
 	if memory > mostMemory {
 		t.Errorf("want at most %d MB", mostMemory>>20)

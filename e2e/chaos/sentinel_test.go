@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -44,7 +44,7 @@ func (s *sentinel) ready(ctx context.Context) error {
 	// to notice.
 	const patience = 3 * time.Second
 	told := Now()
-	return poll.Until(ctx, func() error {
+	return expect.Until(ctx, func() error {
 		// Telling a server what to follow while the sentinels make it the master would have two
 		// servers follow each other.
 		master, err := s.Settled(ctx)
@@ -106,7 +106,7 @@ func (s *sentinel) inject(ctx context.Context, i Injection, fault *Fault) error 
 // replace has the sentinels replace the master, which comes back as a replica.
 func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how Kind) error {
 	halt(old, how)
-	err := poll.Until(ctx, func() error {
+	err := expect.Until(ctx, func() error {
 		now, err := s.FindMaster(ctx)
 		if err != nil {
 			return err

@@ -146,20 +146,3 @@ func failed(begin time.Duration) Run {
 	r.Outcome = Failed
 	return r
 }
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
-	}
-}

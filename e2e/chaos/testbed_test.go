@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -164,7 +165,7 @@ func flushScripts(ctx context.Context, rdb *redis.Client, fault *Fault) error {
 func TestHits(t *testing.T) {
 	t.Parallel()
 	b := newStandalone(t)
-	must(t, b.probe.Ping(t.Context()).Err())
+	expect.OK(t, b.probe.Ping(t.Context()).Err())
 	for _, tc := range []struct {
 		name  string
 		i     Injection
@@ -179,7 +180,7 @@ func TestHits(t *testing.T) {
 		}},
 	} {
 		if tc.do != nil {
-			must(t, tc.do())
+			expect.OK(t, tc.do())
 		}
 		var have Fault
 		if err := b.inject(t.Context(), tc.i, &have); err != nil || have.Hits != tc.wants {

@@ -11,6 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -24,7 +25,7 @@ func passwords() types.Mapping {
 // compose reads the compose file as docker compose does.
 func compose(t *testing.T, environment types.Mapping) (*types.Project, error) {
 	t.Helper()
-	file := value(filepath.Abs(filepath.Join(root, "deploy", "compose.yaml")))(t)
+	file := expect.Value(filepath.Abs(filepath.Join(root, "deploy", "compose.yaml")))(t)
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{ //nolint:wrapcheck // the tests want its text
 		WorkingDir: filepath.Dir(file), ConfigFiles: []types.ConfigFile{{Filename: file}}, Environment: environment,
 	})
@@ -33,7 +34,7 @@ func compose(t *testing.T, environment types.Mapping) (*types.Project, error) {
 // project returns the compose file with all passwords.
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	p := value(compose(t, passwords()))(t)
+	p := expect.Value(compose(t, passwords()))(t)
 	return p
 }
 
@@ -118,7 +119,7 @@ func TestComposeRedis(t *testing.T) {
 	if command[0] != "redis-server" {
 		t.Fatalf("want redis-server, have %q", command)
 	}
-	found := value(queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t)))(t)
+	found := expect.Value(queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t)))(t)
 	for _, f := range found {
 		t.Errorf("want a Redis that loses nothing, have %+v", f)
 	}
@@ -134,7 +135,7 @@ func TestComposePrometheus(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 			}
-			must(t, err)
+			expect.OK(t, err)
 		}
 	}
 	out := run(t, dir, outside(), proc.Find(t, "prometheus", "promtool"), "check", "config", "prometheus.yml")
@@ -146,7 +147,7 @@ func TestComposePrometheus(t *testing.T) {
 			Static []struct{ Targets []string } `json:"static_configs"`
 		} `json:"scrape_configs"`
 	}
-	must(t, yaml.Unmarshal(read(t, "deploy", "prometheus", "prometheus.yml"), &file))
+	expect.OK(t, yaml.Unmarshal(read(t, "deploy", "prometheus", "prometheus.yml"), &file))
 	var want []string
 	for name := range workers(t, p) {
 		want = append(want, name+":8080")
@@ -179,7 +180,7 @@ func TestComposeGrafana(t *testing.T) {
 		}
 	}
 	for file, into := range map[string]any{"provisioning/datasources/siding.yml": &sources, "provisioning/dashboards/siding.yml": &dashboards, "siding.json": &board} {
-		must(t, yaml.Unmarshal(read(t, "deploy", "grafana", file), into))
+		expect.OK(t, yaml.Unmarshal(read(t, "deploy", "grafana", file), into))
 	}
 	if len(sources.Datasources) != 1 || len(dashboards.Providers) != 1 {
 		t.Fatalf("want one source and one provider, have %+v and %+v", sources, dashboards)

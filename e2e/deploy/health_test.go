@@ -11,7 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -36,9 +36,9 @@ func TestHealthCheck(t *testing.T) {
 func wantHealth(t *testing.T, worker string, check []string) {
 	t.Helper()
 	server, dir := redistest.Start(t), t.TempDir()
-	address := value(proc.FreeAddr(t.Context()))(t)
+	address := expect.Value(proc.FreeAddr(t.Context()))(t)
 	_, port, err := net.SplitHostPort(address)
-	must(t, err)
+	expect.OK(t, err)
 	here := strings.NewReplacer("redis:6379", server.Addr, ":8080", ":"+port)
 	env := outside()
 	for _, setting := range workers(t, project(t))["worker-1"] {
@@ -56,9 +56,9 @@ func wantHealth(t *testing.T, worker string, check []string) {
 	cmd := exec.Command(worker) //nolint:noctx // killed at cleanup
 	cmd.Dir, cmd.Env = dir, env
 	p := proc.Launch(t, cmd)
-	poll.Eventually(t, "a healthy worker", func() bool { return status() == 0 })
+	expect.Eventually(t, "a healthy worker", func() bool { return status() == 0 })
 	wantProbes(t, "http://127.0.0.1:"+port)
-	must(t, p.Cmd.Process.Kill())
+	expect.OK(t, p.Cmd.Process.Kill())
 	<-p.Ended
 	if have := status(); have != 1 {
 		t.Errorf("after a kill: want status 1, have %d", have)

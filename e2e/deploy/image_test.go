@@ -19,6 +19,7 @@ import (
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -28,14 +29,14 @@ var programs = []string{"enqueue", "lockctl", "worker"}
 // stages returns the two stages of the Dockerfile: the build, and the image.
 func stages(t *testing.T) (build, image instructions.Stage) {
 	t.Helper()
-	file := value(parser.Parse(bytes.NewReader(read(t, "Dockerfile"))))(t)
+	file := expect.Value(parser.Parse(bytes.NewReader(read(t, "Dockerfile"))))(t)
 	for _, w := range file.Warnings {
 		t.Errorf("Dockerfile: %s", w.Short)
 	}
 	all, args, err := instructions.Parse(file.AST, linter.New(&linter.Config{Warn: func(rule, _, _, text string, _ []parser.Range) {
 		t.Errorf("Dockerfile: %s: %s", rule, text)
 	}}))
-	must(t, err)
+	expect.OK(t, err)
 	if len(all) != 2 || len(args) != 0 {
 		t.Fatalf("want two stages without arguments, have %d and %v", len(all), args)
 	}
@@ -152,7 +153,7 @@ func TestImageBuild(t *testing.T) {
 // wantStatic wants a program that needs no interpreter and no libraries.
 func wantStatic(t *testing.T, program string) {
 	t.Helper()
-	file := value(elf.Open(program))(t)
+	file := expect.Value(elf.Open(program))(t)
 	defer func() { _ = file.Close() }()
 	libraries, err := file.ImportedLibraries()
 	if err != nil || len(libraries) > 0 {
@@ -173,10 +174,10 @@ func clone(t *testing.T, target string) (commit string) {
 		} else if skip {
 			continue
 		}
-		info := value(os.Stat(filepath.Join(root, name)))(t)
+		info := expect.Value(os.Stat(filepath.Join(root, name)))(t)
 		to := filepath.Join(target, name)
-		must(t, os.MkdirAll(filepath.Dir(to), 0o700))
-		must(t, os.WriteFile(to, read(t, name), info.Mode().Perm()))
+		expect.OK(t, os.MkdirAll(filepath.Dir(to), 0o700))
+		expect.OK(t, os.WriteFile(to, read(t, name), info.Mode().Perm()))
 	}
 	env := outside("GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 	run(t, target, env, "git", "init", "--quiet", "--initial-branch=main")
@@ -188,7 +189,7 @@ func clone(t *testing.T, target string) (commit string) {
 // files returns the names of the repository's files, without those of git.
 func files(t *testing.T) (names []string) {
 	t.Helper()
-	must(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	expect.OK(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -207,8 +208,8 @@ func files(t *testing.T) (names []string) {
 // ignored matches what .dockerignore keeps from a build.
 func ignored(t *testing.T) *patternmatcher.PatternMatcher {
 	t.Helper()
-	patterns := value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
-	matcher := value(patternmatcher.New(patterns))(t)
+	patterns := expect.Value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
+	matcher := expect.Value(patternmatcher.New(patterns))(t)
 	return matcher
 }
 
@@ -231,7 +232,7 @@ func TestDockerignore(t *testing.T) {
 			git = append(git, strings.TrimPrefix(line, "/"))
 		}
 	}
-	patterns := value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
+	patterns := expect.Value(ignorefile.ReadAll(bytes.NewReader(read(t, ".dockerignore"))))(t)
 	for _, p := range patterns {
 		docker = append(docker, path.Base(p))
 	}

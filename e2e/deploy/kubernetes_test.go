@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 const manifests = "deploy/kubernetes"
@@ -63,7 +63,7 @@ func kustomization(t *testing.T) (file struct {
 },
 ) {
 	t.Helper()
-	must(t, yaml.UnmarshalStrict(read(t, manifests, "kustomization.yaml"), &file))
+	expect.OK(t, yaml.UnmarshalStrict(read(t, manifests, "kustomization.yaml"), &file))
 	return file
 }
 
@@ -75,7 +75,7 @@ func TestKustomization(t *testing.T) {
 	for _, g := range k.ConfigMapGenerator {
 		have = append(have, g.Files...)
 	}
-	entries := value(os.ReadDir(filepath.Join(root, manifests)))(t)
+	entries := expect.Value(os.ReadDir(filepath.Join(root, manifests)))(t)
 	var want []string
 	for _, e := range entries {
 		want = append(want, e.Name())
@@ -207,8 +207,8 @@ func wantProbes(t *testing.T, base string) {
 			t.Errorf("want a probe of %s at the port %s, have %+v", name, c.Ports[0].Name, probe)
 			continue
 		}
-		poll.Eventually(t, name, func() bool {
-			request := value(http.NewRequestWithContext(t.Context(), http.MethodGet, base+name, http.NoBody))(t)
+		expect.Eventually(t, name, func() bool {
+			request := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, base+name, http.NoBody))(t)
 			reply, err := http.DefaultClient.Do(request)
 			if err != nil {
 				return false

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // root is the repository, seen from here.
@@ -17,7 +18,7 @@ var root = filepath.Join("..", "..")
 // read returns a file of the repository.
 func read(t *testing.T, name ...string) []byte {
 	t.Helper()
-	return value(os.ReadFile(filepath.Join(append([]string{root}, name...)...)))(t)
+	return expect.Value(os.ReadFile(filepath.Join(append([]string{root}, name...)...)))(t)
 }
 
 // outside returns the environment without the settings of the person who runs the tests, and then more.
@@ -42,23 +43,6 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 // load reads settings of an environment alone.
 func load(t *testing.T, environ []string) config.Config {
 	t.Helper()
-	settings := value(config.Sources{Environ: environ}.Load())(t)
+	settings := expect.Value(config.Sources{Environ: environ}.Load())(t)
 	return settings
-}
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
-	}
 }

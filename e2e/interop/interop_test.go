@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -149,7 +149,7 @@ func TestWaitForPeer(t *testing.T) {
 			lease, err := s.locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.Forever})
 			got <- outcome{lease, err}
 		}()
-		poll.Eventually(s.T, "one of us in the wait queue", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:queue").Val() == 1 })
+		expect.Eventually(s.T, "one of us in the wait queue", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:queue").Val() == 1 })
 		if err := h.Extend(ctx); err != nil {
 			s.Errorf("want the peer's lock extended, have %v", err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -122,7 +122,7 @@ func (s *setup) shorten(left time.Duration) {
 func (s *setup) expire() {
 	s.Helper()
 	s.shorten(time.Millisecond)
-	poll.Eventually(s.T, "the lock expired", func() bool { return s.rdb.Exists(s.Context(), s.key).Val() == 0 })
+	expect.Eventually(s.T, "the lock expired", func() bool { return s.rdb.Exists(s.Context(), s.key).Val() == 0 })
 }
 
 // left returns how long the lock has to live, whoever holds it.

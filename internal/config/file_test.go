@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var update = flag.Bool("update", false, "write the project's config.yaml from the table of settings")
@@ -96,15 +97,15 @@ func wrap(text string, width int) []string {
 func TestShippedFile(t *testing.T) {
 	t.Parallel()
 	if *update {
-		must(t, os.WriteFile(shipped, []byte(render()), 0o600))
+		expect.OK(t, os.WriteFile(shipped, []byte(render()), 0o600))
 	}
 	have, err := os.ReadFile(shipped)
-	must(t, err)
+	expect.OK(t, err)
 	if diff := cmp.Diff(render(), string(have)); diff != "" {
 		t.Errorf("config.yaml differs from the table of settings; make reference writes it (-want +have):\n%s", diff)
 	}
 	read, err := load(shipped, nil)
-	must(t, err)
+	expect.OK(t, err)
 	if diff := diff(config.Default(), read); diff != "" {
 		t.Errorf("config.yaml: want the defaults (-want +have):\n%s", diff)
 	}

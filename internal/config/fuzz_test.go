@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A file is a configuration that works, or refused with the place of each mistake.
@@ -26,7 +27,7 @@ func FuzzFile(f *testing.F) {
 	}
 	path := filepath.Join(f.TempDir(), "config.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		must(t, os.WriteFile(path, text, 0o600))
+		expect.OK(t, os.WriteFile(path, text, 0o600))
 		have, err := load(path, nil)
 		if err == nil {
 			if err := have.Server(nil, nil).Validate(); err != nil {

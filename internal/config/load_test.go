@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -20,7 +21,7 @@ import (
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	expect.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -50,7 +51,7 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	have, err := load("", nil)
-	must(t, err)
+	expect.OK(t, err)
 	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
 		t.Errorf("want the documented defaults, have %+v", have)
 	}
@@ -86,7 +87,7 @@ redis:
 		config.Override{Flag: "redis", Value: "three:3"},
 		config.Override{Flag: "redis", Value: "four:4,five:5"},
 	)
-	must(t, err)
+	expect.OK(t, err)
 	want := config.Default()
 	want.Queue.Asynq.Concurrency = 5
 	want.Queue.Lock.TTL = 6 * time.Second
@@ -214,7 +215,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large.yaml")
-	must(t, os.WriteFile(large, []byte(strings.Repeat("#\n", 1<<20)), 0o600))
+	expect.OK(t, os.WriteFile(large, []byte(strings.Repeat("#\n", 1<<20)), 0o600))
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir, large} {
 		if _, err := load(path, nil); err == nil || !strings.HasPrefix(err.Error(), "--config: ") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: want an error that names it and the flag, have %v", path, err)
@@ -339,7 +340,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	have, err := load("", map[string]string{
 		"SIDING_REDIS_PASSWORD": secret, "SIDING_HTTP_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
 	})
-	must(t, err)
+	expect.OK(t, err)
 	var log strings.Builder
 	logger := slog.New(slog.NewJSONHandler(&log, nil))
 	logger.InfoContext(t.Context(), "loaded", "config", have, "password", have.Redis.Password)
@@ -356,7 +357,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 func TestServer(t *testing.T) {
 	t.Parallel()
 	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"}, config.Override{Flag: "recovery-losses", Value: "0"})
-	must(t, err)
+	expect.OK(t, err)
 	want := have.Server(nil, nil)
 	if client := have.Client(); client.Shards["b"] != 5 || want.Shards["b"] != 5 {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
@@ -393,13 +394,5 @@ func TestRedisURL(t *testing.T) {
 		if diff := cmp.Diff(want, have.Redis); diff != "" {
 			t.Errorf("%s: (-want +have)\n%s", name, diff)
 		}
-	}
-}
-
-// must ends the test if something that it needs has failed.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -70,7 +71,7 @@ func TestTextsNameSettings(t *testing.T) {
 			})
 			return nil
 		})
-		must(t, err)
+		expect.OK(t, err)
 	}
 	if found < 10 {
 		t.Errorf("want more variables in texts, have %d", found)

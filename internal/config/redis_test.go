@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -25,7 +26,7 @@ import (
 func put(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(path, text, 0o600))
+	expect.OK(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
@@ -33,12 +34,12 @@ func put(t *testing.T, name string, text []byte) string {
 func certificate(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	expect.OK(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	must(t, err)
+	expect.OK(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(private)
-	must(t, err)
+	expect.OK(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
@@ -53,7 +54,7 @@ func TestOptions(t *testing.T) {
 	r.TLS, r.TLSServerName = true, "redis.example"
 	r.TLSCAFile, r.TLSCertFile, r.TLSKeyFile = put(t, "ca.pem", cert), put(t, "cert.pem", cert), put(t, "key.pem", key)
 	have, err := config.Config{Redis: r}.RedisOptions()
-	must(t, err)
+	expect.OK(t, err)
 	if have.Username != "me" || have.Password != "correct horse" || have.DB != 3 || len(have.Addrs) != 1 {
 		t.Errorf("want user, password and database, have %q, %d bytes, %d", have.Username, len(have.Password), have.DB)
 	}
@@ -77,7 +78,7 @@ func TestOptionsMakeTheRightClient(t *testing.T) {
 		wantCluster bool
 	}{"single": {single, false}, "cluster": {cluster, true}, "sentinel": {sentinel, false}} {
 		opts, err := config.Config{Redis: test.redis}.RedisOptions()
-		must(t, err)
+		expect.OK(t, err)
 		client := queue.Redis(opts)
 		if _, have := client.(*redis.ClusterClient); have != test.wantCluster {
 			t.Errorf("%s: want a cluster client: %t, have %T", name, test.wantCluster, client)
@@ -127,7 +128,7 @@ func TestFilesOfSettings(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			cfg, err := load(test.file, test.vars, test.flags...)
-			must(t, err)
+			expect.OK(t, err)
 			_, err = cfg.RedisOptions()
 			_, login := cfg.LoginPassword()
 			if err = errors.Join(err, login); err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -222,7 +223,7 @@ func TestFailedByTheKindOfServer(t *testing.T) {
 			r.Addrs, r.DialTimeout = []string{test.addr}, 200*time.Millisecond
 			test.edit(&r)
 			opts, err := config.Config{Redis: r}.RedisOptions()
-			must(t, err)
+			expect.OK(t, err)
 			opts.MaxRetries, opts.DialerRetries = -1, 1
 			client := queue.Redis(opts)
 			defer func() { _ = client.Close() }()

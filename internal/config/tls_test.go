@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -62,7 +63,7 @@ func TestTLS(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			opts, err := config.Config{Redis: test.redis}.RedisOptions()
-			must(t, err)
+			expect.OK(t, err)
 			opts.MaxRetries, opts.DialerRetries = -1, 1
 			client := queue.Redis(opts)
 			defer func() { _ = client.Close() }()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // serve returns the address of a handler.
@@ -23,7 +24,7 @@ func serve(t *testing.T, h *dashboard.Handler) string {
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
 	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		must(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600))
+		expect.OK(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600))
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,19 +31,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // oddID is the id of a task, with characters that mean something else in a query than in a path.
 const oddID = "a&b;c+d"
 
-// must ends the test if something that it needs has failed.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // start starts an in-process Redis.
 func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(server.Close)
 	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
 	rdb := redis.NewUniversalClient(opts)
@@ -54,7 +47,7 @@ func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 func enqueue(t *testing.T, rdb redis.UniversalClient, payload string, opts ...asynq.Option) {
 	t.Helper()
 	_, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(payload)), opts...)
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // setup returns a handler on an in-process Redis with two tasks in it.
@@ -72,7 +65,7 @@ func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 func open(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Helper()
 	h, err := dashboard.New(cfg)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -176,7 +169,7 @@ func TestProbes(t *testing.T) {
 				Ready  bool
 				Reason string
 			}
-			must(t, json.Unmarshal(reply.Body.Bytes(), &have))
+			expect.OK(t, json.Unmarshal(reply.Body.Bytes(), &have))
 			if reply.Code != test.want || have.Ready != (test.want == http.StatusOK) || have.Reason != test.reason {
 				t.Errorf("readyz: want %d with reason %q, have %d %+v", test.want, test.reason, reply.Code, have)
 			}
@@ -215,7 +208,7 @@ func TestLoopback(t *testing.T) {
 func TestServerRefusesLargeHeaders(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	expect.OK(t, err)
 	server := dashboard.NewServer(open(t, dashboard.Config{}), slog.New(slog.DiscardHandler))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -229,11 +222,11 @@ func TestServerRefusesLargeHeaders(t *testing.T) {
 	})
 	for size, want := range map[int]int{1 << 10: http.StatusOK, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody)
-		must(t, err)
+		expect.OK(t, err)
 		r.Header.Set("X-Large", strings.Repeat("x", size))
 		r.Close = true
 		reply, err := http.DefaultClient.Do(r)
-		must(t, err)
+		expect.OK(t, err)
 		_, _ = io.Copy(io.Discard, reply.Body)
 		_ = reply.Body.Close()
 		if reply.StatusCode != want {

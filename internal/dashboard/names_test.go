@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // victim is the id of an archived task that nobody clicks on.
@@ -25,7 +26,7 @@ func archive(t *testing.T, ids ...string) (*dashboard.Handler, redis.UniversalCl
 	opts, rdb := start(t)
 	for _, id := range ids {
 		enqueue(t, rdb, "", asynq.TaskID(id))
-		must(t, asynq.NewInspectorFromRedisClient(rdb).ArchiveTask("default", id))
+		expect.OK(t, asynq.NewInspectorFromRedisClient(rdb).ArchiveTask("default", id))
 	}
 	return open(t, dashboard.Config{Redis: opts}), rdb
 }
@@ -55,7 +56,7 @@ func click(t *testing.T, h http.Handler, method, written string) {
 	page := &url.URL{Scheme: "http", Host: "localhost:8080", Path: "/dashboard/"}
 	written = strings.NewReplacer(`\`, "/", "\t", "").Replace(strings.TrimSpace(written))
 	target, err := page.Parse(written)
-	must(t, err)
+	expect.OK(t, err)
 	reply := ask(t, h, method, target.RequestURI())
 	for reply.Code == http.StatusTemporaryRedirect || reply.Code == http.StatusPermanentRedirect {
 		reply = ask(t, h, method, reply.Header().Get("Location"))

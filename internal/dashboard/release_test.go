@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -22,10 +23,10 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 	const resource, reason = "order:536365", "its worker hangs"
 	opts, rdb := start(t)
 	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(locker.Close)
 	held, err := locker.Acquire(t.Context(), resource, &lock.Options{Holder: "a migration"})
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 
 	var log bytes.Buffer

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/embedded"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -63,14 +63,14 @@ func TestTTLRunsOut(t *testing.T) {
 			if have, err := client.Get(ctx, "key").Result(); (err != nil || have != "value") && time.Since(before) < test.ttl {
 				t.Fatalf("want the value right after the write, have %q, %v", have, err)
 			}
-			poll.Eventually(t, "half of the TTL left", func() bool {
+			expect.Eventually(t, "half of the TTL left", func() bool {
 				left, err := client.PTTL(ctx, "key").Result()
 				return err == nil && left <= test.ttl/2
 			})
 			if have := time.Since(before); have < test.ttl/2-20*time.Millisecond {
 				t.Errorf("want half the TTL left after %v, have it after %v", test.ttl/2, have)
 			}
-			poll.Eventually(t, "the key gone", func() bool {
+			expect.Eventually(t, "the key gone", func() bool {
 				return errors.Is(client.Get(ctx, "key").Err(), redis.Nil)
 			})
 			// A step early is allowed, and late may mean a busy machine.
@@ -89,7 +89,7 @@ func TestExpireInAScriptRunsOut(t *testing.T) {
 	if err := script.Run(ctx, client, []string{"key"}, 50).Err(); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "key").Val() == 0 })
+	expect.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "key").Val() == 0 })
 }
 
 func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
 	if first < before || first > after {
 		t.Errorf("want a time between %d and %d, have %d", before, after, first)
 	}
-	poll.Eventually(t, "a later time", func() bool { return ask() > first })
+	expect.Eventually(t, "a later time", func() bool { return ask() > first })
 }
 
 func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
@@ -129,7 +129,7 @@ func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
 	if err := client.Set(ctx, "lock", "value", time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "lock").Val() == 0 })
+	expect.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "lock").Val() == 0 })
 	if have := time.Since(before); have < 850*time.Millisecond {
 		t.Errorf("want the key to live 1 s, at most 100 ms less, have %v", have)
 	}

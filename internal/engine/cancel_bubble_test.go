@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -146,7 +146,7 @@ func TestCancellationByInspector(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	heard, log, end := listening(t, client)
 	subscribers := func() int64 { return client.PubSubNumSub(t.Context(), cancelChannel).Val()[cancelChannel] }
-	poll.Eventually(t, "a subscriber", func() bool { return subscribers() == 1 })
+	expect.Eventually(t, "a subscriber", func() bool { return subscribers() == 1 })
 	if err := asynq.NewInspectorFromRedisClient(client).CancelProcessing("task-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -156,9 +156,9 @@ func TestCancellationByInspector(t *testing.T) {
 	if err := client.Do(t.Context(), "client", "kill", "type", "pubsub").Err(); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the connection back", func() bool { return subscribers() == 1 && log.count(back) == 1 })
+	expect.Eventually(t, "the connection back", func() bool { return subscribers() == 1 && log.count(back) == 1 })
 	end()
-	poll.Eventually(t, "no subscriber", func() bool { return subscribers() == 0 })
+	expect.Eventually(t, "no subscriber", func() bool { return subscribers() == 0 })
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("want the client open, have %v", err)
 	}

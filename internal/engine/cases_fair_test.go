@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -59,7 +59,7 @@ func TestResourcesProgressAlikeOnFewerSlots(t *testing.T) {
 			}
 			first.shut(t)
 			for _, resource := range resources { // crashed ones expire one after the other
-				poll.Eventually(t, resource+" free", func() bool { return f.rdb.Exists(t.Context(), "lock:"+resource).Val() == 0 })
+				expect.Eventually(t, resource+" free", func() bool { return f.rdb.Exists(t.Context(), "lock:"+resource).Val() == 0 })
 			}
 			f.node(l, work, slots(less))
 			for begun := 6; begun < 5*each; begun += less { // so that each resource has some left

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -278,7 +278,7 @@ func testFailover(t *testing.T, end func(master *redistest.Server)) {
 	var cut atomic.Bool
 	work := func(task *Task) time.Duration {
 		if task.Queue == "solo" {
-			poll.Eventually(t, "the replicas cut off", cut.Load)
+			expect.Eventually(t, "the replicas cut off", cut.Load)
 			return 100 * time.Millisecond
 		}
 		return time.Duration(20+task.Taken.Fence%100) * time.Millisecond

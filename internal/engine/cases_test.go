@@ -13,7 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -260,7 +260,7 @@ func (f *fleet) within(d time.Duration, check func() error) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("not within %v", d))
 	defer cancel()
-	if err := poll.Until(ctx, check); err != nil {
+	if err := expect.Until(ctx, check); err != nil {
 		f.t.Fatal(err)
 	}
 }

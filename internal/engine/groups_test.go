@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -83,7 +83,7 @@ func (a *aggregator) pending(queue string) []string {
 // rounds has rounds made until ok.
 func (a *aggregator) rounds(what string, ok func() bool) {
 	a.t.Helper()
-	poll.Eventually(a.t, what, func() bool {
+	expect.Eventually(a.t, what, func() bool {
 		if err := a.round(a.t.Context()); err != nil {
 			a.t.Error(err)
 		}
@@ -146,7 +146,7 @@ func TestAggregationBesideAsynq(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { a.run(ctx) })
 	n := 0
-	poll.Eventually(t, "both to work, and all tasks to be aggregated", func() bool {
+	expect.Eventually(t, "both to work, and all tasks to be aggregated", func() bool {
 		mu.Lock()
 		all, both := len(seen) == n, by["ours"] > 0 && by["asynq's"] > 0
 		mu.Unlock()
@@ -163,7 +163,7 @@ func TestAggregationBesideAsynq(t *testing.T) {
 			t.Errorf("want task %s in one aggregated task, have it in %d", payload, times)
 		}
 	}
-	poll.Eventually(t, "nothing left of the groups", func() bool { return slices.Equal(a.keys(a.queue), []string{"paused", "pending", "t"}) })
+	expect.Eventually(t, "nothing left of the groups", func() bool { return slices.Equal(a.keys(a.queue), []string{"paused", "pending", "t"}) })
 	if tasks := len(a.pending(a.queue)); tasks != by["ours"]+by["asynq's"] {
 		t.Errorf("want %v aggregated tasks, have %d", by, tasks)
 	}
@@ -232,7 +232,7 @@ func TestAggregationOfBrokenData(t *testing.T) {
 	for _, id := range a.redis.ZRange(t.Context(), "asynq:{"+a.queue+"}:g:unreadable", 0, -1).Val() {
 		a.redis.HSet(t.Context(), taskredis.TaskKey(a.queue, id), "msg", "\xff")
 	}
-	poll.Eventually(t, "the good one", func() bool {
+	expect.Eventually(t, "the good one", func() bool {
 		a.checking.saw(t.Context(), a.round(t.Context()))
 		a.reclaim(t.Context())
 		return len(a.pending(a.queue)) == 1
@@ -282,7 +282,7 @@ func TestReclaimWithoutAggregator(t *testing.T) {
 	running.Go(func() { a.run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	poll.Eventually(t, "the task back in its group", func() bool {
+	expect.Eventually(t, "the task back in its group", func() bool {
 		tasks, err := a.inspector.ListAggregatingTasks(a.queue, "g")
 		return err == nil && len(tasks) == 1
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -239,7 +239,7 @@ func TestUpkeepInCluster(t *testing.T) {
 		for key, want := range map[string]int64{
 			taskredis.PendingKey(queue): 1, taskredis.NotifyKey(queue): 1, taskredis.ReadyKey(queue): 1, taskredis.RetryKey(queue): 2, taskredis.ActiveKey(queue): 0,
 		} {
-			poll.Eventually(t, fmt.Sprintf("%d elements in %s", want, key), func() bool {
+			expect.Eventually(t, fmt.Sprintf("%d elements in %s", want, key), func() bool {
 				n, err := rdb.LLen(ctx, key).Result()
 				if err != nil {
 					n, err = rdb.ZCard(ctx, key).Result()

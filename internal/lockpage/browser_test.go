@@ -15,6 +15,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/webfiles"
 )
 
@@ -28,9 +29,9 @@ var (
 func serve(t *testing.T, cfg lockpage.Config) string {
 	t.Helper()
 	font, err := webfiles.Font("/files/font")
-	must(t, err)
+	expect.OK(t, err)
 	cfg.FontURL, err = font.URL(webfiles.FontSheet)
-	must(t, err)
+	expect.OK(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(font.Path(), font)
 	h := open(t, cfg)
@@ -54,7 +55,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 		cfg.By = func(*http.Request) string { return "ann" }
 	}
 	h, err := lockpage.New(cfg)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(h.Close)
 	return h
 }
@@ -69,7 +70,7 @@ func renew(page *browsertest.Page) {
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
 	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		must(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600))
+		expect.OK(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600))
 	}
 }
 

@@ -9,12 +9,13 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
-	must(t, sleep.For(t.Context(), d))
+	expect.OK(t, sleep.For(t.Context(), d))
 }
 
 func TestHistoryHasTheLast15Minutes(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A watch is a browser that watches a page.
@@ -23,10 +23,10 @@ type watch struct {
 func watchPage(ctx context.Context, t *testing.T, address string) watch {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	must(t, err)
+	expect.OK(t, err)
 	r.Header.Set("Accept", "text/event-stream")
 	reply, err := http.DefaultClient.Do(r)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = reply.Body.Close() })
 	return watch{reply, bufio.NewScanner(reply.Body)}
 }
@@ -86,7 +86,7 @@ func TestWatchIsBounded(t *testing.T) {
 		t.Errorf("one more: want status 503, have %d", w.reply.StatusCode)
 	}
 	leave()
-	poll.Eventually(t, "room", func() bool { return watchPage(t.Context(), t, server.URL+"/locks").reply.StatusCode == http.StatusOK })
+	expect.Eventually(t, "room", func() bool { return watchPage(t.Context(), t, server.URL+"/locks").reply.StatusCode == http.StatusOK })
 }
 
 func TestListOfWhatStands(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var update = flag.Bool("update", false, "write the pictures of the README")
@@ -36,10 +37,10 @@ func TestReadmePictures(t *testing.T) {
 			shot := page.Screenshot(false)
 			file := filepath.Join("..", "..", "docs", "pictures", one.file)
 			if *update {
-				must(t, os.WriteFile(file, shot, 0o600))
+				expect.OK(t, os.WriteFile(file, shot, 0o600))
 			}
 			text, err := os.ReadFile(file)
-			must(t, err)
+			expect.OK(t, err)
 			have, err := png.DecodeConfig(bytes.NewReader(text))
 			if err != nil || have.Width != one.window.Width || have.Height != one.window.Height {
 				t.Errorf("%s: want a picture of %d x %d, have %+v, %v; run this test with -update", file, one.window.Width, one.window.Height, have, err)

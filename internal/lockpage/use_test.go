@@ -11,7 +11,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestFilterAndKeys(t *testing.T) {
@@ -78,7 +78,7 @@ func TestLiveDuringAClick(t *testing.T) {
 	page.Eval(`window.row = document.querySelector("[data-row]"); document.dispatchEvent(new PointerEvent("pointerdown"))`, nil)
 	s.put(inspect.Lock{Resource: "order:new", State: inspect.Held, Waiting: 999, OldestWait: 1e12})
 	asked := s.count("held")
-	poll.Eventually(t, "three more pages", func() bool { return s.count("held") >= asked+3 })
+	expect.Eventually(t, "three more pages", func() bool { return s.count("held") >= asked+3 })
 	var connected bool
 	page.Eval(`window.row.isConnected`, &connected)
 	if !connected {

@@ -9,7 +9,7 @@ import (
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -162,7 +162,7 @@ func TestGoroutinesThatDoNotCome(t *testing.T) {
 		w.leaves("holder")
 		w.wantReserved("dead0")
 		w.runs("q", "")
-		poll.Eventually(w.T, "the task taken", func() bool {
+		expect.Eventually(w.T, "the task taken", func() bool {
 			w.wantReservedAtMost("dead0") // the others are not called one after the other
 			w.passes(time.Millisecond)
 			return len(w.server("q").step(1).Taken) > 0
@@ -453,7 +453,7 @@ func TestLockerBesideTasks(t *testing.T) {
 				}
 				got <- held
 			}()
-			poll.Eventually(w.T, "a queued waiter", func() bool { return w.rdb.ZCard(w.Context(), "{"+key+"}:queue").Val() == 1 })
+			expect.Eventually(w.T, "a queued waiter", func() bool { return w.rdb.ZCard(w.Context(), "{"+key+"}:queue").Val() == 1 })
 			w.parks("q", next)
 			start := time.Now()
 			w.ends("q", id, "")

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -487,7 +487,7 @@ var asynqScripts = sync.OnceValues(func() (map[string]*redis.Script, error) {
 		return nil, err
 	}
 	defer server.Shutdown()
-	err := poll.Until(context.Background(), seen.complete)
+	err := expect.Until(context.Background(), seen.complete)
 	return seen.scripts(), err
 })
 

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // Of several tasks that hold a line the first is listed; and the next one when the first has been given up.
@@ -57,7 +57,7 @@ func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
 		s.takes("", nil, 1, "older", "q")
 		stop := Outcome{Name: first.Name, Kind: Archive, Message: first.Encoded, Hold: true}
 		s.takes("", []Outcome{stop}, 0)
-		poll.Eventually(t, "the set begins", func() bool {
+		expect.Eventually(t, "the set begins", func() bool {
 			_, a := s.make(nil, 1, "older", "q")
 			return idsOf(a.Taken) == "set "
 		})

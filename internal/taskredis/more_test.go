@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // more makes a step in which an attempt asks for at most so many tasks that wait for its lock.
@@ -162,7 +162,7 @@ func TestStepSettlesMore(t *testing.T) {
 				t.Fatalf("%s: want the lock held, have %q", name, have)
 			}
 			have, out := "", done(first)
-			poll.Eventually(t, name+": those that come next", func() bool { // once the line is not held any more
+			expect.Eventually(t, name+": those that come next", func() bool { // once the line is not held any more
 				_, a := s.make(out, 3, "q")
 				have, out = have+idsOf(a.Taken), done(a.Taken...)
 				return len(have) >= len(tt.want)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -231,7 +231,7 @@ func TestServerWritesAsAsynqs(t *testing.T) {
 	}
 	t.Cleanup(theirs.Shutdown)
 	var servers []*ServerInfo
-	poll.Eventually(t, "asynq's server", func() bool {
+	expect.Eventually(t, "asynq's server", func() bool {
 		var err error
 		servers, err = Servers(ctx, rdb)
 		return err == nil && len(servers) == 1

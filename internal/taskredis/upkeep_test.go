@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -129,13 +130,6 @@ func (d *desk) looks(l taskredis.Look) taskredis.Looked {
 	return all
 }
 
-func equal[T comparable](d *desk, what string, have, want T) {
-	d.Helper()
-	if have != want {
-		d.Errorf("%s: want %v, have %v", what, want, have)
-	}
-}
-
 func about(d *desk, what string, have, want float64) {
 	d.Helper()
 	if have < want-1 || have > want+10 {
@@ -216,19 +210,19 @@ func TestUpkeepForwardsWhatIsDue(t *testing.T) {
 		} {
 			d.task(id, c.state, c.fields...)
 			d.add(c.key, id, float64(d.now.Add(c.at).Unix()))
-			defer func() { equal(d, id, d.state(id), c.want) }()
+			defer func() { expect.Equal(d, id, d.state(id), c.want) }()
 		}
 		d.add(taskredis.RetryKey(d.q), "deleted", 5)
 		is := d.looks(taskredis.Look{})
 		if len(is.Troubles) > 0 || len(is.Found) == 0 || is.Found[0] != d.q {
 			d.Errorf("want the queue found, and no trouble, have %v and %q", is.Found, is.Troubles)
 		}
-		equal(d, "next", is.Next, 1e6*d.now.Add(20*time.Second).Unix())
-		equal(d, "scheduled", value(d, d.rdb.ZCard(d.Context(), taskredis.ScheduledKey(d.q))), 1)
-		equal(d, "retry", value(d, d.rdb.ZCard(d.Context(), taskredis.RetryKey(d.q))), 1)
-		equal(d, "pending", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 6)
+		expect.Equal(d, "next", is.Next, 1e6*d.now.Add(20*time.Second).Unix())
+		expect.Equal(d, "scheduled", value(d, d.rdb.ZCard(d.Context(), taskredis.ScheduledKey(d.q))), 1)
+		expect.Equal(d, "retry", value(d, d.rdb.ZCard(d.Context(), taskredis.RetryKey(d.q))), 1)
+		expect.Equal(d, "pending", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 6)
 		about(d, "score in the group", d.score(taskredis.GroupKey(d.q, "g1"), "group"), float64(d.now.Unix()))
-		equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))), 1)
+		expect.Equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))), 1)
 		since, err := strconv.ParseInt(value(d, d.rdb.HGet(d.Context(), taskredis.TaskKey(d.q, "failed"), "pending_since")), 10, 64)
 		if err != nil {
 			d.Error(err)
@@ -282,14 +276,14 @@ func TestUpkeepJudgesWaitingTasks(t *testing.T) {
 		is := d.looks(taskredis.Look{})
 		for id, want := range map[string]float64{"goes on": hours, "has a deadline soon": soon, "waits still": float64(d.now.Unix() + 50)} {
 			about(d, id, d.score(taskredis.RetryKey(d.q), id), want)
-			equal(d, id+": until", value(d, d.rdb.HGet(ctx, taskredis.TaskKey(d.q, id), "siding_until")), text(d.score(taskredis.RetryKey(d.q), id)))
-			equal(d, id, d.state(id), "retry")
+			expect.Equal(d, id+": until", value(d, d.rdb.HGet(ctx, taskredis.TaskKey(d.q, id), "siding_until")), text(d.score(taskredis.RetryKey(d.q), id)))
+			expect.Equal(d, id, d.state(id), "retry")
 		}
-		equal(d, "is over", d.state("is over"), "pending")
-		equal(d, "next", is.Next, 1e6*(d.now.Unix()+50))
+		expect.Equal(d, "is over", d.state("is over"), "pending")
+		expect.Equal(d, "next", is.Next, 1e6*(d.now.Unix()+50))
 		line := value(d, d.rdb.ZRange(ctx, taskredis.LineKey(d.q, d.lock), 0, -1))
-		equal(d, "line", strings.Join(line, ", "), "goes on, has a deadline soon, waits still")
-		equal(d, "ready", d.score(taskredis.ReadyKey(d.q), d.lock), 1e6*d.in(time.Hour)) // nothing was lost
+		expect.Equal(d, "line", strings.Join(line, ", "), "goes on, has a deadline soon, waits still")
+		expect.Equal(d, "ready", d.score(taskredis.ReadyKey(d.q), d.lock), 1e6*d.in(time.Hour)) // nothing was lost
 	})
 }
 
@@ -308,7 +302,7 @@ func TestUpkeepPutsWaitingTasksBack(t *testing.T) {
 		},
 	} {
 		for how, repair := range map[string]func(d *desk){
-			"by going through all": func(d *desk) { equal(d, "mended", d.mends().Waiting > 0, true) },
+			"by going through all": func(d *desk) { expect.Equal(d, "mended", d.mends().Waiting > 0, true) },
 			"when it is due":       func(d *desk) { d.looks(taskredis.Look{}) },
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -320,8 +314,8 @@ func TestUpkeepPutsWaitingTasksBack(t *testing.T) {
 					lose(d)
 					repair(d)
 					line := value(d, d.rdb.ZRange(d.Context(), taskredis.LineKey(d.q, d.lock), 0, -1))
-					equal(d, "line", strings.Join(line, ", "), "first, second, third")
-					equal(d, "lines", d.score(taskredis.LinesKey(d.lock), d.q), 1_700_000_000_000_001)
+					expect.Equal(d, "line", strings.Join(line, ", "), "first, second, third")
+					expect.Equal(d, "lines", d.score(taskredis.LinesKey(d.lock), d.q), 1_700_000_000_000_001)
 					about(d, "ready", d.score(taskredis.ReadyKey(d.q), d.lock)/1e6, d.in(0))
 				})
 			})
@@ -357,12 +351,12 @@ func TestUpkeepFindsNothingToMend(t *testing.T) {
 		d.task("failed", "retry", "siding_lock", d.lock, "siding_ticket", 4, "siding_until", 6)
 		d.add(taskredis.RetryKey(d.q), "failed", 7)
 		m := d.mends()
-		equal(d, "waiting", m.Waiting, 0)
-		equal(d, "active", m.Active, 0)
-		equal(d, "troubles", len(m.Troubles), 0)
-		equal(d, "ready", d.score(taskredis.ReadyKey(d.q), d.lock), 1e6*d.in(time.Hour))
+		expect.Equal(d, "waiting", m.Waiting, 0)
+		expect.Equal(d, "active", m.Active, 0)
+		expect.Equal(d, "troubles", len(m.Troubles), 0)
+		expect.Equal(d, "ready", d.score(taskredis.ReadyKey(d.q), d.lock), 1e6*d.in(time.Hour))
 		value(d, d.rdb.Del(d.Context(), taskredis.LineKey(d.q, d.lock)))
-		equal(d, "waiting", d.mends().Waiting, 450)
+		expect.Equal(d, "waiting", d.mends().Waiting, 450)
 	})
 }
 
@@ -378,7 +372,7 @@ func TestUpkeepGivesLeases(t *testing.T) {
 			d.active(id, 5, fields...)
 		}
 		value(d, d.rdb.ZRem(d.Context(), taskredis.LeaseKey(d.q), "plain", "unguarded", "guarded", "crashed"))
-		equal(d, "given", d.mends().Active, 4)
+		expect.Equal(d, "given", d.mends().Active, 4)
 		for id, want := range map[string]float64{
 			"plain": d.in(30 * time.Second), "unguarded": d.in(30 * time.Second), "guarded": d.in(10 * time.Second), "crashed": d.in(0), "leased": 5,
 		} {
@@ -405,8 +399,8 @@ func TestUpkeepGivesLeasesToMany(t *testing.T) {
 			}
 			given += m.Active
 		}
-		equal(d, "given", given, 1200)
-		equal(d, "leases", value(d, d.rdb.ZCard(d.Context(), taskredis.LeaseKey(d.q))), 1200)
+		expect.Equal(d, "given", given, 1200)
+		expect.Equal(d, "leases", value(d, d.rdb.ZCard(d.Context(), taskredis.LeaseKey(d.q))), 1200)
 	})
 }
 
@@ -426,9 +420,9 @@ func TestUpkeepCutsWhatIsTooFarAhead(t *testing.T) {
 		d.active("other", d.in(50*time.Second), "siding_attempt", "other", "siding_lock", "lock:limited") // it does not know its permit
 		value(d, d.rdb.Set(d.Context(), "lock:limited", "siding-limited", 40*time.Second))
 		d.looks(taskredis.Look{})
-		equal(d, "far", d.score(taskredis.ReadyKey(d.q), "lock:far"), 1e6*d.in(time.Minute))
+		expect.Equal(d, "far", d.score(taskredis.ReadyKey(d.q), "lock:far"), 1e6*d.in(time.Minute))
 		is := d.looks(taskredis.Look{Cut: true})
-		equal(d, "troubles", len(is.Troubles), 0)
+		expect.Equal(d, "troubles", len(is.Troubles), 0)
 		for what, want := range map[string]float64{"lock:far": d.in(0), d.lock: d.in(0), "lock:near": d.in(10 * time.Second)} {
 			about(d, what, d.score(taskredis.ReadyKey(d.q), what)/1e6, want)
 		}
@@ -438,10 +432,10 @@ func TestUpkeepCutsWhatIsTooFarAhead(t *testing.T) {
 			about(d, "lease of "+id, d.score(taskredis.LeaseKey(d.q), id)-d.in(0), want.lease)
 			about(d, "lock of "+id, value(d, d.rdb.PTTL(d.Context(), "lock:"+id)).Seconds(), want.lock)
 		}
-		equal(d, "found", slices.Contains(is.Found, d.q), true)
+		expect.Equal(d, "found", slices.Contains(is.Found, d.q), true)
 		d.mends()
 		about(d, "waits", d.score(taskredis.RetryKey(d.q), "waits"), d.in(3*time.Hour))
-		equal(d, "until", value(d, d.rdb.HGet(d.Context(), taskredis.TaskKey(d.q, "waits"), "siding_until")), text(d.score(taskredis.RetryKey(d.q), "waits")))
+		expect.Equal(d, "until", value(d, d.rdb.HGet(d.Context(), taskredis.TaskKey(d.q, "waits"), "siding_until")), text(d.score(taskredis.RetryKey(d.q), "waits")))
 	})
 }
 
@@ -462,14 +456,14 @@ func TestUpkeepIsFairToQueues(t *testing.T) {
 		if err != nil || !slices.Equal(is.Again, []string{d.r, d.q}) {
 			d.Fatalf("want r again, and then q, have %v, %v", is.Again, err)
 		}
-		equal(d, "moved in a call", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 100)
+		expect.Equal(d, "moved in a call", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 100)
 		is, err = d.Look(d.Context(), taskredis.Look{Queues: is.Again})
 		if err != nil {
 			d.Fatal(err)
 		}
-		equal(d, "pending in r", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.r))), 1)
+		expect.Equal(d, "pending in r", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.r))), 1)
 		d.looks(taskredis.Look{Queues: is.Again})
-		equal(d, "pending", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 1100)
+		expect.Equal(d, "pending", value(d, d.rdb.LLen(d.Context(), taskredis.PendingKey(d.q))), 1100)
 	})
 }
 
@@ -488,11 +482,11 @@ func TestUpkeepSetsAsideWhatItCannotRead(t *testing.T) {
 		value(d, d.rdb.Set(ctx, taskredis.ScheduledKey(d.r), "no set", 0))
 
 		is := d.looks(taskredis.Look{Queues: []string{d.r, d.q}})
-		equal(d, "good", d.state("good"), "pending")
-		equal(d, "has no number", d.state("has no number"), "pending")
+		expect.Equal(d, "good", d.state("good"), "pending")
+		expect.Equal(d, "has no number", d.state("has no number"), "pending")
 		all := strings.Join(is.Troubles, "\n")
 		for _, want := range []string{"t:bad", "r}:scheduled"} {
-			equal(d, "troubles name "+want+" in "+all, strings.Contains(all, want), true)
+			expect.Equal(d, "troubles name "+want+" in "+all, strings.Contains(all, want), true)
 		}
 		about(d, "bad", d.score(taskredis.RetryKey(d.q), "bad"), d.in(3*time.Hour))
 		d.add(taskredis.RetryKey(d.q), "bad", 4) // comes first
@@ -501,7 +495,7 @@ func TestUpkeepSetsAsideWhatItCannotRead(t *testing.T) {
 		value(d, d.rdb.Set(ctx, taskredis.ActiveKey(d.r), "no list", 0))
 		value(d, d.rdb.Set(ctx, taskredis.RetryKey(d.r), "no set", 0))
 		m := d.mends()
-		equal(d, "mended", m.Waiting, 1)
+		expect.Equal(d, "mended", m.Waiting, 1)
 		if len(m.Troubles) != 3 {
 			d.Errorf("want 3 troubles, have %q", m.Troubles)
 		}
@@ -523,40 +517,40 @@ func TestUpkeepDeletesExpiredTasks(t *testing.T) {
 		d.task("fresh", "completed")
 		d.add(taskredis.CompletedKey(d.q), "fresh", d.in(time.Minute))
 		d.looks(taskredis.Look{})
-		equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 451)
+		expect.Equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 451)
 		if _, err := d.Look(d.Context(), taskredis.Look{Queues: []string{d.q}, Clean: 100}); err != nil {
 			d.Fatal(err)
 		}
-		equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 351)
+		expect.Equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 351)
 		d.looks(taskredis.Look{Clean: 1000})
-		equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 1)
-		equal(d, "tasks", len(value(d, d.rdb.Keys(d.Context(), "asynq:{"+d.q+"}:t:*"))), 1)
+		expect.Equal(d, "completed", value(d, d.rdb.ZCard(d.Context(), taskredis.CompletedKey(d.q))), 1)
+		expect.Equal(d, "tasks", len(value(d, d.rdb.Keys(d.Context(), "asynq:{"+d.q+"}:t:*"))), 1)
 	})
 }
 
 func TestUpkeepSaysWhenToLook(t *testing.T) {
 	t.Parallel()
 	atDesk(t, func(d *desk) {
-		equal(d, "next of nothing", d.looks(taskredis.Look{}).Next, -1)
+		expect.Equal(d, "next of nothing", d.looks(taskredis.Look{}).Next, -1)
 		d.add(taskredis.ReadyKey(d.q), d.lock, 1e6*d.in(30*time.Second))
-		equal(d, "next of a lock", d.looks(taskredis.Look{}).Next, d.now.Add(30*time.Second).UnixMilli()*1000)
+		expect.Equal(d, "next of a lock", d.looks(taskredis.Look{}).Next, d.now.Add(30*time.Second).UnixMilli()*1000)
 		d.active("a", d.in(20*time.Second))
 		is := d.looks(taskredis.Look{})
 		if after := is.Next - d.now.Add(20*time.Second).UnixMilli()*1000; after < 2000 || after > 2001 { // once its lock has gone, too
 			d.Errorf("next of a lease: want it in 20 s, have it %d µs later", after)
 		}
-		equal(d, "found and ended", len(is.Found)+len(is.Ended), 0)
+		expect.Equal(d, "found and ended", len(is.Found)+len(is.Ended), 0)
 		d.add(taskredis.ReadyKey(d.q), d.lock, 1e6*d.in(0)-1)
 		d.add(taskredis.LeaseKey(d.q), "a", d.in(-time.Second))
 		d.task("b", "scheduled")
 		d.add(taskredis.ScheduledKey(d.q), "b", float64(d.now.Unix()+10))
 		is = d.looks(taskredis.Look{})
-		equal(d, "found", strings.Join(is.Found, " "), d.q)
-		equal(d, "ended", strings.Join(is.Ended, " "), d.q)
-		equal(d, "next", is.Next, 1e6*(d.now.Unix()+10))
+		expect.Equal(d, "found", strings.Join(is.Found, " "), d.q)
+		expect.Equal(d, "ended", strings.Join(is.Ended, " "), d.q)
+		expect.Equal(d, "next", is.Next, 1e6*(d.now.Unix()+10))
 		// Nobody may take from a paused queue.
 		value(d, d.rdb.Set(d.Context(), taskredis.PausedKey(d.q), "1", 0))
-		equal(d, "found", len(d.looks(taskredis.Look{}).Found), 0)
+		expect.Equal(d, "found", len(d.looks(taskredis.Look{}).Found), 0)
 	})
 }
 
@@ -580,10 +574,10 @@ func TestUpkeepPeeks(t *testing.T) {
 		value(d, d.rdb.Set(d.Context(), taskredis.PausedKey(paused), "1", 0))
 		peek(taskredis.Woken, taskredis.Empty, taskredis.Paused)
 		peek(taskredis.Busy, taskredis.Empty, taskredis.Paused)
-		equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))), 1)
+		expect.Equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))), 1)
 		value(d, d.rdb.Del(d.Context(), taskredis.NotifyKey(d.q))) // a server was idle
 		peek(taskredis.Woken, taskredis.Empty, taskredis.Paused)
-		equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(paused))), 0)
+		expect.Equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(paused))), 0)
 	})
 }
 
@@ -629,9 +623,9 @@ func TestUpkeepFindsCrashes(t *testing.T) {
 				if err != nil || len(l.Crashed) > 0 != c.crashed || l.Found != c.found || l.More || len(l.Troubles) > 0 {
 					d.Errorf("want crashed: %t, found: %t, have %+v, %v", c.crashed, c.found, l, err)
 				}
-				equal(d, "left", l.Left == 1, !c.crashed && c.lease < 0)
-				equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))) == 1, c.found)
-				equal(d, "state", d.state("t"), "active")
+				expect.Equal(d, "left", l.Left == 1, !c.crashed && c.lease < 0)
+				expect.Equal(d, "notified", value(d, d.rdb.LLen(d.Context(), taskredis.NotifyKey(d.q))) == 1, c.found)
+				expect.Equal(d, "state", d.state("t"), "active")
 			})
 		})
 	}
@@ -655,12 +649,12 @@ func TestUpkeepSortsOutHalfDoneTasks(t *testing.T) {
 		if err != nil || len(l.Crashed) != 1 || l.Crashed[0].ID != "taken" || len(l.Troubles) > 0 {
 			d.Fatalf("want the task that was taken, have %+v, %v", l, err)
 		}
-		equal(d, "active", strings.Join(value(d, d.rdb.LRange(d.Context(), taskredis.ActiveKey(d.q), 0, -1)), " "), "taken")
-		equal(d, "lease", strings.Join(value(d, d.rdb.ZRange(d.Context(), taskredis.LeaseKey(d.q), 0, -1)), " "), "taken")
+		expect.Equal(d, "active", strings.Join(value(d, d.rdb.LRange(d.Context(), taskredis.ActiveKey(d.q), 0, -1)), " "), "taken")
+		expect.Equal(d, "lease", strings.Join(value(d, d.rdb.ZRange(d.Context(), taskredis.LeaseKey(d.q), 0, -1)), " "), "taken")
 		if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Retry, Message: []byte("m"), Counts: true}); err != nil || !ended {
 			d.Error(ended, err)
 		}
-		equal(d, "state", d.state("taken"), "retry")
+		expect.Equal(d, "state", d.state("taken"), "retry")
 	})
 }
 
@@ -690,9 +684,9 @@ func TestUpkeepFindsManyCrashes(t *testing.T) {
 			more = l.More
 			skip += l.Left
 		}
-		equal(d, "ended", ended, each)
-		equal(d, "left", skip, 2*each)
-		equal(d, "active", value(d, d.rdb.LLen(d.Context(), taskredis.ActiveKey(d.q))), 2*each)
+		expect.Equal(d, "ended", ended, each)
+		expect.Equal(d, "left", skip, 2*each)
+		expect.Equal(d, "active", value(d, d.rdb.LLen(d.Context(), taskredis.ActiveKey(d.q))), 2*each)
 		if calls > 14 {
 			d.Errorf("want about 12 calls, have %d", calls)
 		}
@@ -751,8 +745,8 @@ func TestUpkeepEndsCrashes(t *testing.T) {
 				d.Errorf("%s: want it ended once, have %t, %v", c.ID, ended, err)
 			}
 		}
-		equal(d, "active and leased", value(d, d.rdb.Exists(d.Context(), taskredis.ActiveKey(d.q), taskredis.LeaseKey(d.q))), 0)
-		equal(d, "fields", fmt.Sprint(value(d, d.rdb.HMGet(d.Context(), taskredis.TaskKey(d.q, "retried"), "siding_attempt", "siding_ticket", "siding_text"))), "[<nil> <nil> <nil>]")
+		expect.Equal(d, "active and leased", value(d, d.rdb.Exists(d.Context(), taskredis.ActiveKey(d.q), taskredis.LeaseKey(d.q))), 0)
+		expect.Equal(d, "fields", fmt.Sprint(value(d, d.rdb.HMGet(d.Context(), taskredis.TaskKey(d.q, "retried"), "siding_attempt", "siding_ticket", "siding_text"))), "[<nil> <nil> <nil>]")
 		if strings.HasSuffix(d.Name(), "miniredis") {
 			return // Inspector asks for MEMORY USAGE
 		}
@@ -799,8 +793,8 @@ func TestUpkeepLeavesOthersAlone(t *testing.T) {
 				if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Retry, Message: []byte("m"), Counts: true}); ended || err != nil {
 					d.Errorf("want it left alone, have %t, %v", ended, err)
 				}
-				equal(d, "the task", fmt.Sprint(value(d, d.rdb.HGetAll(d.Context(), taskredis.TaskKey(d.q, "t")))), fmt.Sprint(before))
-				equal(d, "active", value(d, d.rdb.LLen(d.Context(), taskredis.ActiveKey(d.q))), 1)
+				expect.Equal(d, "the task", fmt.Sprint(value(d, d.rdb.HGetAll(d.Context(), taskredis.TaskKey(d.q, "t")))), fmt.Sprint(before))
+				expect.Equal(d, "active", value(d, d.rdb.LLen(d.Context(), taskredis.ActiveKey(d.q))), 1)
 			})
 		})
 	}
@@ -820,20 +814,20 @@ func TestUpkeepTrimsTheArchive(t *testing.T) {
 			if ended, err := d.End(d.Context(), l.Crashed[0], &taskredis.Outcome{Kind: taskredis.Archive}); !ended || err != nil {
 				d.Fatal(ended, err)
 			}
-			equal(d, "archived", value(d, d.rdb.ZCard(d.Context(), taskredis.ArchivedKey(d.q))), int64(n))
+			expect.Equal(d, "archived", value(d, d.rdb.ZCard(d.Context(), taskredis.ArchivedKey(d.q))), int64(n))
 		}
 		d.add(taskredis.ArchivedKey(d.q), "old", d.in(-91*24*time.Hour))
 		d.task("old", "archived")
 		d.add(taskredis.ArchivedKey(d.q), "kept", d.in(-89*24*time.Hour))
 		archive(2)
-		equal(d, "old", d.state("old"), "")
+		expect.Equal(d, "old", d.state("old"), "")
 		var many []redis.Z
 		for i := range 9999 {
 			many = append(many, redis.Z{Member: i, Score: float64(d.now.Unix() - 100000 + int64(i))})
 		}
 		value(d, d.rdb.ZAdd(d.Context(), taskredis.ArchivedKey(d.q), many...))
 		archive(9999)
-		equal(d, "kept", d.score(taskredis.ArchivedKey(d.q), "kept"), 0)
+		expect.Equal(d, "kept", d.score(taskredis.ArchivedKey(d.q), "kept"), 0)
 		about(d, "t", d.score(taskredis.ArchivedKey(d.q), "t"), d.in(0))
 	})
 }
@@ -850,7 +844,7 @@ func TestUpkeepWorksWithoutMemory(t *testing.T) {
 		t.Fatal("want no memory left, have some")
 	}
 	d.looks(taskredis.Look{})
-	equal(d, "late", d.state("late"), "pending")
+	expect.Equal(d, "late", d.state("late"), "pending")
 	l, err := d.Leases(t.Context(), d.q, 0)
 	if err != nil || len(l.Crashed) != 1 {
 		t.Fatal(l, err)

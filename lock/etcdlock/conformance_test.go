@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -55,7 +55,7 @@ func prefixOf(key string) string { return "{" + key + "}/" }
 func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
-	must(t, err)
+	expect.OK(t, err)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -67,7 +67,7 @@ func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 func put(t *testing.T, client *clientv3.Client, key, value string, ttl time.Duration) {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
-	must(t, err)
+	expect.OK(t, err)
 	name := prefixOf(key) + "another"
 	if len(resp.Kvs) > 0 {
 		name = string(resp.Kvs[0].Key)
@@ -80,14 +80,14 @@ func put(t *testing.T, client *clientv3.Client, key, value string, ttl time.Dura
 			_, err = client.Put(t.Context(), name, value, clientv3.WithLease(lease.ID))
 		}
 	}
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // A recipe locks by etcd's own package.
 func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency.Mutex {
 	t.Helper()
 	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	return concurrency.NewMutex(session, "{lock:"+resource+"}")
 }
@@ -101,7 +101,7 @@ func TestRecipe(t *testing.T) {
 	ours, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 
 	theirs := recipe(t, client, t.Name())
-	must(t, theirs.Lock(t.Context()))
+	expect.OK(t, theirs.Lock(t.Context()))
 	_, err := ours.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining.Seconds() < 30 || busy.Remaining.Seconds() > 60 {
 		t.Errorf("want it held by another program for up to 60s, have %+v", err)
@@ -110,13 +110,13 @@ func TestRecipe(t *testing.T) {
 	waiters.join(ours)
 	other := recipe(t, client, t.Name())
 	waiters.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
-	poll.Eventually(t, "theirs in the wait queue", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
+	expect.Eventually(t, "theirs in the wait queue", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
 	waiters.join(ours)
-	must(t, theirs.Unlock(t.Context()))
+	expect.OK(t, theirs.Unlock(t.Context()))
 	waiters.wantServed(0, 1, 2)
 
 	lease := take(t, ours, t.Name())
-	wantIs(t, "try theirs", recipe(t, client, t.Name()).TryLock(t.Context()), concurrency.ErrLocked)
+	expect.Is(t, "try theirs", recipe(t, client, t.Name()).TryLock(t.Context()), concurrency.ErrLocked)
 	release(t, lease)
 }
 
@@ -131,12 +131,12 @@ func TestCommandLine(t *testing.T) {
 	defer end()
 	cmd := exec.CommandContext(ctx, etcdctl, "--endpoints", server.Addr, "lock", "{lock:"+t.Name()+"}")
 	cmd.Env = append(cmd.Environ(), "ETCDCTL_API=3")
-	must(t, cmd.Start())
-	poll.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
+	expect.OK(t, cmd.Start())
+	expect.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
 	wantBusy(t, locker, t.Name())
-	must(t, cmd.Process.Signal(os.Interrupt))
+	expect.OK(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.Forever})
-	must(t, err)
+	expect.OK(t, err)
 	release(t, lease)
 }

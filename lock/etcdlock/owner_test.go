@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -16,7 +17,7 @@ import (
 func valueOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), key)
-	must(t, err)
+	expect.OK(t, err)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -34,21 +35,21 @@ func TestCommit(t *testing.T) {
 	lease := take(t, locker, "a")
 	work := lease.Context(t.Context())
 	resp, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
-	need(t, err == nil && len(resp.Responses) == 2, "want it applied, have %v, %v", resp, err)
+	expect.Need(t, err == nil && len(resp.Responses) == 2, "want it applied, have %v, %v", resp, err)
 	owner, err := store.Owner(work, "a")
-	need(t, err == nil && owner.Revision == lease.Fence(), "want the revision %d, have %+v, %v", lease.Fence(), owner, err)
+	expect.Need(t, err == nil && owner.Revision == lease.Fence(), "want the revision %d, have %+v, %v", lease.Fence(), owner, err)
 	// The key of the lock is gone, and the holder has not noticed yet.
-	must(t, errOf(admin.Delete(t.Context(), owner.Key)))
+	expect.OK(t, expect.Err(admin.Delete(t.Context(), owner.Key)))
 	later := take(t, rival, "a")
-	need(t, !lease.Deadline().IsZero(), "want a holder that believes to hold the lock")
-	wantIs(t, "commit", errOf(store.Commit(work, "a", clientv3.OpPut("balance", "2"))), lock.ErrLost)
+	expect.Need(t, !lease.Deadline().IsZero(), "want a holder that believes to hold the lock")
+	expect.Is(t, "commit", expect.Err(store.Commit(work, "a", clientv3.OpPut("balance", "2"))), lock.ErrLost)
 	// Another program, to which the owner was passed on.
 	other, err := admin.Txn(t.Context()).If(owner.Held()).Then(clientv3.OpPut("balance", "3")).Commit()
-	check(t, err == nil && !other.Succeeded, "want it refused, have %v, %v", other, err)
-	equal(t, "balance", valueOf(t, admin, "balance"), "1")
+	expect.That(t, err == nil && !other.Succeeded, "want it refused, have %v, %v", other, err)
+	expect.Equal(t, "balance", valueOf(t, admin, "balance"), "1")
 	release(t, later)
 	_ = lease.Release(t.Context())
-	wantIs(t, "after the release", errOf(store.Commit(work, "a", clientv3.OpPut("balance", "4"))), lock.ErrLost)
+	expect.Is(t, "after the release", expect.Err(store.Commit(work, "a", clientv3.OpPut("balance", "4"))), lock.ErrLost)
 }
 
 // TestCommitOfUnknownOutcome: the lock is lost before etcd has answered. The error says that the
@@ -61,10 +62,10 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	work := take(t, locker, "a").Context(t.Context())
 	proxy.SwallowReplies(true)
 	_, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"))
-	check(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error that is not ErrLost, have %v", err)
+	expect.That(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error that is not ErrLost, have %v", err)
 	<-work.Done()
-	wantIs(t, "cause", context.Cause(work), lock.ErrLost)
-	equal(t, "balance, as it was applied", valueOf(t, connect(t, server.Addr), "balance"), "1")
+	expect.Is(t, "cause", context.Cause(work), lock.ErrLost)
+	expect.Equal(t, "balance, as it was applied", valueOf(t, connect(t, server.Addr), "balance"), "1")
 }
 
 // TestOwner of contexts that run under no lock of the store.
@@ -78,8 +79,8 @@ func TestOwner(t *testing.T) {
 		1_790_000_000_000_000: lock.ErrLost, // of a lock on Redis
 	} {
 		ctx := locktest.WithFence(t.Context(), "a", fence)
-		wantIs(t, fmt.Sprintf("fence %d", fence), errOf(store.Owner(ctx, "a")), want)
-		wantIs(t, fmt.Sprintf("fence %d: commit", fence), errOf(store.Commit(ctx, "a", clientv3.OpPut("k", "v"))), want)
+		expect.Is(t, fmt.Sprintf("fence %d", fence), expect.Err(store.Owner(ctx, "a")), want)
+		expect.Is(t, fmt.Sprintf("fence %d: commit", fence), expect.Err(store.Commit(ctx, "a", clientv3.OpPut("k", "v"))), want)
 	}
 }
 
@@ -102,7 +103,7 @@ func TestCommitInOwnConditions(t *testing.T) {
 		}
 		return nil
 	})
-	check(t, err == nil && valueOf(t, client, "n") == "1" && valueOf(t, client, "again") == "yes",
+	expect.That(t, err == nil && valueOf(t, client, "n") == "1" && valueOf(t, client, "again") == "yes",
 		"want both applied in turn, have %v", err)
 }
 
@@ -121,13 +122,13 @@ func TestCommitUnderNestedLocks(t *testing.T) {
 		var later *lock.Lease
 		if lost != "" {
 			owner, err := store.Owner(both, lost)
-			must(t, err)
-			must(t, errOf(admin.Delete(t.Context(), owner.Key)))
+			expect.OK(t, err)
+			expect.OK(t, expect.Err(admin.Delete(t.Context(), owner.Key)))
 			later = take(t, rival, lost)
 		}
 		for _, resource := range []string{"order", "item"} {
 			_, err := store.Commit(both, resource, clientv3.OpPut("of "+resource, "1"))
-			check(t, errors.Is(err, lock.ErrLost) == (resource == lost) && (resource == lost || err == nil),
+			expect.That(t, errors.Is(err, lock.ErrLost) == (resource == lost) && (resource == lost || err == nil),
 				"%s lost: want ErrLost of that alone, have %v for %s", lost, err, resource)
 		}
 		_, _ = inner.Release(t.Context()), outer.Release(t.Context())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -74,7 +75,7 @@ func settle(t *testing.T, all []*duel, long <-chan struct{}) (lost int) {
 			defer timer.Stop()
 			select {
 			case w := <-d.won:
-				check(t, w.err == nil && w.told && w.fence > d.lease.Fence(),
+				expect.That(t, w.err == nil && w.told && w.fence > d.lease.Fence(),
 					"want the rival to have the lock after the holder was told, by a fence above %d, have %+v", d.lease.Fence(), w)
 			case <-timer.C:
 				t.Error("want the rival to have the lock in time")
@@ -116,7 +117,7 @@ func TestHolderIsCutOff(t *testing.T) {
 		all := duels(t, holder, rival, atOnce)
 		cut(true)
 		long, cancel := context.WithTimeout(t.Context(), settled)
-		equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
+		expect.Equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
 		cancel()
 		cut(false)
 	}
@@ -168,7 +169,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 		all := duels(t, holder, rival, atOnce)
 		leader.CutOff(true)
 		long, cancel := context.WithTimeout(t.Context(), settled)
-		equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
+		expect.Equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
 		cancel()
 		for _, s := range servers {
 			s.Kill()
@@ -221,7 +222,7 @@ func TestMemberHangs(t *testing.T) {
 	pauseFollower(t, servers)
 	for range 3 {
 		lease := take(t, locker, t.Name())
-		must(t, lease.Renew(t.Context()))
+		expect.OK(t, lease.Renew(t.Context()))
 		release(t, lease)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -20,19 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait for something that must happen.
 const patience = 30 * time.Second
 
-// must ends a test of which a step has failed.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // wantBusy asks for a lock, which another has.
 func wantBusy(t *testing.T, locker *lock.Locker, resource string) {
 	t.Helper()
 	_, err := locker.Acquire(t.Context(), resource, nil)
-	need(t, errors.Is(err, lock.ErrBusy), "want ErrBusy, have %v", err)
+	expect.Need(t, errors.Is(err, lock.ErrBusy), "want ErrBusy, have %v", err)
 }
 
 // connect returns a client of the servers at addrs, closed at the test's cleanup.
@@ -57,7 +50,7 @@ func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	cfg.DialTimeout, cfg.Logger = patience, zap.NewNop()
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(bounded))
 	client, err := clientv3.New(cfg)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -73,7 +66,7 @@ func lockerOn(t *testing.T, client *clientv3.Client, cfg lock.Config) (*lock.Loc
 func lockerOf(t *testing.T, store *etcdlock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
 	locker, err := lock.New(store, cfg)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(locker.Close)
 	return locker
 }
@@ -106,38 +99,3 @@ func release(t *testing.T, lease *lock.Lease) {
 		t.Errorf("release: %v", err)
 	}
 }
-
-// check fails the test unless ok. The rest says what is wanted, and what there is.
-func check(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Errorf(format, args...)
-	}
-}
-
-// need ends the test unless ok.
-func need(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Fatalf(format, args...)
-	}
-}
-
-// equal compares two values.
-func equal[T comparable](tb testing.TB, what string, have, want T) {
-	tb.Helper()
-	if have != want {
-		tb.Errorf("%s: want %v, have %v", what, want, have)
-	}
-}
-
-// wantIs wants an error that matches another.
-func wantIs(tb testing.TB, what string, err, target error) {
-	tb.Helper()
-	if !errors.Is(err, target) {
-		tb.Errorf("%s: want %v, have %v", what, target, err)
-	}
-}
-
-// errOf returns the error of a call of which nothing else is wanted.
-func errOf[T any](_ T, err error) error { return err }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -24,7 +24,7 @@ import (
 func TestNoClient(t *testing.T) {
 	t.Parallel()
 	const want = "lock: store: want one, such as that of Redis with a client, have a nil *etcdlock.Store"
-	equal(t, "error", fmt.Sprint(errOf(lock.New(etcdlock.New(nil), lock.Config{}))), want)
+	expect.Equal(t, "error", fmt.Sprint(expect.Err(lock.New(etcdlock.New(nil), lock.Config{}))), want)
 }
 
 // TestNamesAreApart: a lock is not held because another is whose name begins like its.
@@ -51,11 +51,11 @@ func TestTTLInWholeSeconds(t *testing.T) {
 		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
 		lease := take(t, locker, ttl.String())
 		owner, err := store.Owner(lease.Context(t.Context()), ttl.String())
-		must(t, err)
+		expect.OK(t, err)
 		found, err := client.Get(t.Context(), owner.Key)
-		must(t, err)
+		expect.OK(t, err)
 		left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))
-		check(t, err == nil && left.GrantedTTL == want, "ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
+		expect.That(t, err == nil && left.GrantedTTL == want, "ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
 		release(t, lease)
 	}
 }
@@ -73,12 +73,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond), Tries: 3}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			_, err := rival.Acquire(ctx, t.Name(), &opts)
-			need(t, err != nil, "want no lock while another has it")
+			expect.Need(t, err != nil, "want no lock while another has it")
 			cancel()
 		}
 		release(t, lease)
 	}
-	poll.Eventually(t, "no key and no session left", func() bool {
+	expect.Eventually(t, "no key and no session left", func() bool {
 		return len(keysOf(t, admin, t.Name())) == 0 && leasesOf(t, admin) == 0
 	})
 }
@@ -114,8 +114,8 @@ func TestServerHangs(t *testing.T) {
 		start := time.Now()
 		err := call()
 		took := time.Since(start)
-		check(t, took <= limit, "%s: want an answer within %v, have it after %v", what, limit, took)
-		check(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+		expect.That(t, took <= limit, "%s: want an answer within %v, have it after %v", what, limit, took)
+		expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
 			"%s: want an error that is neither busy nor lost, have %v", what, err)
 		if !strings.Contains(err.Error(), "etcd did not answer within 3s") && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: want what was wrong, have %v", what, err)
@@ -154,8 +154,8 @@ func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 	locker, _ := lockerOn(t, client, lock.Config{TTL: time.Hour})
 	lease := take(t, locker, "a")
 	err := lease.Release(t.Context())
-	check(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error of etcd, have %v", err)
-	poll.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
+	expect.That(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error of etcd, have %v", err)
+	expect.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
 }
 
 // TestMemberWaitsInVain: a member that has waited for a leader in vain says so without a code. The request
@@ -189,14 +189,14 @@ func TestSweep(t *testing.T) {
 	}
 	kept := take(t, locker, "kept")
 	etcdlock.Age(store, 2*time.Minute)
-	must(t, kept.Renew(t.Context()))
+	expect.OK(t, kept.Renew(t.Context()))
 	release(t, take(t, locker, "another"))
-	equal(t, "sessions known, of a lock that is held and one just released", etcdlock.Known(store), 2)
+	expect.Equal(t, "sessions known, of a lock that is held and one just released", etcdlock.Known(store), 2)
 	etcdlock.Age(store, 2*time.Minute)
-	must(t, kept.Renew(t.Context()))
+	expect.OK(t, kept.Renew(t.Context()))
 	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept", nil) // which sweeps
 	have := etcdlock.Known(store)
-	check(t, errors.Is(err, lock.ErrBusy) && have == 1, "want ErrBusy and one session known, have %v, %d", err, have)
+	expect.That(t, errors.Is(err, lock.ErrBusy) && have == 1, "want ErrBusy and one session known, have %v, %d", err, have)
 	// A waiter leaves while etcd does not answer, for longer than leaving is tried.
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
@@ -204,16 +204,16 @@ func TestSweep(t *testing.T) {
 		_, err := locker.Acquire(ctx, "kept", &lock.Options{Wait: lock.Forever})
 		waited <- err
 	}()
-	poll.Eventually(t, "it in the wait queue", func() bool { return etcdlock.Known(store) == 2 })
+	expect.Eventually(t, "it in the wait queue", func() bool { return etcdlock.Known(store) == 2 })
 	server.Pause()
 	cancel()
-	wantIs(t, "the waiter", <-waited, context.Canceled)
+	expect.Is(t, "the waiter", <-waited, context.Canceled)
 	locker.Close() // tries no more
 	etcdlock.Age(store, 2*time.Minute)
 	server.Resume()
 	_ = kept.Release(t.Context()) // it may have expired meanwhile
 	release(t, take(t, lockerOf(t, store, lock.Config{}), "another"))
-	equal(t, "sessions known, of the lock just released", etcdlock.Known(store), 1)
+	expect.Equal(t, "sessions known, of the lock just released", etcdlock.Known(store), 1)
 }
 
 // TestNoWriteWhenRefused: a try that finds the lock taken changes nothing in etcd.
@@ -227,14 +227,14 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	// Sessions are no revisions, but are in the log, too.
 	logged := func() uint64 {
 		status, err := admin.Status(t.Context(), server.Addr)
-		must(t, err)
+		expect.OK(t, err)
 		return status.RaftIndex
 	}
 	before := logged()
 	for range 10 {
 		wantBusy(t, rival, t.Name())
 	}
-	equal(t, "entries in the log", logged(), before)
+	expect.Equal(t, "entries in the log", logged(), before)
 	release(t, lease)
 }
 
@@ -244,9 +244,9 @@ func TestWhoMayNotIsTold(t *testing.T) {
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	must(t, errOf(admin.UserAdd(t.Context(), "root", "secret")))
-	must(t, errOf(admin.UserGrantRole(t.Context(), "root", "root")))
-	must(t, errOf(admin.AuthEnable(t.Context())))
+	expect.OK(t, expect.Err(admin.UserAdd(t.Context(), "root", "secret")))
+	expect.OK(t, expect.Err(admin.UserGrantRole(t.Context(), "root", "root")))
+	expect.OK(t, expect.Err(admin.AuthEnable(t.Context())))
 	for _, opts := range []lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}} {
 		start := time.Now()
 		_, err := locker.Acquire(t.Context(), t.Name(), &opts)

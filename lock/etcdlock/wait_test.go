@@ -12,7 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -57,7 +57,7 @@ func (w *waiters) join(locker *lock.Locker) {
 		}
 		return lease.Release, nil
 	})
-	poll.Eventually(w.T, "a position in the wait queue", func() bool { return len(keysOf(w.T, w.admin, w.resource)) > before })
+	expect.Eventually(w.T, "a position in the wait queue", func() bool { return len(keysOf(w.T, w.admin, w.resource)) > before })
 }
 
 // joins has one more wait, by some means, which returns how to release the lock.
@@ -100,7 +100,7 @@ func (w *waiters) wantServed(want ...int) {
 			w.Errorf("number %d: release: %v", s.n, err)
 		}
 	}
-	check(w, slices.Equal(have, want), "want %v served in this order, have %v", want, have)
+	expect.That(w, slices.Equal(have, want), "want %v served in this order, have %v", want, have)
 }
 
 // keysOf returns the keys of a lock, the holder's first.
@@ -108,7 +108,7 @@ func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefixOf("lock:"+resource), clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	must(t, err)
+	expect.OK(t, err)
 	keys := make([]string, len(resp.Kvs))
 	for i, kv := range resp.Kvs {
 		keys[i] = string(kv.Key)
@@ -120,7 +120,7 @@ func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
 func leasesOf(t *testing.T, client *clientv3.Client) int {
 	t.Helper()
 	resp, err := client.Leases(t.Context())
-	must(t, err)
+	expect.OK(t, err)
 	return len(resp.Leases)
 }
 
@@ -137,14 +137,14 @@ func TestWaitersOfOneProcessKeepTheirOrder(t *testing.T) {
 	for _, locker := range []*lock.Locker{one, other, one, one, other, other, one} {
 		waiters.join(locker)
 	}
-	equal(t, "sessions, as each of 8 acquisitions has one", leasesOf(t, admin), 8)
+	expect.Equal(t, "sessions, as each of 8 acquisitions has one", leasesOf(t, admin), 8)
 	_, err := other.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Foreign || busy.Remaining <= 0 || busy.Remaining > 15*time.Second || busy.Position != 0 {
 		t.Errorf("want it busy for up to 15s, have %+v", err)
 	}
 	release(t, holder)
 	waiters.wantServed(0, 1, 2, 3, 4, 5, 6)
-	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	expect.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestNewcomerDoesNotOvertake a waiter while the lock is free for a moment.
@@ -155,10 +155,10 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	// One who waits, and whose process stands still.
 	lease, err := admin.Grant(t.Context(), 60)
-	must(t, err)
-	must(t, errOf(admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID))))
+	expect.OK(t, err)
+	expect.OK(t, expect.Err(admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID))))
 	wantBusy(t, locker, t.Name())
-	must(t, errOf(admin.Revoke(t.Context(), lease.ID)))
+	expect.OK(t, expect.Err(admin.Revoke(t.Context(), lease.ID)))
 	release(t, take(t, locker, t.Name()))
 }
 
@@ -179,21 +179,21 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	}
 	before := keysOf(t, admin, t.Name())
 	found, err := admin.Get(t.Context(), before[1])
-	need(t, err == nil && len(found.Kvs) != 0, "the first waiter's key: %v, %v", found, err)
-	must(t, errOf(admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))))
+	expect.Need(t, err == nil && len(found.Kvs) != 0, "the first waiter's key: %v, %v", found, err)
+	expect.OK(t, expect.Err(admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))))
 	start := time.Now()
-	poll.Eventually(t, "the first waiter at the end", func() bool {
+	expect.Eventually(t, "the first waiter at the end", func() bool {
 		keys := keysOf(t, admin, t.Name())
 		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
 	})
 	// The waiter learns of that when it next renews its session; the holder's lock lives for 6 s at least.
 	took := time.Since(start)
-	check(t, took <= 6*time.Second, "want it there after a third of the TTL, have it after %v", took)
+	expect.That(t, took <= 6*time.Second, "want it there after a third of the TTL, have it after %v", took)
 	// A waiter whose key an operator deletes notices when the lock would be its.
-	must(t, errOf(admin.Delete(t.Context(), before[2])))
+	expect.OK(t, expect.Err(admin.Delete(t.Context(), before[2])))
 	release(t, holder)
 	waiters.wantServed(2, 0, 1)
-	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	expect.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestWaiterLeaves: nothing of it stays, also when nobody can be asked for a while.
@@ -211,7 +211,7 @@ func TestWaiterLeaves(t *testing.T) {
 		_, err := locker.Acquire(ctx, t.Name(), &lock.Options{Wait: lock.Forever})
 		left <- err
 	}()
-	poll.Eventually(t, "it in the wait queue", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	expect.Eventually(t, "it in the wait queue", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	waiters.join(locker)
 	server.Pause()
 	cancel()
@@ -219,10 +219,10 @@ func TestWaiterLeaves(t *testing.T) {
 		t.Errorf("want context.Canceled and ErrBusy, have %v", err)
 	}
 	server.Resume()
-	poll.Eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	expect.Eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	release(t, holder)
 	waiters.wantServed(0)
-	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	expect.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
@@ -241,20 +241,20 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 		holder := take(t, holders, t.Name())
 		c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
 		result, err := locks.Acquire(t.Context(), c)
-		need(t, err == nil && !result.Taken && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
+		expect.Need(t, err == nil && !result.Taken && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
 		var took, expired bool
 		if lockFirst {
 			took, expired = etcdlock.TakeAndExpire(t.Context(), locks, c)
 		} else {
 			expired, took = etcdlock.ExpireAndTake(t.Context(), locks, c)
 		}
-		check(t, took == lockFirst && expired != lockFirst,
+		expect.That(t, took == lockFirst && expired != lockFirst,
 			"lock first (%t): want only that, have the lock given (%t) and the session dropped (%t)", lockFirst, took, expired)
 		keys := 1
 		if lockFirst {
 			keys = 2
 		}
-		equal(t, "keys", len(keysOf(t, admin, t.Name())), keys)
+		expect.Equal(t, "keys", len(keysOf(t, admin, t.Name())), keys)
 		release(t, holder)
 		_ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
 	}
@@ -263,9 +263,9 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 	if result, err := locks.Acquire(t.Context(), c); err != nil || result.Position != 1 {
 		t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
 	}
-	check(t, !etcdlock.LeaveAndTake(locks, c), "want no lock for a waiter that has left")
-	must(t, locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}))
+	expect.That(t, !etcdlock.LeaveAndTake(locks, c), "want no lock for a waiter that has left")
+	expect.OK(t, locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}))
 	release(t, holder)
 	cancel()
-	wantIs(t, "listen", <-ended, context.Canceled)
+	expect.Is(t, "listen", <-ended, context.Canceled)
 }

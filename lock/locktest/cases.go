@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -80,7 +80,7 @@ func holderIsCutOff(s *suite) {
 func validityCountsFromTheSending(s *suite) {
 	locker, network := s.faulty(brief)
 	var lease *lock.Lease
-	poll.Eventually(s.T, "the lock before its deadline", func() bool { // on a machine that stands still the answer comes later
+	expect.Eventually(s.T, "the lock before its deadline", func() bool { // on a machine that stands still the answer comes later
 		network.Set(Once(Acquire, 1, Slow(500*time.Millisecond)))
 		l, err := locker.Acquire(s.Context(), s.res, nil)
 		lease = l

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -28,7 +28,7 @@ func renewalEndsBeforeTheRelease(s *suite) {
 		lease := s.take(locker)
 		network.Set(Only(Renew, Slow(50*time.Millisecond)))
 		renewals := len(network.SentAt(Renew, time.Time{}))
-		poll.Eventually(s.T, "a renewal", func() bool { return len(network.SentAt(Renew, time.Time{})) > renewals })
+		expect.Eventually(s.T, "a renewal", func() bool { return len(network.SentAt(Renew, time.Time{})) > renewals })
 		s.release(lease)
 		sent := network.Sent()
 		if last := sent[len(sent)-1]; last.Step != Release {

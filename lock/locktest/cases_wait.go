@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -32,7 +32,7 @@ func contextEndsWhileWaiting(s *suite) {
 		}
 	}
 	s.release(holder)
-	poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
+	expect.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 }
 
 func contextEndsWithACallUnderWay(s *suite) {
@@ -48,7 +48,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 		if _, err := locker.Acquire(gone, s.res, &opts); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 			s.Errorf("cancelled: want context.Canceled and its cause, have %v", err)
 		}
-		poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
+		expect.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 
 		// The store does not answer at all, nor later to what cleans up.
 		network.Set(BlackHole)
@@ -255,5 +255,5 @@ func crowd(s *suite) {
 	}
 	all.Wait()
 	// A release that a busy node has not answered in time is sent again.
-	poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
+	expect.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -83,7 +83,7 @@ func TestProxyCut(t *testing.T) {
 	// A call that waits for its answer sees the cut.
 	cut := make(chan error, 1)
 	go func() { cut <- through.BLPop(t.Context(), 0, t.Name()+"-list").Err() }()
-	poll.Eventually(t, "somebody to wait", func() bool {
+	expect.Eventually(t, "somebody to wait", func() bool {
 		return strings.Contains(direct.ClientList(t.Context()).Val(), "cmd=blpop")
 	})
 	p.Cut()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -152,7 +152,7 @@ func (s *suite) takeIn(ctx context.Context, locker *lock.Locker, opts *lock.Opti
 func (s *suite) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
 	locker := s.locker(lock.Config{})
-	poll.Eventually(s.T, "the lock", func() bool {
+	expect.Eventually(s.T, "the lock", func() bool {
 		l, err := locker.Acquire(s.Context(), s.res, nil)
 		if err != nil && !errors.Is(err, lock.ErrBusy) {
 			s.Fatalf("acquire: want a lease or ErrBusy, have %v", err)
@@ -296,8 +296,8 @@ func (s *suite) waitsAs(cfg lock.Config, how lock.Options) *waiting {
 // tried returns when so many tries of waiters were sent, and have been answered.
 func (s *suite) tried(network *Network, tries int) {
 	s.Helper()
-	poll.Eventually(s.T, "a waiter's try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= tries })
-	poll.Eventually(s.T, "an idle network", network.idle)
+	expect.Eventually(s.T, "a waiter's try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= tries })
+	expect.Eventually(s.T, "an idle network", network.idle)
 }
 
 // waitsOn starts to wait for the lock.

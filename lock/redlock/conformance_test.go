@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -36,7 +37,7 @@ func backend(f *fleet) locktest.Backend {
 				if value == "" {
 					err = admin.Del(t.Context(), key).Err()
 				}
-				must(t, err)
+				expect.OK(t, err)
 			}
 		},
 		Value: func(t *testing.T, key string) string {

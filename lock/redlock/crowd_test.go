@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
@@ -71,7 +72,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 				}
 				lease, err := locker.Acquire(ctx, f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond)})
 				if err != nil {
-					check(t, !last, "want the lock after all faults, have %v", err)
+					expect.That(t, !last, "want the lock after all faults, have %v", err)
 					continue
 				}
 				if err := b.enter(lease); err != nil {
@@ -91,7 +92,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 	for range faults {
 		i := rng.IntN(len(f.servers))
 		if rng.IntN(2) == 0 {
-			must(t, f.servers[i].Revive(ctx))
+			expect.OK(t, f.servers[i].Revive(ctx))
 		}
 		f.servers[i].Pause()
 		_ = sleep.For(ctx, below(rng, brief.TTL))
@@ -101,7 +102,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 	f.voteForLocksOf(brief.TTL)
 	close(over)
 	all.Wait()
-	check(t, b.count > processes, "want locks taken between the faults, have none")
+	expect.That(t, b.count > processes, "want locks taken between the faults, have none")
 	t.Logf("taken %d times", b.count)
 }
 

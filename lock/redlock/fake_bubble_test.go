@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -110,7 +111,7 @@ func (m memories) on() (nodes string) {
 
 func (m memories) wantOn(t *testing.T, what, want string) {
 	t.Helper()
-	equal(t, what+": the nodes", m.on(), want)
+	expect.Equal(t, what+": the nodes", m.on(), want)
 }
 
 // far is a network that takes so long in either direction.

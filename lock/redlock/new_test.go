@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -21,7 +22,7 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	host, port, err := net.SplitHostPort(f.servers[0].Addr)
-	must(t, err)
+	expect.OK(t, err)
 	patient := redis.NewClient(&redis.Options{Addr: f.servers[2].Addr})
 	t.Cleanup(func() { _ = patient.Close() })
 	otherDB := redis.NewClient(&redis.Options{Addr: f.servers[0].Addr, DB: 1, ContextTimeoutEnabled: true})
@@ -81,7 +82,7 @@ func TestSameServerBehindAnotherAddress(t *testing.T) {
 		proxies, clients = append(proxies, proxy), append(clients, clientOf(t, proxy.Addr))
 	}
 	store, err := redlock.New(t.Context(), clients, patient)
-	must(t, err)
+	expect.OK(t, err)
 	for _, proxy := range proxies {
 		proxy.BlackHole(false)
 	}
@@ -89,7 +90,7 @@ func TestSameServerBehindAnotherAddress(t *testing.T) {
 	lease := f.take(locker) // by three servers of three
 	// Which of its three answers is counted, of which one was yes, is left to chance.
 	err = lease.Release(t.Context())
-	check(t, !errors.Is(err, lock.ErrLost), "release: want no loss, have %v", err)
+	expect.That(t, !errors.Is(err, lock.ErrLost), "release: want no loss, have %v", err)
 	f.wantFree()
 	f.servers[1].Kill()
 	wantBroken(t, "acquire by two servers that are four nodes", second(locker.Acquire(t.Context(), f.Name(), nil)))
@@ -102,17 +103,17 @@ func TestLeastRights(t *testing.T) {
 	f := startFleet(t, 3)
 	var clients []*redis.Client
 	for i, admin := range f.admins {
-		must(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", "nopass", "resetchannels", "~lock:*", "-@all",
+		expect.OK(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", "nopass", "resetchannels", "~lock:*", "-@all",
 			"+eval", "+evalsha", "+get", "+set", "+del", "+pttl", "+pexpire", "+info").Err())
 		client := redis.NewClient(&redis.Options{Addr: f.servers[i].Addr, Username: "locks", Password: "any", ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
 	store, err := redlock.New(t.Context(), clients, patient)
-	must(t, err)
+	expect.OK(t, err)
 	locker := lockerOn(t, store, lock.Config{})
 	lease := f.take(locker)
-	must(t, lease.Renew(t.Context()))
+	expect.OK(t, lease.Renew(t.Context()))
 	_ = f.wantBusy(lockerOn(t, store, lock.Config{}))
 	f.release(lease)
 	f.wantFree()
@@ -163,7 +164,7 @@ func TestOtherServers(t *testing.T) {
 			other := clientOf(t, f.servers[1].Addr)
 			other.AddHook(toldOtherwise{lines: tc.lines})
 			_, err := redlock.New(ctxOf(t), []*redis.Client{f.admins[0], other, f.admins[2]}, redlock.Config{})
-			check(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.HasSuffix(err.Error(), "): "+tc.want)),
+			expect.That(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.HasSuffix(err.Error(), "): "+tc.want)),
 				"want %q, have %v", tc.want, err)
 		})
 	}

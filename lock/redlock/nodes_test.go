@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -21,9 +21,9 @@ func TestTrouble(t *testing.T) {
 			held := f.take(holder)
 			for _, i := range []int{0, 2} {
 				trouble.hit(f, i)
-				must(t, held.Renew(t.Context()))
+				expect.OK(t, held.Renew(t.Context()))
 				busy := f.wantBusy(rival)
-				check(t, !busy.Foreign && busy.Remaining > 0, "want it held by the first, have %+v", busy)
+				expect.That(t, !busy.Foreign && busy.Remaining > 0, "want it held by the first, have %+v", busy)
 				f.release(held)
 				held = f.take(rival)
 				_ = f.wantBusy(holder)
@@ -40,12 +40,12 @@ func TestTrouble(t *testing.T) {
 			wantBroken(t, "acquire", second(holder.Acquire(ctxOf(t), f.Name(), nil)))
 			// The caller asks, cleans up and gives back. The client by itself waits for a minute.
 			took := time.Since(start)
-			check(t, took <= promised(3*patient.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
+			expect.That(t, took <= promised(3*patient.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
 			f.wantFree(1, 3)
 			for _, i := range []int{0, 2, 4} {
 				trouble.heal(f, i)
 			}
-			must(t, poll.Until(t.Context(), func() error { // the clients find out by themselves
+			expect.OK(t, expect.Until(t.Context(), func() error { // the clients find out by themselves
 				lease, err := holder.Acquire(t.Context(), f.Name(), nil)
 				if err == nil {
 					f.release(lease)
@@ -95,9 +95,9 @@ func TestLateVote(t *testing.T) {
 			f.servers[0].Resume()
 			for range 20 {
 				_ = f.wantBusy(locker)
-				must(t, held.Renew(t.Context()))
+				expect.OK(t, held.Renew(t.Context()))
 			}
-			err := poll.Until(t.Context(), func() error {
+			err := expect.Until(t.Context(), func() error {
 				if ttl := f.admins[0].PTTL(t.Context(), f.key()).Val(); ttl > brief.TTL && f.value(0, f.key()) != f.value(1, f.key()) {
 					t.Errorf("want a straggler gone after %v at most, have %v left", brief.TTL, ttl)
 				}
@@ -106,7 +106,7 @@ func TestLateVote(t *testing.T) {
 				}
 				return nil
 			})
-			must(t, err)
+			expect.OK(t, err)
 			f.release(held)
 			f.wantFree()
 		})
@@ -121,12 +121,12 @@ func TestScriptsAreFlushed(t *testing.T) {
 	flush := func() {
 		t.Helper()
 		for _, admin := range f.admins {
-			must(t, admin.ScriptFlush(t.Context()).Err())
+			expect.OK(t, admin.ScriptFlush(t.Context()).Err())
 		}
 	}
 	lease := f.take(holder)
 	flush()
-	must(t, lease.Renew(t.Context()))
+	expect.OK(t, lease.Renew(t.Context()))
 	flush()
 	_ = f.wantBusy(rival)
 	flush()
@@ -147,7 +147,7 @@ func TestPlainProtocol(t *testing.T) {
 	}
 	f.wantFree(0, 4)
 	for _, i := range []int{1, 2, 3} {
-		equal(t, "the other's value", f.value(i, f.key()), "8f3a60")
+		expect.Equal(t, "the other's value", f.value(i, f.key()), "8f3a60")
 	}
 
 	f.admins[2].Del(t.Context(), f.key()) // now it has too few
@@ -158,9 +158,9 @@ func TestPlainProtocol(t *testing.T) {
 			taken++
 		}
 	}
-	check(t, taken == 0, "want no node for the other, have %d", taken)
+	expect.That(t, taken == 0, "want no node for the other, have %d", taken)
 	f.release(lease)
-	check(t, f.value(1, f.key()) == "8f3a60" && f.value(3, f.key()) == "8f3a60", "want the other's values untouched")
+	expect.That(t, f.value(1, f.key()) == "8f3a60" && f.value(3, f.key()) == "8f3a60", "want the other's values untouched")
 	f.wantFree(0, 2, 4)
 }
 
@@ -173,6 +173,6 @@ func TestWrongTypeOfKey(t *testing.T) {
 	f.release(f.take(locker))
 	f.admins[1].RPush(t.Context(), f.key(), "x")
 	wantBroken(t, "acquire", second(locker.Acquire(t.Context(), f.Name(), nil)))
-	equal(t, "length of the list", f.admins[0].LLen(t.Context(), f.key()).Val(), 1)
+	expect.Equal(t, "length of the list", f.admins[0].LLen(t.Context(), f.key()).Val(), 1)
 	f.wantFree(2)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -66,7 +67,7 @@ func TestTooManyHang(t *testing.T) {
 			start := time.Now()
 			wantBroken(t, name, second(locker.Acquire(t.Context(), "order:1", nil)))
 			took := time.Since(start)
-			check(t, took <= 150*time.Millisecond, "%s: want three node timeouts at most, have %v", name, took)
+			expect.That(t, took <= 150*time.Millisecond, "%s: want three node timeouts at most, have %v", name, took)
 			nodes.wantOn(t, name, ".....")
 		})
 	}
@@ -96,11 +97,11 @@ func TestNothingIsLeft(t *testing.T) {
 			each(networks, tc.fault, tc.nodes...)
 			answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, FenceTTL: time.Minute})
 			if !tc.was { // three of five are free, so it is taken
-				check(t, err == nil && answer.Taken, "%s: want it taken, have %+v, %v", tc.name, answer, err)
+				expect.That(t, err == nil && answer.Taken, "%s: want it taken, have %+v, %v", tc.name, answer, err)
 				nodes.wantOn(t, tc.name, "--+++")
 				return
 			}
-			check(t, !answer.Taken && tc.busy == (err == nil && answer.Holder == "another" && !answer.Split),
+			expect.That(t, !answer.Taken && tc.busy == (err == nil && answer.Holder == "another" && !answer.Split),
 				"%s: want it busy %t, else an error, have %+v, %v", tc.name, tc.busy, answer, err)
 			nodes.wantOn(t, tc.name, tc.want)
 		})
@@ -142,10 +143,10 @@ func TestCallerGoes(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				_, err := locker.Acquire(ctx, "order:1", nil)
-				check(t, ctx.Err() != nil && err != nil && !errors.Is(err, lock.ErrLost),
+				expect.That(t, ctx.Err() != nil && err != nil && !errors.Is(err, lock.ErrLost),
 					"%s, %s: want an error after the context's end, have %v", tc.name, way, err)
 				took := time.Since(start)
-				check(t, took <= 20*time.Millisecond, "%s, %s: want it back soon, have %v", tc.name, way, took)
+				expect.That(t, took <= 20*time.Millisecond, "%s, %s: want it back soon, have %v", tc.name, way, took)
 				locker.Close() // waits for what is given back
 				nodes.wantOn(t, tc.name+", "+way, tc.want)
 			})
@@ -163,7 +164,7 @@ func TestCancelledCallsAreWaitedFor(t *testing.T) {
 		each(networks, locktest.Only(locktest.Acquire, far(func() time.Duration { return 10 * time.Millisecond })), 0, 1, 2, 3, 4)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Millisecond, cancel)
-		wantIs(t, "acquire", second(locker.Acquire(ctx, "order:1", nil)), context.Canceled)
+		expect.Is(t, "acquire", second(locker.Acquire(ctx, "order:1", nil)), context.Canceled)
 		time.Sleep(time.Second)
 		nodes.wantOn(t, "after the call", ".....")
 	})
@@ -181,7 +182,7 @@ func TestLateMajority(t *testing.T) {
 		network.Set(locktest.Once(locktest.Acquire, 1, locktest.Slow(14*time.Second)))
 		locker := lockerOn(t, paused, lock.Config{})
 		_, err := locker.Acquire(t.Context(), "order:1", nil)
-		check(t, err != nil, "want no lease whose time is over, have one")
+		expect.That(t, err != nil, "want no lease whose time is over, have one")
 		nodes.wantOn(t, "given back", ".....")
 	})
 }
@@ -196,12 +197,12 @@ func TestSlowMajority(t *testing.T) {
 		each(networks, locktest.Slow(4*time.Second), 0, 1, 2)
 		start := time.Now()
 		lease, err := locker.Acquire(t.Context(), "order:1", nil)
-		must(t, err)
+		expect.OK(t, err)
 		abandon(lease)
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
-		check(t, !lease.Deadline().IsZero(), "want it valid for 14s from the sending on")
+		expect.That(t, !lease.Deadline().IsZero(), "want it valid for 14s from the sending on")
 		time.Sleep(time.Nanosecond)
-		check(t, lease.Deadline().IsZero(), "want it valid for no more than 14s from the sending on")
+		expect.That(t, lease.Deadline().IsZero(), "want it valid for no more than 14s from the sending on")
 		_ = lease.Release(t.Context())
 
 		each(networks, locktest.Slow(6*time.Second), 0, 1, 2)
@@ -217,7 +218,7 @@ func TestNodeTimeoutAndTTL(t *testing.T) {
 		store, _ := newMemories(3).open(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
 		_, err := lockerOn(t, store, brief).Acquire(t.Context(), "order:1", nil)
 		want := "redlock: node timeout: want at most half of the ttl (500ms), have 501ms"
-		check(t, err != nil && strings.HasSuffix(err.Error(), want), "want %q, have %v", want, err)
+		expect.That(t, err != nil && strings.HasSuffix(err.Error(), want), "want %q, have %v", want, err)
 		wantPassing(t, err, false)
 	})
 }
@@ -229,7 +230,7 @@ func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 		nodes := newMemories(3)
 		holder, _ := nodes.process(t, redlock.Config{})
 		held, err := holder.Acquire(t.Context(), "order:1", nil)
-		must(t, err)
+		expect.OK(t, err)
 		defer func() { _ = held.Release(t.Context()) }()
 		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
 		each(networks, locktest.Slow(300*time.Millisecond), 0, 1, 2)
@@ -244,7 +245,7 @@ func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 			t.Errorf("want an error of the node timeout, have %v", errs[1])
 		}
 		for _, i := range []int{0, 2} {
-			check(t, errors.Is(errs[i], lock.ErrBusy), "caller %d: want the lock busy, have %v", i, errs[i])
+			expect.That(t, errors.Is(errs[i], lock.ErrBusy), "caller %d: want the lock busy, have %v", i, errs[i])
 		}
 	})
 }
@@ -277,16 +278,16 @@ func TestRenewal(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			must(t, err)
+			expect.OK(t, err)
 			abandon(lease)
 			time.Sleep(5 * time.Second)
 			nodes.put("", tc.gone...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Renew(t.Context())
-			check(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost) && !lease.Deadline().IsZero() != tc.lost,
+			expect.That(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost) && !lease.Deadline().IsZero() != tc.lost,
 				"%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, !lease.Deadline().IsZero())
 			time.Sleep(time.Until(start.Add(15 * time.Second)))
-			check(t, !lease.Deadline().IsZero() == tc.ok,
+			expect.That(t, !lease.Deadline().IsZero() == tc.ok,
 				"%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, !lease.Deadline().IsZero())
 			if !tc.lost { // else nobody knows whether the others have prolonged it
 				nodes.wantOn(t, tc.name, tc.want)
@@ -307,7 +308,7 @@ func TestKeptLease(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			must(t, err)
+			expect.OK(t, err)
 			defer func() { _ = lease.Release(t.Context()) }()
 			work := lease.Context(t.Context())
 			time.Sleep(6 * time.Second) // renewed once, 5 s after its start
@@ -316,7 +317,7 @@ func TestKeptLease(t *testing.T) {
 			defer heal.Stop()
 			if want == 0 {
 				time.Sleep(time.Minute)
-				check(t, !lease.Deadline().IsZero() && work.Err() == nil,
+				expect.That(t, !lease.Deadline().IsZero() && work.Err() == nil,
 					"want it alive after an outage of %v, have %v", lasts, context.Cause(work))
 			} else if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {
 				t.Errorf("want ErrLost after %v, have %v after %v", want, cause, time.Since(start))
@@ -349,11 +350,11 @@ func TestRelease(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
 			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			must(t, err)
+			expect.OK(t, err)
 			nodes.put("another", tc.foreign...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Release(t.Context())
-			check(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost),
+			expect.That(t, tc.ok == (err == nil) && tc.lost == errors.Is(err, lock.ErrLost),
 				"%s: want ok %t, lost %t, have %v", tc.name, tc.ok, tc.lost, err)
 			nodes.wantOn(t, tc.name, tc.want)
 			nodes.put("", 0, 1, 2, 3, 4)
@@ -376,9 +377,9 @@ func TestRestartDelayOfARequest(t *testing.T) {
 			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays, fences: new(sync.Map)})
 		}
 		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil)
-		must(t, err)
+		expect.OK(t, err)
 		for range voters {
-			equal(t, cfg.String(), <-delays, want)
+			expect.Equal(t, cfg.String(), <-delays, want)
 		}
 		_ = lease.Release(t.Context())
 	}
@@ -405,7 +406,7 @@ func TestSplitVote(t *testing.T) {
 		for i, locks := range contenders(t, nodes) {
 			all.Go(func() {
 				answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, FenceTTL: time.Minute})
-				check(t, err == nil && answer.Split && !answer.Taken && answer.Holder == "", "want a split vote, have %+v, %v", answer, err)
+				expect.That(t, err == nil && answer.Split && !answer.Taken && answer.Holder == "", "want a split vote, have %+v, %v", answer, err)
 			})
 		}
 		all.Wait()
@@ -435,7 +436,7 @@ func TestSplitVoteIsDecided(t *testing.T) {
 				})
 			}
 			all.Wait()
-			need(t, len(leases) <= 1, "want one holder, have %d", len(leases))
+			expect.Need(t, len(leases) <= 1, "want one holder, have %d", len(leases))
 			taken += len(leases)
 			for _, lease := range leases {
 				_ = lease.Release(t.Context())
@@ -443,7 +444,7 @@ func TestSplitVoteIsDecided(t *testing.T) {
 		})
 	}
 	// Pauses that overlap five times in a row are possible.
-	check(t, taken >= rounds-2, "want a holder in each of %d rounds, have %d", rounds, taken)
+	expect.That(t, taken >= rounds-2, "want a holder in each of %d rounds, have %d", rounds, taken)
 }
 
 // TestContenders on networks of their own each get the lock, time and again, and no two
@@ -484,7 +485,7 @@ func TestContenders(t *testing.T) {
 			all.Wait()
 			close(waited)
 			for wait := range waited {
-				check(t, wait <= time.Minute, "nodes %v are down: want nobody to starve, have a wait of %v", down, wait)
+				expect.That(t, wait <= time.Minute, "nodes %v are down: want nobody to starve, have a wait of %v", down, wait)
 			}
 			nodes.wantOn(t, "after all", ".....")
 		})

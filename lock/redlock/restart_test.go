@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
@@ -34,7 +34,7 @@ func TestRestartAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	rival := lockerOn(t, f.store(patient), lock.Config{})
-	err := poll.Until(t.Context(), func() error { // on a slow machine the lease ends before the rival comes
+	err := expect.Until(t.Context(), func() error { // on a slow machine the lease ends before the rival comes
 		lease := f.bare(patient)
 		f.servers[0].Restart(t)
 		held, err := rival.Acquire(t.Context(), f.Name(), nil)
@@ -48,7 +48,7 @@ func TestRestartAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, err)
+	expect.OK(t, err)
 }
 
 // TestRestartDelay: with it the rival has to wait until the lease has ended.
@@ -66,12 +66,12 @@ func TestRestartDelay(t *testing.T) {
 			}
 			f.servers[0].Restart(t)
 			var held *lock.Lease
-			err := poll.Until(t.Context(), func() (err error) { // the wait itself gives up after a TTL of errors
+			err := expect.Until(t.Context(), func() (err error) { // the wait itself gives up after a TTL of errors
 				held, err = rival.Acquire(t.Context(), f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)})
 				return err
 			})
-			must(t, err)
-			check(t, lease.Deadline().IsZero() || held.Deadline().IsZero(), "want one holder at a time, have two")
+			expect.OK(t, err)
+			expect.That(t, lease.Deadline().IsZero() || held.Deadline().IsZero(), "want one holder at a time, have two")
 			f.release(held)
 			_ = lease.Release(t.Context())
 		})
@@ -107,10 +107,10 @@ func TestRestartsOneByOne(t *testing.T) {
 	lease := f.take(lockerOn(t, f.store(patient), brief))
 	work := lease.Context(t.Context())
 	f.servers[0].Restart(t)
-	must(t, lease.Renew(t.Context())) // after one restart
+	expect.OK(t, lease.Renew(t.Context())) // after one restart
 	f.servers[1].Restart(t)
 	cause := ended(t, work)
-	check(t, errors.Is(cause, lock.ErrLost) && !errors.Is(cause, context.Canceled), "want ErrLost after two, have %v", cause)
+	expect.That(t, errors.Is(cause, lock.ErrLost) && !errors.Is(cause, context.Canceled), "want ErrLost after two, have %v", cause)
 	f.wantFree(0, 1)
 	_ = lease.Release(t.Context())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -57,7 +57,7 @@ func (f *fleet) store(cfg redlock.Config) lock.Store {
 		clients = append(clients, clientOf(f.T, server.Addr))
 	}
 	store, err := redlock.New(f.Context(), clients, cfg)
-	must(f, err)
+	expect.OK(f, err)
 	return store
 }
 
@@ -80,7 +80,7 @@ func (f *fleet) process(cfg lock.Config) *lock.Locker {
 func (f *fleet) take(locker *lock.Locker) *lock.Lease {
 	f.Helper()
 	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
-	need(f, err == nil, "acquire: want the lock, have %v", err)
+	expect.Need(f, err == nil, "acquire: want the lock, have %v", err)
 	return lease
 }
 
@@ -89,13 +89,13 @@ func (f *fleet) wantBusy(locker *lock.Locker) *lock.BusyError {
 	f.Helper()
 	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)
-	need(f, ok, "acquire: want a BusyError, have lease %v and %v", lease, err)
+	expect.Need(f, ok, "acquire: want a BusyError, have lease %v and %v", lease, err)
 	return busy
 }
 
 func (f *fleet) release(lease *lock.Lease) {
 	f.Helper()
-	must(f, lease.Release(f.Context()))
+	expect.OK(f, lease.Release(f.Context()))
 }
 
 func (f *fleet) key() string { return "lock:" + f.Name() }
@@ -104,7 +104,7 @@ func (f *fleet) key() string { return "lock:" + f.Name() }
 func (f *fleet) put(value string, ttl time.Duration, nodes ...int) {
 	f.Helper()
 	for _, i := range nodes {
-		must(f, f.admins[i].Set(f.Context(), f.key(), value, ttl).Err())
+		expect.OK(f, f.admins[i].Set(f.Context(), f.key(), value, ttl).Err())
 	}
 }
 
@@ -123,7 +123,7 @@ func (f *fleet) wantFree(nodes ...int) {
 	f.Helper()
 	for i := range f.servers {
 		if nodes == nil || slices.Contains(nodes, i) {
-			equal(f, fmt.Sprint("node ", i), f.value(i, f.key()), "")
+			expect.Equal(f, fmt.Sprint("node ", i), f.value(i, f.key()), "")
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (f *fleet) wantFree(nodes ...int) {
 func (f *fleet) voteForLocksOf(ttl time.Duration) {
 	f.Helper()
 	for i, admin := range f.admins {
-		err := poll.Until(f.Context(), func() error {
+		err := expect.Until(f.Context(), func() error {
 			info, err := admin.Info(f.Context(), "server").Result()
 			if err != nil {
 				return err
@@ -144,7 +144,7 @@ func (f *fleet) voteForLocksOf(ttl time.Duration) {
 			}
 			return nil
 		})
-		must(f, err)
+		expect.OK(f, err)
 	}
 }
 
@@ -215,60 +215,20 @@ func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first
 	}
 }
 
-// must ends a test of which a step has failed.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // wantBroken checks an error of the nodes.
 func wantBroken(t *testing.T, what string, err error) {
 	t.Helper()
-	check(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
+	expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
 		"%s: want an error that is neither busy nor lost, have %v", what, err)
 }
 
 func lockerOn(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
 	locker, err := lock.New(store, cfg)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(locker.Close)
 	return locker
 }
 
 // second is the error of a call of which it alone matters.
 func second[T any](_ T, err error) error { return err }
-
-// check fails the test unless ok. The rest says what is wanted, and what there is.
-func check(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Errorf(format, args...)
-	}
-}
-
-// need ends the test unless ok.
-func need(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Fatalf(format, args...)
-	}
-}
-
-// equal compares two values.
-func equal[T comparable](tb testing.TB, what string, have, want T) {
-	tb.Helper()
-	if have != want {
-		tb.Errorf("%s: want %v, have %v", what, want, have)
-	}
-}
-
-// wantIs wants an error that matches another.
-func wantIs(tb testing.TB, what string, err, target error) {
-	tb.Helper()
-	if !errors.Is(err, target) {
-		tb.Errorf("%s: want %v, have %v", what, target, err)
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
@@ -71,7 +72,7 @@ func TestGranted(t *testing.T) {
 			}
 			if err != nil {
 				wantBroken(t, ballots, err)
-				check(t, errors.Is(err, errDown), "%s: want the node's error, have %v", ballots, err)
+				expect.That(t, errors.Is(err, errDown), "%s: want the node's error, have %v", ballots, err)
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func TestHad(t *testing.T) {
 		for one := range strings.FieldsSeq(ballots) {
 			votes, errs := ballot(one)
 			have := redlock.Had(votes, errs)
-			check(t, errors.Is(have, want) && (!errors.Is(have, lock.ErrLost) || errors.Is(want, lock.ErrLost)),
+			expect.That(t, errors.Is(have, want) && (!errors.Is(have, lock.ErrLost) || errors.Is(want, lock.ErrLost)),
 				"%s: want %v, have %v", one, want, have)
 		}
 	}
@@ -106,7 +107,7 @@ func TestForEver(t *testing.T) {
 			votes = append(votes, redlock.No(fmt.Sprint(i), "a", left))
 		}
 		have, err := redlock.Granted(votes, make([]error, 5))
-		check(t, err == nil && have.Left == tc.want, "%v: want %v left, have %+v, %v", tc.lefts, tc.want, have, err)
+		expect.That(t, err == nil && have.Left == tc.want, "%v: want %v left, have %+v, %v", tc.lefts, tc.want, have, err)
 	}
 }
 
@@ -129,7 +130,7 @@ func TestServerVotesOnce(t *testing.T) {
 		"a rival with two and twice": {[]redlock.Vote{no("1"), no("1"), no("2")}, false, false},
 	} {
 		have, err := redlock.Granted(tc.votes, make([]error, len(tc.votes)))
-		check(t, have.Taken == tc.taken && tc.broke == (err != nil),
+		expect.That(t, have.Taken == tc.taken && tc.broke == (err != nil),
 			"%s: want it taken %t, an error %t, have %+v, %v", name, tc.taken, tc.broke, have, err)
 		if err != nil && !strings.Contains(err.Error(), "B: is a server that has voted already") {
 			t.Errorf("%s: want the second node named, have %v", name, err)
@@ -145,7 +146,7 @@ func TestErrorNamesTheNodes(t *testing.T) {
 	errs[2] = other
 	_, err := redlock.Granted(votes, errs)
 	want := "redlock: 2 of 5 nodes voted, of which 3 have to agree: B: connection refused; C: i/o timeout; E: connection refused"
-	check(t, err != nil && err.Error() == want && errors.Is(err, errDown) && errors.Is(err, other), "want %q, have %v", want, err)
+	expect.That(t, err != nil && err.Error() == want && errors.Is(err, errDown) && errors.Is(err, other), "want %q, have %v", want, err)
 }
 
 // TestUptime: of what a server takes for a second, up to one may not have passed.
@@ -158,7 +159,7 @@ func TestUptime(t *testing.T) {
 		1001 * time.Millisecond: 3,
 		15 * time.Second:        16,
 	} {
-		equal(t, delay.String(), redlock.Uptime(delay), want)
+		expect.Equal(t, delay.String(), redlock.Uptime(delay), want)
 	}
 }
 
@@ -205,5 +206,5 @@ func wantPassing(t *testing.T, err error, want bool) {
 		error
 		Passing() bool
 	}](err)
-	check(t, ok && passer.Passing() == want, "want an error that passes (%t), have %v", want, err)
+	expect.That(t, ok && passer.Passing() == want, "want an error that passes (%t), have %v", want, err)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -21,16 +21,16 @@ func TestOlderSnapshot(t *testing.T) {
 			ctx := b.Context()
 			b.exec("UPDATE items SET fence = 2")
 			tx, err := b.begin(ctx)
-			must(b, err)
+			expect.OK(b, err)
 			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
-			need(b, err == nil && seen == 2, "want fence 2, have %d, %v", seen, err)
+			expect.Need(b, err == nil && seen == 2, "want fence 2, have %d, %v", seen, err)
 			other := make(chan error, 1)
 			go func() { other <- b.advance(ctx, test.now, "a") }()
 			if !b.endsFirst(other) {
 				// The read has locked the row, in MySQL's SERIALIZABLE: what was read is not old.
 				tx.rollback()
-				must(b, <-other) // once the reader has gone
+				expect.OK(b, <-other) // once the reader has gone
 				continue
 			}
 			err = tx.advance(b.table, test.fence, "a")
@@ -40,15 +40,15 @@ func TestOlderSnapshot(t *testing.T) {
 			tx.rollback()
 			switch {
 			case on.conflicts:
-				check(b, (databaseError(err) || errors.Is(err, lock.ErrStale)) && err != nil,
+				expect.That(b, (databaseError(err) || errors.Is(err, lock.ErrStale)) && err != nil,
 					"fence %d after %d: want it refused, have %v", test.fence, test.now, err)
 			case test.fence < test.now:
-				check(b, errors.Is(err, lock.ErrStale), "fence %d after %d: want %v, have %v", test.fence, test.now, lock.ErrStale, err)
+				expect.That(b, errors.Is(err, lock.ErrStale), "fence %d after %d: want %v, have %v", test.fence, test.now, lock.ErrStale, err)
 			case err != nil:
 				b.Errorf("fence %d after %d: want it accepted, have %v", test.fence, test.now, err)
 			}
 			have := b.fence()
-			check(b, have >= test.now, "want fence %d or more, have %d", test.now, have)
+			expect.That(b, have >= test.now, "want fence %d or more, have %d", test.now, have)
 		}
 	})
 }
@@ -56,10 +56,10 @@ func TestOlderSnapshot(t *testing.T) {
 // endsFirst waits until done has a value, which must be nil, or a transaction waits for a lock.
 func (b *bundle) endsFirst(done chan error) (ended bool) {
 	b.Helper()
-	err := poll.Until(b.Context(), func() error {
+	err := expect.Until(b.Context(), func() error {
 		select {
 		case err := <-done:
-			must(b, err)
+			expect.OK(b, err)
 			ended = true
 			return nil
 		default:
@@ -69,7 +69,7 @@ func (b *bundle) endsFirst(done chan error) (ended bool) {
 		}
 		return errors.New("the transaction neither ends nor waits")
 	})
-	must(b, err)
+	expect.OK(b, err)
 	return ended
 }
 
@@ -85,7 +85,7 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 			ctx, name := b.Context(), fmt.Sprintf("%+v", test)
 			b.exec("UPDATE items SET fence = 3")
 			tx, err := b.begin(ctx)
-			must(b, err)
+			expect.OK(b, err)
 			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			if err := tx.advance(b.table, test.first, "a"); err != nil {
 				b.Fatalf("%s: %v", name, err)
@@ -110,11 +110,11 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 				want = test.first
 			case test.commit && test.second < test.first:
 				want = test.first
-				check(b, errors.Is(err, lock.ErrStale), "%s: want %v, have %v", name, lock.ErrStale, err)
+				expect.That(b, errors.Is(err, lock.ErrStale), "%s: want %v, have %v", name, lock.ErrStale, err)
 			case err != nil:
 				b.Errorf("%s: want the second accepted, have %v", name, err)
 			}
-			check(b, have == want, "%s: want fence %d, have %d", name, want, have)
+			expect.That(b, have == want, "%s: want fence %d, have %d", name, want, have)
 		}
 	})
 }

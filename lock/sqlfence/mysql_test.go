@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -108,6 +109,6 @@ var sharedMariaDB proc.Shared[*mariaDB]
 func mysqlDatabase(tb testing.TB) *mysql.Config {
 	tb.Helper()
 	config, err := sharedMariaDB.Use(tb, func() (*mariaDB, error) { return runMariaDB(tb.Context()) }).createDatabase(tb.Context())
-	must(tb, err)
+	expect.OK(tb, err)
 	return config
 }

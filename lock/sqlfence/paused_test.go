@@ -22,8 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redisfence"
@@ -75,8 +75,8 @@ func TestPausedProcess(t *testing.T) {
 				paused.signal(t, syscall.SIGSTOP)
 				// The lock is renewed until the process stands still, and then expires.
 				rival := acquireOnceFree(t, j)
-				need(t, rival.Fence() > former, "want a fence above %d, have %d", former, rival.Fence())
-				must(t, s.write(rival.Context(t.Context()), "rival", fenced))
+				expect.Need(t, rival.Fence() > former, "want a fence above %d, have %d", former, rival.Fence())
+				expect.OK(t, s.write(rival.Context(t.Context()), "rival", fenced))
 				paused.say(t, "write") // found in its input when it goes on
 				paused.signal(t, syscall.SIGCONT)
 
@@ -84,12 +84,12 @@ func TestPausedProcess(t *testing.T) {
 				if fenced {
 					value = "rival"
 					want := fmt.Sprintf("refused %d after %d", former, rival.Fence())
-					check(t, answer == want, "want the late write %s, have %s", want, answer)
+					expect.That(t, answer == want, "want the late write %s, have %s", want, answer)
 				} else if answer != "done" {
 					t.Errorf("want the late write done, as nothing is in its way, have %s", answer)
 				}
-				equal(t, "whose value it is", s.read(t), value)
-				equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
+				expect.Equal(t, "whose value it is", s.read(t), value)
+				expect.Equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
 				_ = rival.Release(t.Context()) // it may have run out, too
 			})
 		}
@@ -104,14 +104,14 @@ func TestHelperPausedHolder(t *testing.T) {
 		return
 	}
 	var j job
-	must(t, json.Unmarshal([]byte(text), &j))
+	expect.OK(t, json.Unmarshal([]byte(text), &j))
 	s := openStore(t, j)
 	held := acquireOnceFree(t, j)
 	work := held.Context(t.Context())
 
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 	say("holds with fence %d", held.Fence())
-	must(t, errOf(bufio.NewReader(os.Stdin).ReadString('\n')))
+	expect.OK(t, expect.Err(bufio.NewReader(os.Stdin).ReadString('\n')))
 	// The context has the fence of the lease, but not its end. The end could come in time, and hide
 	// what is tested.
 	err := s.write(context.WithoutCancel(work), "paused", j.Fenced)
@@ -136,10 +136,10 @@ func TestHelperPausedHolder(t *testing.T) {
 func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	t.Helper()
 	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(locker.Close)
 	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(2 * time.Millisecond), Tries: 10_000, Limit: j.Limit})
-	must(t, err)
+	expect.OK(t, err)
 	return held
 }
 
@@ -194,7 +194,7 @@ func openRedisStore(rdb *redis.Client, resource string) *fencedStore {
 func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *fencedStore {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: dialect}
 	return &fencedStore{
@@ -204,7 +204,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 				"CREATE TABLE items (id VARCHAR(40) PRIMARY KEY, value VARCHAR(40) NOT NULL, fence BIGINT NOT NULL DEFAULT 0)",
 				"INSERT INTO items (id, value) VALUES ('a', '')",
 			} {
-				must(t, errOf(db.ExecContext(t.Context(), statement)))
+				expect.OK(t, expect.Err(db.ExecContext(t.Context(), statement)))
 			}
 		},
 		write: func(ctx context.Context, value string, fenced bool) error {
@@ -225,7 +225,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 		},
 		read: func(t *testing.T) (value string) {
 			t.Helper()
-			must(t, db.QueryRowContext(t.Context(), "SELECT value FROM items WHERE id = 'a'").Scan(&value))
+			expect.OK(t, db.QueryRowContext(t.Context(), "SELECT value FROM items WHERE id = 'a'").Scan(&value))
 			return value
 		},
 	}
@@ -243,17 +243,17 @@ type pausedProcess struct {
 func startPaused(t *testing.T, j job) *pausedProcess {
 	t.Helper()
 	text, err := json.Marshal(j)
-	must(t, err)
+	expect.OK(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it waits for one thing after the other
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperPausedHolder$")
 	cmd.Env = append(os.Environ(), pausedEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as in the histories of package lock
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	expect.OK(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	expect.OK(t, err)
+	expect.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()
@@ -263,12 +263,12 @@ func startPaused(t *testing.T, j job) *pausedProcess {
 
 func (p *pausedProcess) signal(t *testing.T, sig os.Signal) {
 	t.Helper()
-	must(t, p.cmd.Process.Signal(sig))
+	expect.OK(t, p.cmd.Process.Signal(sig))
 }
 
 func (p *pausedProcess) say(t *testing.T, line string) {
 	t.Helper()
-	must(t, errOf(fmt.Fprintln(p.in, line)))
+	expect.OK(t, expect.Err(fmt.Fprintln(p.in, line)))
 }
 
 // answer returns the rest of the next line, which begins with what.
@@ -276,14 +276,14 @@ func (p *pausedProcess) answer(t *testing.T, what string) string {
 	t.Helper()
 	p.out.Scan()
 	rest, ok := strings.CutPrefix(p.out.Text(), what)
-	need(t, ok, "want %q from the paused process, have %q, %v", what, p.out.Text(), p.out.Err())
+	expect.Need(t, ok, "want %q from the paused process, have %q, %v", what, p.out.Text(), p.out.Err())
 	return rest
 }
 
 func (p *pausedProcess) number(t *testing.T, what string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(p.answer(t, what), 10, 64)
-	must(t, err)
+	expect.OK(t, err)
 	return n
 }
 
@@ -309,26 +309,26 @@ func TestPausedHolderOfAPermit(t *testing.T) {
 			rival := acquireOnceFree(t, j)
 			took := time.Since(since)
 			t.Logf("the permit was free after %v", took)
-			check(t, took >= pausedTTL/4 && took <= 4*pausedTTL,
+			expect.That(t, took >= pausedTTL/4 && took <= 4*pausedTTL,
 				"want the permit about one TTL after the last renewal, got it after %v", took)
-			check(t, rival.Fence() > former && former > other.Fence(),
+			expect.That(t, rival.Fence() > former && former > other.Fence(),
 				"want rising fences, have %d, %d and %d", other.Fence(), former, rival.Fence())
 			wantNoPermit(t, j)
 
 			if signal == syscall.SIGSTOP {
-				must(t, s.write(rival.Context(t.Context()), "rival", true))
+				expect.OK(t, s.write(rival.Context(t.Context()), "rival", true))
 				paused.say(t, "write")
 				paused.signal(t, syscall.SIGCONT)
 				have := paused.answer(t, "wrote: ")
-				check(t, have != "done", "want the late write refused, it is done")
-				equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
+				expect.That(t, have != "done", "want the late write refused, it is done")
+				expect.Equal(t, "the context of the paused process ended by a loss", paused.answer(t, "lost: "), "true")
 				for paused.out.Scan() { // until the process has released and ended
 					t.Log(paused.out.Text())
 				}
 				wantNoPermit(t, j)
 			}
 			for _, held := range []*lock.Lease{other, rival} {
-				must(t, held.Release(t.Context())) // it is held to the end
+				expect.OK(t, held.Release(t.Context())) // it is held to the end
 			}
 		})
 	}
@@ -340,7 +340,7 @@ func wantRenewals(t *testing.T, j job) {
 	t.Helper()
 	rdb := newRedis(t, j.Redis)
 	last, renewed := make(map[string]time.Duration), make(map[string]bool)
-	poll.Eventually(t, "each permit renewed", func() bool {
+	expect.Eventually(t, "each permit renewed", func() bool {
 		permits := rdb.HKeys(t.Context(), "{lock:"+j.Resource+"}:permits").Val()
 		keys := []string{"lock:" + j.Resource}
 		for _, number := range permits {
@@ -348,7 +348,7 @@ func wantRenewals(t *testing.T, j job) {
 		}
 		for i, key := range keys {
 			left := rdb.PTTL(t.Context(), key).Val()
-			need(t, left <= pausedTTL, "want %s to live for %v at most, have %v", key, pausedTTL, left)
+			expect.Need(t, left <= pausedTTL, "want %s to live for %v at most, have %v", key, pausedTTL, left)
 			if before, ok := last[key]; ok && i > 0 && left > before {
 				renewed[key] = true
 			}
@@ -362,8 +362,8 @@ func wantRenewals(t *testing.T, j job) {
 func wantNoPermit(t *testing.T, j job) {
 	t.Helper()
 	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
-	must(t, err)
+	expect.OK(t, err)
 	defer locker.Close()
 	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Limit: j.Limit})
-	check(t, errors.Is(err, lock.ErrBusy), "want no third permit, have %v, %v", held, err)
+	expect.That(t, errors.Is(err, lock.ErrBusy), "want no third permit, have %v, %v", held, err)
 }

@@ -17,20 +17,13 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// must ends a test of which a step has failed.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
 
 // A transaction is one of database/sql or of pgx.
 type transaction interface {
@@ -77,7 +70,7 @@ func (b *bundle) advanceIn(ctx context.Context, table sqlfence.Table, fence int6
 func (b *bundle) exec(query string, args ...any) {
 	b.Helper()
 	_, err := b.db.ExecContext(b.Context(), query, args...)
-	need(b, err == nil, "%s: %v", query, err)
+	expect.Need(b, err == nil, "%s: %v", query, err)
 }
 
 func (b *bundle) number(query string) (n int64) {
@@ -191,7 +184,7 @@ func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
 	dsn := pgtest.DSN(t)
 	b := postgres(t, dsn, sql.LevelDefault)
 	pool, err := pgxpool.New(t.Context(), dsn)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(pool.Close)
 	b.begin = func(ctx context.Context) (transaction, error) {
 		tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
@@ -208,7 +201,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	config.ClientFoundRows = foundRows
 	config.Params = map[string]string{"innodb_snapshot_isolation": strconv.FormatBool(snapshot)}
 	connector, err := mysql.NewConnector(config)
-	must(t, err)
+	expect.OK(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { _ = db.Close() })
 	// The tables about transactions do not change while somebody reads them every 100 ms, so this
@@ -216,7 +209,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	wait := regexp.MustCompile("of table `" + config.DBName + "`\\.`items` .* waiting")
 	waiting := func() bool {
 		var kind, name, text string
-		must(t, db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text))
+		expect.OK(t, db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text))
 		return wait.MatchString(text)
 	}
 	return fill(t, &bundle{db: db, dialect: sqlfence.MySQL, waiting: waiting}, level)
@@ -225,7 +218,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 func openDB(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	must(t, err)
+	expect.OK(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -319,38 +312,3 @@ func (b *bundle) placeholders(n int) string {
 	}
 	return strings.Join(all, ", ")
 }
-
-// check fails the test unless ok. The rest says what is wanted, and what there is.
-func check(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Errorf(format, args...)
-	}
-}
-
-// need ends the test unless ok.
-func need(tb testing.TB, ok bool, format string, args ...any) {
-	tb.Helper()
-	if !ok {
-		tb.Fatalf(format, args...)
-	}
-}
-
-// equal compares two values.
-func equal[T comparable](tb testing.TB, what string, have, want T) {
-	tb.Helper()
-	if have != want {
-		tb.Errorf("%s: want %v, have %v", what, want, have)
-	}
-}
-
-// wantIs wants an error that matches another.
-func wantIs(tb testing.TB, what string, err, target error) {
-	tb.Helper()
-	if !errors.Is(err, target) {
-		tb.Errorf("%s: want %v, have %v", what, target, err)
-	}
-}
-
-// errOf returns the error of a call of which nothing else is wanted.
-func errOf[T any](_ T, err error) error { return err }

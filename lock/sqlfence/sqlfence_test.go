@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
@@ -25,7 +26,7 @@ func TestAdvance(t *testing.T) {
 	each(t, backends(), func(b *bundle, _ backend) {
 		ctx := b.Context()
 		for _, f := range []int64{1, now, now} {
-			must(b, b.advance(ctx, f, "a"))
+			expect.OK(b, b.advance(ctx, f, "a"))
 		}
 		if err := b.inTx(ctx, func(tx transaction) error {
 			return errors.Join(tx.advance(b.table, now, "a"), tx.advance(b.table, now, "a"))
@@ -34,18 +35,18 @@ func TestAdvance(t *testing.T) {
 		}
 
 		err := b.advance(ctx, now-1, "a")
-		need(b, errors.Is(err, lock.ErrStale), "older fence: want %v, have %v", lock.ErrStale, err)
+		expect.Need(b, errors.Is(err, lock.ErrStale), "older fence: want %v, have %v", lock.ErrStale, err)
 		stale, ok := errors.AsType[*store.StaleError](err)
 		want := (&store.StaleError{Place: `items "a"`, Fence: now - 1, Seen: now})
-		check(b, ok && cmp.Equal(want, stale), "older fence: want %+v, have %+v", want, stale)
+		expect.That(b, ok && cmp.Equal(want, stale), "older fence: want %+v, have %+v", want, stale)
 		if err := b.advance(ctx, now, "b"); !errors.Is(err, sqlfence.ErrNoRow) || !strings.Contains(err.Error(), `items "b"`) {
 			b.Errorf("no such row: want %v with its name, have %v", sqlfence.ErrNoRow, err)
 		}
 		for _, f := range []int64{0, -1} {
-			wantIs(b, fmt.Sprintf("fence %d", f), b.advance(ctx, f, "a"), lock.ErrNoFence)
+			expect.Is(b, fmt.Sprintf("fence %d", f), b.advance(ctx, f, "a"), lock.ErrNoFence)
 		}
-		equal(b, "fence after refusals", b.fence(), now)
-		equal(b, "rows", b.number("SELECT count(*) FROM items"), 1)
+		expect.Equal(b, "fence after refusals", b.fence(), now)
+		expect.Equal(b, "rows", b.number("SELECT count(*) FROM items"), 1)
 	})
 }
 
@@ -56,9 +57,9 @@ func TestRollbackLeavesNothing(t *testing.T) {
 		err := b.inTx(b.Context(), func(tx transaction) error {
 			return errors.Join(tx.advance(b.table, 5, "a"), given)
 		})
-		check(b, err != nil && err.Error() == given.Error(), "want %v alone, have %v", given, err)
-		equal(b, "fence", b.fence(), 0)
-		must(b, b.advance(b.Context(), 4, "a")) // lower than the one rolled back
+		expect.That(b, err != nil && err.Error() == given.Error(), "want %v alone, have %v", given, err)
+		expect.Equal(b, "fence", b.fence(), 0)
+		expect.OK(b, b.advance(b.Context(), 4, "a")) // lower than the one rolled back
 	})
 }
 
@@ -97,15 +98,15 @@ func TestKeysAndNames(t *testing.T) {
 				}
 
 				for _, f := range []int64{1, 2, 2} {
-					must(b, b.advanceIn(ctx, table, f, key...))
+					expect.OK(b, b.advanceIn(ctx, table, f, key...))
 				}
 				err := b.advanceIn(ctx, table, 1, key...)
 				place := table.Name + ` (0xff0027, 3, 2026-11-24 10:00:00 +0000 UTC, true)`
 				want := (&store.StaleError{Place: place, Fence: 1, Seen: 2})
-				check(b, err != nil && err.Error() == want.Error(), "older fence: want %v, have %v", want, err)
-				wantIs(b, "no such row", b.advanceIn(ctx, table, 2, others[0]...), sqlfence.ErrNoRow)
-				equal(b, "rows of other keys as they were", b.number(b.quoted(`SELECT count(*) FROM `+name+` WHERE "Fence Token" = 0`)), 3)
-				equal(b, "rows of the table items", b.number("SELECT count(*) FROM items"), 1)
+				expect.That(b, err != nil && err.Error() == want.Error(), "older fence: want %v, have %v", want, err)
+				expect.Is(b, "no such row", b.advanceIn(ctx, table, 2, others[0]...), sqlfence.ErrNoRow)
+				expect.Equal(b, "rows of other keys as they were", b.number(b.quoted(`SELECT count(*) FROM `+name+` WHERE "Fence Token" = 0`)), 3)
+				expect.Equal(b, "rows of the table items", b.number("SELECT count(*) FROM items"), 1)
 			})
 		})
 	}
@@ -119,7 +120,7 @@ func (b *bundle) createSchema(name string) string {
 		return "main" // others come and go with a connection
 	case sqlfence.MySQL: // the databases of a server are its schemas
 		var own string
-		must(b, b.db.QueryRowContext(b.Context(), "SELECT database()").Scan(&own))
+		expect.OK(b, b.db.QueryRowContext(b.Context(), "SELECT database()").Scan(&own))
 		name += own
 	default:
 	}
@@ -147,9 +148,9 @@ func TestLateWriteOfAFormerHolder(t *testing.T) {
 		if err := b.advance(ctx, 2, "a"); err != nil { // the second reads
 			b.Fatal(err)
 		}
-		wantIs(b, "first, late", write("first", 1), lock.ErrStale)
-		must(b, write("second", 2))
-		equal(b, "rows of the second alone", b.number("SELECT count(*) FROM items WHERE owner = 'second'"), 1)
+		expect.Is(b, "first, late", write("first", 1), lock.ErrStale)
+		expect.OK(b, write("second", 2))
+		expect.Equal(b, "rows of the second alone", b.number("SELECT count(*) FROM items WHERE owner = 'second'"), 1)
 	})
 }
 
@@ -185,18 +186,18 @@ func TestRivals(t *testing.T) {
 		}
 		wg.Wait()
 		rows, err := b.db.QueryContext(ctx, "SELECT fence FROM history ORDER BY place")
-		must(b, err)
+		expect.OK(b, err)
 		defer func() { _ = rows.Close() }()
 		var last int64
 		for rows.Next() {
 			var fence int64
-			must(b, rows.Scan(&fence))
-			check(b, fence > last, "want rising fences, have %d after %d", fence, last)
+			expect.OK(b, rows.Scan(&fence))
+			expect.That(b, fence > last, "want rising fences, have %d after %d", fence, last)
 			last = fence
 		}
-		must(b, rows.Err())
+		expect.OK(b, rows.Err())
 		have := b.fence()
-		check(b, last == rivals && have == rivals, "want the highest fence %d last, have %d, in the row %d", rivals, last, have)
+		expect.That(b, last == rivals && have == rivals, "want the highest fence %d last, have %d, in the row %d", rivals, last, have)
 	})
 }
 
@@ -226,7 +227,7 @@ func TestBadTable(t *testing.T) {
 				test.table.Dialect = b.dialect
 			}
 			err := b.advanceIn(b.Context(), test.table, 1, "a")
-			check(b, errors.Is(err, sqlfence.ErrTable) && (strings.Contains(err.Error(), test.want) || test.table.Dialect != b.dialect),
+			expect.That(b, errors.Is(err, sqlfence.ErrTable) && (strings.Contains(err.Error(), test.want) || test.table.Dialect != b.dialect),
 				"%s: want %v ... %s, have %v", test.name, sqlfence.ErrTable, test.want, err)
 		}
 	})
@@ -247,7 +248,7 @@ func TestNothingToSend(t *testing.T) {
 		{sqlfence.AdvancePgx[pgconn.CommandTag, pgx.Row](t.Context(), nil, table, 1, "a"), noTransaction},
 		{noDialect.Advance(t.Context(), nil, 1, "a"), "sqlfence: bad table: dialect: want SQLite, PostgreSQL or MySQL, have Dialect(0)"},
 	} {
-		check(t, tc.err != nil && tc.err.Error() == tc.want, "want %q, have %v", tc.want, tc.err)
+		expect.That(t, tc.err != nil && tc.err.Error() == tc.want, "want %q, have %v", tc.want, tc.err)
 	}
 }
 
@@ -278,7 +279,7 @@ func TestTableAsTheDatabaseHasIt(t *testing.T) {
 		} {
 			table.Dialect = b.dialect
 			err := b.advanceIn(ctx, table, 1, "idd")
-			check(b, databaseError(err), "no such %s: want an error of the database, have %v", what, err)
+			expect.That(b, databaseError(err), "no such %s: want an error of the database, have %v", what, err)
 		}
 
 		null := b.table
@@ -294,7 +295,7 @@ func TestTableAsTheDatabaseHasIt(t *testing.T) {
 		const notUnique = `key (owner) is not unique: 2 rows of items ""`
 		for _, fence := range []int64{3, 1} { // both rows are to be raised, and then none
 			err := b.advanceIn(ctx, shared, fence, "")
-			check(b, errors.Is(err, sqlfence.ErrTable) && strings.HasSuffix(err.Error(), notUnique),
+			expect.That(b, errors.Is(err, sqlfence.ErrTable) && strings.HasSuffix(err.Error(), notUnique),
 				"fence %d: want %v: %s, have %v", fence, sqlfence.ErrTable, notUnique, err)
 			b.exec("UPDATE items SET fence = 2")
 		}

@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/queue/queueotel"
@@ -99,7 +99,7 @@ func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
 func (b *bench) ended(t *testing.T, name string, n int) []sdktrace.ReadOnlySpan {
 	t.Helper()
 	var found []sdktrace.ReadOnlySpan
-	poll.Eventually(t, "spans called "+name, func() bool {
+	expect.Eventually(t, "spans called "+name, func() bool {
 		found = slices.DeleteFunc(b.spans.Ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() != name })
 		return len(found) >= n
 	})
@@ -190,7 +190,7 @@ func (b *bench) awaitWaiting(t *testing.T, n int) {
 	t.Helper()
 	inspector := asynq.NewInspector(b.opts)
 	t.Cleanup(func() { _ = inspector.Close() })
-	poll.Eventually(t, "waiting tasks", func() bool {
+	expect.Eventually(t, "waiting tasks", func() bool {
 		info, err := inspector.GetQueueInfo("default")
 		return err == nil && info.Retry == n
 	})
@@ -282,7 +282,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n == 0 {
-			poll.Eventually(t, "the first to run", func() bool { return b.sum(t)["siding.tasks.running"] == 1 })
+			expect.Eventually(t, "the first to run", func() bool { return b.sum(t)["siding.tasks.running"] == 1 })
 		}
 	}
 	b.awaitWaiting(t, 2)
@@ -312,7 +312,7 @@ func TestMetrics(t *testing.T) {
 		"siding.locks.acquired": 3, "siding.tasks.parked": 2, "siding.tasks.refused": 2, "siding.waits.ended": 2,
 		"siding.tasks.running": 0, "siding.task.wait": 2, "siding.lock.handoff": 2, "siding.task.duration": 4,
 	}
-	poll.Eventually(t, "all events counted", func() bool { return b.sum(t)["siding.task.duration"] == 4 })
+	expect.Eventually(t, "all events counted", func() bool { return b.sum(t)["siding.task.duration"] == 4 })
 	have := b.sum(t)
 	for name, n := range want {
 		if have[name] != n {

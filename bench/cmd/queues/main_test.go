@@ -19,6 +19,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/program"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -38,12 +39,12 @@ func TestRun(t *testing.T) {
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	args := []string{"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin"}
-	must(t, run(t.Context(), args, &out, io.Discard))
+	expect.OK(t, run(t.Context(), args, &out, io.Discard))
 	for _, s := range scenarios() {
 		for _, c := range []string{"siding", "asynq", "asynq+redislock-spin"} {
 			_, block, _ := strings.Cut(out.String(), "\n\n"+s.Name+" ")
 			block, _, _ = strings.Cut(block, "\n\n")
-			plan := value(s.plan(options{scale: 0.01, lines: 100}))(t)
+			plan := expect.Value(s.plan(options{scale: 0.01, lines: 100}))(t)
 			all := contenders()
 			can := all[slices.IndexFunc(all, func(other contender) bool { return other.Name == c })].can(plan)
 			if strings.Contains(block, "\n  "+c+" ") != can {
@@ -67,7 +68,7 @@ func TestOthers(t *testing.T) {
 				"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended",
 				"-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq", "-rtt", rtt,
 			}
-			must(t, run(t.Context(), args, &out, &log))
+			expect.OK(t, run(t.Context(), args, &out, &log))
 			rates := make(map[string]float64)
 			for _, f := range readJSON(t, out.String()) {
 				if f.Case == "uncontended" && f.Figure == "done" {
@@ -140,12 +141,12 @@ func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, 
 		rounds: 2, scale: 1, limit: time.Second, rtt: rtt, contenders: []contender{c},
 		scenarios: []scenario{{contest.Scenario{Name: "small", About: "four tasks"}, fourTasks, []figure{makespan, throughput}}},
 	}, &says)
-	must(t, err)
+	expect.OK(t, err)
 	defer b.close()
 	if err := b.run(t.Context()); err != nil {
 		return "", says.String(), err
 	}
-	must(t, b.results.WriteRows(&out, []string{c.Name}))
+	expect.OK(t, b.results.WriteRows(&out, []string{c.Name}))
 	return out.String(), says.String(), nil
 }
 
@@ -153,7 +154,7 @@ func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, 
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	table, log, err := measured(t, slow(false), 0)
-	must(t, err)
+	expect.OK(t, err)
 	if !strings.Contains(table, "unfinished: 1 of 4") {
 		t.Errorf("want it to be said, have %s", table)
 	}
@@ -179,7 +180,7 @@ func TestTwoAtOnce(t *testing.T) {
 	b, err := newBench(t.Context(), options{
 		rounds: 1, scale: 0.02, limit: 10 * time.Second, contenders: []contender{c}, scenarios: scenarios()[:1],
 	}, io.Discard)
-	must(t, err)
+	expect.OK(t, err)
 	defer b.close()
 	// Whether two tasks meet is up to the machine.
 	for range 10 {
@@ -212,22 +213,5 @@ func TestArguments(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("want help, have %v", err)
-	}
-}
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
 	}
 }

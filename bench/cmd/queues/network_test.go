@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/backend"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -23,7 +24,7 @@ func TestNetwork(t *testing.T) {
 		"-rtt", far.String(), "-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H",
 		"-contenders", "siding,asynq",
 	}
-	must(t, run(t.Context(), args, &out, &log))
+	expect.OK(t, run(t.Context(), args, &out, &log))
 	if !strings.Contains(log.String(), "network: 10ms more for each round trip; Redis answers in ") {
 		t.Errorf("want the setting in the head, have\n%s", log.String())
 	}
@@ -109,7 +110,7 @@ func TestPostgresBehindProxy(t *testing.T) {
 	if network, addr, err := direct.Listens(); network != "unix" || addr != "/tmp/pg/.s.PGSQL.5432" || err != nil {
 		t.Errorf("want its socket, have %s %s, %v", network, addr, err)
 	}
-	behind := value(direct.At("127.0.0.1:12345"))(t)
+	behind := expect.Value(direct.At("127.0.0.1:12345"))(t)
 	if have, want := behind.Address(), "postgres:///db1?host=127.0.0.1&port=12345&sslmode=disable&user=postgres"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
@@ -123,8 +124,8 @@ func TestNoNetwork(t *testing.T) {
 	t.Parallel()
 	proc.Find(t, "redis-server", "redis-server")
 	o, _, err := parse([]string{"-contenders", "siding", "-scenarios", "hot"}, io.Discard, io.Discard)
-	must(t, err)
-	b := value(newBench(t.Context(), o, io.Discard))(t)
+	expect.OK(t, err)
+	b := expect.Value(newBench(t.Context(), o, io.Discard))(t)
 	defer b.close()
 	near := backend.Redis("127.0.0.1:1")
 	have, closeLink, err := b.network.link(t.Context(), near)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestPlans counts what plans of full size have.
@@ -34,7 +35,7 @@ func TestPlans(t *testing.T) {
 		if s.Name == "orders" {
 			continue
 		}
-		plan := func(scale float64) workload.Plan { return value(s.plan(options{scale: scale}))(t) }
+		plan := func(scale float64) workload.Plan { return expect.Value(s.plan(options{scale: scale}))(t) }
 		p := plan(1)
 		have := counts{Tasks: len(p.Tasks)}
 		keys := make(map[string]bool)

@@ -15,7 +15,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -75,7 +75,7 @@ func (t *trial) busy(ctx context.Context, slot int) *worker {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	w := t.now[slot]
-	_ = poll.Until(ctx, func() error {
+	_ = expect.Until(ctx, func() error {
 		open := 0
 		records, err := journal.Read(w.journal)
 		for _, r := range records {
@@ -160,7 +160,7 @@ func signal(s *proc.Server, sig os.Signal) error {
 
 // ended waits until a process has ended.
 func ended(ctx context.Context, s *proc.Server) error {
-	return poll.Until(ctx, func() error {
+	return expect.Until(ctx, func() error {
 		if s.Gone() == nil {
 			return errors.New("it still runs")
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
-	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -171,7 +171,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 
 // begun returns when the first handler has started, once it has.
 func (t *trial) begun(ctx context.Context) (at time.Duration, err error) {
-	err = poll.Until(ctx, func() error {
+	err = expect.Until(ctx, func() error {
 		records, err := t.records()
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/bench/internal/program"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestMain also runs the proxies that tests Start. Tests that leave goroutines fail.
@@ -32,7 +33,7 @@ const patience = time.Minute
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	var config net.ListenConfig
-	l := value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	l := expect.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -90,9 +91,9 @@ func proxy(t *testing.T, oneWay time.Duration, server string) (addr string, end 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	var dialer net.Dialer
-	conn := value(dialer.DialContext(t.Context(), "tcp", addr))(t)
+	conn := expect.Value(dialer.DialContext(t.Context(), "tcp", addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(patience)))
+	expect.OK(t, conn.SetDeadline(time.Now().Add(patience)))
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		t.Fatalf("want a TCP connection, have %T", conn)
@@ -126,10 +127,10 @@ func TestAllArrivesInOrder(t *testing.T) {
 	}
 	for rest := sent; len(rest) > 0; {
 		n := min(len(rest), 1+rand.IntN(100<<10))
-		_ = value(conn.Write(rest[:n]))(t)
+		_ = expect.Value(conn.Write(rest[:n]))(t)
 		rest = rest[n:]
 	}
-	must(t, conn.CloseWrite())
+	expect.OK(t, conn.CloseWrite())
 	have, err := io.ReadAll(conn)
 	if err != nil || !bytes.Equal(have, sent) {
 		t.Errorf("want the %d bytes that were sent, have %d, the same: %t, %v", len(sent), len(have), bytes.Equal(have, sent), err)
@@ -203,7 +204,7 @@ func TestPiecesDoNotWaitForOneAnother(t *testing.T) {
 	})
 	start := time.Now()
 	for i := range many {
-		_ = value(sender.Write([]byte{byte(i)}))(t)
+		_ = expect.Value(sender.Write([]byte{byte(i)}))(t)
 	}
 	_ = sender.Close()
 	have, err := io.ReadAll(receiver)
@@ -246,7 +247,7 @@ func TestServeEnds(t *testing.T) {
 		_, _ = io.ReadAll(conn)
 	}))
 	silent, busy := dial(t, addr), dial(t, addr)
-	_ = value(busy.Write([]byte("never arrives")))(t)
+	_ = expect.Value(busy.Write([]byte("never arrives")))(t)
 	<-begun
 	<-begun
 	end()
@@ -280,13 +281,13 @@ func TestNoServer(t *testing.T) {
 // TestClock: waits of less than a millisecond end in time on Linux, and no wait is short.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	c := value(newClock(t.Context()))(t)
+	c := expect.Value(newClock(t.Context()))(t)
 	defer c.close()
 	const wait, tries = 250 * time.Microsecond, 100
 	best := patience
 	for range tries {
 		due := time.Now().Add(wait)
-		must(t, c.until(due))
+		expect.OK(t, c.until(due))
 		late := time.Since(due)
 		if late < 0 {
 			t.Errorf("want no wait to be short, have one by %v", -late)
@@ -302,7 +303,7 @@ func TestClock(t *testing.T) {
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	const oneWay = 10 * time.Millisecond
-	p := value(Start(t.Context(), Line{OneWay: oneWay, Network: "tcp", Server: serve(t, echo)}))(t)
+	p := expect.Value(Start(t.Context(), Line{OneWay: oneWay, Network: "tcp", Server: serve(t, echo)}))(t)
 	defer p.Stop()
 	conn := dial(t, p.Addr)
 	start := time.Now()
@@ -313,22 +314,5 @@ func TestProcess(t *testing.T) {
 	p.Stop()
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil || os.IsTimeout(err) {
 		t.Errorf("want the connection closed, have %d bytes, %v", n, err)
-	}
-}
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
 	}
 }

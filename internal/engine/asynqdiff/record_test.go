@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A record has the calls of handlers and of the functions of the configuration.
@@ -93,7 +93,7 @@ const (
 func seen(ctx context.Context, limit time.Duration, ok func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return poll.Until(ctx, func() error {
+	return expect.Until(ctx, func() error {
 		if !ok() {
 			return errNotYet
 		}

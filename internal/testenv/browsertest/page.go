@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -220,7 +220,7 @@ func (p *Page) Await(expression string) {
 	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.tb.Context()), patience)
 	defer cancel()
-	err := poll.Until(ctx, func() error {
+	err := expect.Until(ctx, func() error {
 		var ok bool
 		if err := p.eval("!!("+expression+")", &ok); err != nil || ok {
 			return err

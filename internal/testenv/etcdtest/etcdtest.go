@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -177,7 +177,7 @@ func (s *Server) ask(ctx context.Context, method, path, body string, answer any)
 // Leader returns the server that leads the cluster, once one does.
 func Leader(tb testing.TB, servers []*Server) (leader *Server) {
 	tb.Helper()
-	poll.Eventually(tb, "a leader", func() bool {
+	expect.Eventually(tb, "a leader", func() bool {
 		i := slices.IndexFunc(servers, func(s *Server) bool { return s.leads(tb.Context()) })
 		if i >= 0 {
 			leader = servers[i]

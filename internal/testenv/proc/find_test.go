@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -69,8 +70,8 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, version := range []string{"14", "15"} {
-		must(t, os.Mkdir(filepath.Join(dir, version), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, version, "server"), nil, 0o600))
+		expect.OK(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+		expect.OK(t, os.WriteFile(filepath.Join(dir, version, "server"), nil, 0o600))
 	}
 	path, v := find(t, "no-such-program", filepath.Join(dir, "*", "server"))
 	if want := filepath.Join(dir, "15", "server"); path != want {
@@ -104,8 +105,8 @@ func TestFreeAddrBesideNewProcesses(t *testing.T) {
 	defer starters.Wait()
 	defer stop()
 	for range calls {
-		addr := value(proc.FreeAddr(t.Context()))(t)
-		l := value((&net.ListenConfig{}).Listen(t.Context(), "tcp", addr))(t)
+		addr := expect.Value(proc.FreeAddr(t.Context()))(t)
+		l := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", addr))(t)
 		_ = l.Close()
 	}
 }
@@ -119,7 +120,7 @@ func TestFreeAddr(t *testing.T) {
 	const each = 300
 	addresses := func() (all []string) {
 		for range each {
-			addr := value(proc.FreeAddr(t.Context()))(t)
+			addr := expect.Value(proc.FreeAddr(t.Context()))(t)
 			all = append(all, addr)
 		}
 		return all
@@ -135,10 +136,10 @@ func TestFreeAddr(t *testing.T) {
 	}
 	other := exec.Command(os.Args[0], "-test.run=^TestFreeAddr$") //nolint:noctx // ends with its input
 	other.Env = append(os.Environ(), asOther+"=1")
-	input := value(other.StdinPipe())(t)
-	output := value(other.StdoutPipe())(t)
-	must(t, other.Start())
-	line := value(bufio.NewReader(output).ReadString('\n'))(t)
+	input := expect.Value(other.StdinPipe())(t)
+	output := expect.Value(other.StdoutPipe())(t)
+	expect.OK(t, other.Start())
+	line := expect.Value(bufio.NewReader(output).ReadString('\n'))(t)
 	theirs, ours := strings.Fields(line), addresses()
 	if len(theirs) != each {
 		t.Errorf("want %d addresses of the other process, have %d", each, len(theirs))
@@ -151,22 +152,5 @@ func TestFreeAddr(t *testing.T) {
 	_ = input.Close()
 	if err := other.Wait(); err != nil {
 		t.Error(err)
-	}
-}
-
-// must ends the test unless err is nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// value returns the result of a call that has to succeed: value(os.ReadFile(name))(t).
-func value[T any](result T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		must(t, err)
-		return result
 	}
 }

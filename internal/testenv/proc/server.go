@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A Server is a program that runs as a child process in a folder of its own. On Linux it
@@ -73,12 +73,12 @@ func (s *Server) Command(ctx context.Context, program string, args ...string) (*
 	return cmd, runAs(cmd, s.Account)
 }
 
-// Await waits until check returns nil, as [poll.Until] does, or the server has ended. The
+// Await waits until check returns nil, as [expect.Until] does, or the server has ended. The
 // error has the end of the server's log.
 func (s *Server) Await(ctx context.Context, check func(context.Context) error) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := poll.Until(waiting, func() error {
+	err := expect.Until(waiting, func() error {
 		if err := s.Gone(); err != nil {
 			cancel(err)
 			return err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -43,7 +43,7 @@ func TestClusterFailsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Nodes[0].Kill()
-	poll.Eventually(t, "a master that writes", func() bool { return client.Set(t.Context(), key, "w", 0).Err() == nil })
+	expect.Eventually(t, "a master that writes", func() bool { return client.Set(t.Context(), key, "w", 0).Err() == nil })
 }
 
 func TestSentinelFailsOver(t *testing.T) {
@@ -62,13 +62,13 @@ func TestSentinelFailsOver(t *testing.T) {
 		t.Errorf("want the first server as the settled master, have %v, %v", settled, err)
 	}
 	first.Kill()
-	poll.Eventually(t, "nothing settled while the master is dead", func() bool {
+	expect.Eventually(t, "nothing settled while the master is dead", func() bool {
 		_, err := s.Settled(t.Context())
 		return err != nil
 	})
-	poll.Eventually(t, "a master that writes", func() bool { return client.Set(t.Context(), "k", "w", 0).Err() == nil })
-	poll.Eventually(t, "another master than the first", func() bool { return s.Master(t) != first })
-	poll.Eventually(t, "the new master to be settled", func() bool {
+	expect.Eventually(t, "a master that writes", func() bool { return client.Set(t.Context(), "k", "w", 0).Err() == nil })
+	expect.Eventually(t, "another master than the first", func() bool { return s.Master(t) != first })
+	expect.Eventually(t, "the new master to be settled", func() bool {
 		settled, err := s.Settled(t.Context())
 		return err == nil && settled == s.Master(t)
 	})

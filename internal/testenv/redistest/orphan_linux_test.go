@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -46,7 +46,7 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	poll.Eventually(t, "nobody to listen", func() bool {
+	expect.Eventually(t, "nobody to listen", func() bool {
 		conn, err := d.DialContext(t.Context(), "tcp", addr)
 		if err != nil {
 			return true

@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // root is the repository, seen from here.
@@ -114,7 +116,7 @@ func TestPackageComments(t *testing.T) {
 		comments := 0
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.PackageClauseOnly|parser.ParseComments)
-			must(t, err)
+			expect.OK(t, err)
 			if file.Doc == nil {
 				continue
 			}
@@ -209,7 +211,7 @@ func packages(t *testing.T) map[string][]string {
 // named returns the files of the repository that a function wants.
 func named(t *testing.T, want func(string) bool) (names []string) {
 	t.Helper()
-	must(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	expect.OK(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -241,7 +243,7 @@ func isThere(name string) bool {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	must(t, err)
+	expect.OK(t, err)
 	return string(text)
 }
 
@@ -259,7 +261,7 @@ func readAll(t *testing.T, want func(string) bool) string {
 func parse(t *testing.T, name string) *ast.File {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.ParseComments)
-	must(t, err)
+	expect.OK(t, err)
 	return file
 }
 
@@ -284,12 +286,5 @@ func wantListed(t *testing.T, page string, listed map[string]bool, found map[str
 		if found[name] == "" {
 			t.Errorf("%s: there is no %q", page, name)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

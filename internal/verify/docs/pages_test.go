@@ -20,6 +20,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestScriptHeads wants each Lua script to begin with a comment that says what it does.
@@ -186,11 +188,11 @@ func TestAsynqOptions(t *testing.T) {
 func optionsOfAsynq(t *testing.T) map[string]string {
 	t.Helper()
 	pkg, err := build.Import(reflect.TypeFor[asynq.Config]().PkgPath(), root, 0)
-	must(t, err)
+	expect.OK(t, err)
 	names := make(map[string]string)
 	for _, name := range pkg.GoFiles {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, 0)
-		must(t, err)
+		expect.OK(t, err)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results.NumFields() != 1 {
@@ -285,7 +287,7 @@ func TestDependabot(t *testing.T) {
 			Directories []string
 		}
 	}
-	must(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings))
+	expect.OK(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings))
 	var want, have []string
 	for _, name := range named(t, func(name string) bool { return path.Base(name) == "go.mod" }) {
 		want = append(want, path.Join("/", path.Dir(name)))

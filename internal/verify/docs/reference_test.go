@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var update = flag.Bool("update", false, "write the pages of docs/reference")
@@ -26,7 +28,7 @@ func TestReference(t *testing.T) {
 			t.Parallel()
 			file, want := "docs/reference/"+name+".md", page(t)
 			if *update {
-				must(t, os.WriteFile(filepath.Join(root, file), []byte(want), 0o644))
+				expect.OK(t, os.WriteFile(filepath.Join(root, file), []byte(want), 0o644))
 			}
 			if diff := cmp.Diff(want, read(t, file)); diff != "" {
 				t.Errorf("%s differs from the code; make reference writes it (-want +have):\n%s", file, diff)

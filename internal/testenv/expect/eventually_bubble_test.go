@@ -1,4 +1,4 @@
-package poll_test
+package expect_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 var (
@@ -43,7 +43,7 @@ func TestUntil(t *testing.T) {
 					defer cancel()
 				}
 				start := time.Now()
-				err := poll.Until(ctx, func() error {
+				err := expect.Until(ctx, func() error {
 					if time.Since(start) >= tc.true {
 						return nil
 					}
@@ -68,7 +68,7 @@ func TestUntilKeepsTheLastError(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errEnded)
 		defer cancel()
 		checks := 0
-		err := poll.Until(ctx, func() error {
+		err := expect.Until(ctx, func() error {
 			if checks++; checks == 1 {
 				return errLast
 			}
@@ -97,7 +97,7 @@ func TestEventually(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		poll.Eventually(t, "a third look", func() bool { looks++; return looks == 3 })
+		expect.Eventually(t, "a third look", func() bool { looks++; return looks == 3 })
 		if looks != 3 {
 			t.Errorf("want 3 looks, have %d", looks)
 		}
@@ -105,7 +105,7 @@ func TestEventually(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			poll.Eventually(f, "a miracle", func() bool { return false })
+			expect.Eventually(f, "a miracle", func() bool { return false })
 		}()
 		<-done
 		if want := "want a miracle: not within 1m0s: not yet"; f.message != want {

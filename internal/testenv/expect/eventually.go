@@ -1,5 +1,4 @@
-// Package poll waits until something is true: it looks again and again.
-package poll
+package expect
 
 import (
 	"context"
