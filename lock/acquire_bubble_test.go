@@ -80,7 +80,7 @@ func TestLeaseThatEndsAtOnce(t *testing.T) { // on the real clock
 		if err != nil {
 			continue // it was over even sooner
 		}
-		wantHeldTooLong(t, ended(t, held.Context(t.Context())))
+		wantHeldTooLong(t, expect.Ended(t, held.Context(t.Context())))
 		wantHeldTooLong(t, held.Release(t.Context()))
 	}
 }

@@ -147,7 +147,7 @@ func TestPermitIsRenewedAndLost(t *testing.T) {
 		work := held.Context(s.Context())
 		lose(s)
 		wantLost(s, "renew", held.Renew(s.Context()))
-		wantLost(s, "cause", ended(s.T, work))
+		wantLost(s, "cause", expect.Ended(s.T, work))
 	})
 }
 

@@ -110,7 +110,7 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	held := s.take("")
 	work := held.Context(t.Context())
 	server.Restart(t)
-	wantLost(t, "cause", ended(t, work))
+	wantLost(t, "cause", expect.Ended(t, work))
 	next := s.take("")
 	expect.That(t, next.Fence() > held.Fence(), "want a fence above %d, have %d", held.Fence(), next.Fence())
 	wantLost(t, "release", held.Release(t.Context()))

@@ -252,20 +252,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fails waits for its end.
 const patience = 20 * time.Second
 
-// ended waits until ctx has ended and returns the cause.
-func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
-	t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		t.Fatal("want the context ended, have it alive")
-		return nil
-	}
-}
-
 // A bubble is a test on a fake clock of its own.
 type bubble struct{ *testing.T }
 

@@ -5,6 +5,7 @@
 local call, try = redis.call, redis.pcall
 local troubles = {} -- sentences for the log
 local function digits(n) return string.format('%d', n) end
+local function text_of(caught) return type(caught) == 'table' and caught.err or tostring(caught) end -- of what pcall has caught
 local function begins(text, prefix) return string.sub(text, 1, #prefix) == prefix end
 
 -- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
@@ -115,4 +116,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -23,8 +23,8 @@ func Script(files fs.FS, name string) *redis.Script { return redis.NewScript(Lua
 // function of that name, which returns them in a table and makes them when it is called for the first time: Redis makes all
 // functions of a script anew each time that it runs.
 //
-// What follows "-- include common" is a function, too. A function that is made takes each name that it uses from the list of all
-// such local variables around it, but at once if the function around it has taken it: that is an eighth of a step of the queue.
+// What follows "-- include common" is a function, too. When Lua makes a function, it searches for each local variable of the
+// function around it that it uses, but not for one that this function has from outside itself. That saves an eighth of a step.
 func LuaText(files fs.FS, name string) string {
 	var text strings.Builder
 	end := ""

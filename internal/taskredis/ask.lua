@@ -1,4 +1,4 @@
--- Attempts that ask for locks: those of tasks that need several, that have a policy, or whose resource only Go knows.
+-- A part of a step: attempts that ask for locks. Their tasks need several, or have a policy, or only Go knows what they need.
 --
 -- Comes after parking.lua and queue.lua.
 

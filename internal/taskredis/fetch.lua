@@ -1,4 +1,4 @@
--- Fetching: a task for a free slot, from pending or from the ready set.
+-- A part of a step, fetching: a task for a free slot, from pending or from the ready set.
 --
 -- Comes after ready.lua.
 
@@ -71,7 +71,7 @@ end
 
 -- Sets a task aside that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
 local function set_aside(q, id, why)
-  troubles[#troubles + 1] = q.task .. id .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
+  troubles[#troubles + 1] = q.task .. id .. ': ' .. text_of(why)
   try('HSET', q.task .. id, 'state', 'retry')
   try('HDEL', q.task .. id, 'siding_until')
   q.waits[#q.waits + 1], q.waits[#q.waits + 2] = digits(now_s + 60), id
@@ -111,7 +111,7 @@ local function from_ready(q)
     end
     local ok, found = pcall(Ready().look, q, first[1])
     if not ok then
-      troubles[#troubles + 1] = first[1] .. ': ' .. (type(found) == 'table' and found.err or tostring(found))
+      troubles[#troubles + 1] = first[1] .. ': ' .. text_of(found)
       call('ZADD', q.ready, digits(now + FOREIGN), first[1])
     elseif found then
       return true

@@ -1,4 +1,4 @@
--- Parking: a task that finds its lock busy joins the line of its queue.
+-- A part of a step, parking: a task that finds its lock busy joins the line of its queue.
 --
 -- Comes after start.lua.
 
@@ -23,6 +23,7 @@ local function keep_unique(key, id, ends)
   if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
 end
 
+-- Parks the head of pending under a lock that free_key has found busy.
 --   ends  as end_of has it
 local function park(q, id, task, lock, have, ends)
   local b = busy[lock]

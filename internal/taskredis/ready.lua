@@ -1,4 +1,4 @@
--- The ready set: looking at a lock that is due, and beginning what comes next in its line.
+-- A part of a step, the ready set: looking at a lock that is due, and beginning what comes next in its line.
 --
 -- Comes after start.lua, ask.lua and recover.lua.
 

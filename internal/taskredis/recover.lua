@@ -1,4 +1,4 @@
--- Recovery: what has crashed goes back to its place, before anybody looks at the lock.
+-- A part of a step, recovery: what has crashed goes back to its place, before anybody looks at the lock.
 --
 -- Comes after settle.lua.
 

@@ -24,7 +24,7 @@ local kept = {}
 for i = 1, #attempts, 4 do
   local ok, result = pcall(renew, attempts[i], attempts[i + 1], attempts[i + 2], attempts[i + 3])
   if not ok then
-    local text = type(result) == 'table' and result.err or tostring(result)
+    local text = text_of(result)
     if not string.find(text, 'WRONGTYPE', 1, true) then return redis.error_reply(text) end
     result = false
   end

@@ -1,4 +1,4 @@
--- Settling: what becomes of a task whose attempt has ended, and of its lock.
+-- A part of a step, settling: what becomes of a task whose attempt has ended, and of its lock.
 --
 -- Comes after ask.lua, hold.lua, free.lua and asynq.lua.
 
@@ -136,7 +136,7 @@ end
 
 local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
   local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, given)
-  if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
+  if not ok then result = 'error ' .. text_of(result) end
   results[i] = result
   if begins(result, 'granted') then
     for _, value in ipairs({digits(i), queue, id, attempt}) do granted[#granted + 1] = value end

@@ -1,4 +1,4 @@
--- Beginning an attempt.
+-- A part of a step: beginning an attempt.
 --
 -- Comes after lines.lua and hold.lua.
 
@@ -44,7 +44,7 @@ end
 -- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
 -- task among what is at work.
 --   line  the lock for which it has waited last; nil if it is pending
---   over  '-1' or '-2' if it must not run, see above
+--   over  '-1' or '-2' if it must not run: what the answer has in place of the fence
 local function start(q, id, task, lock, ticket, have, line, over)
   so.begun = so.begun + 1
   local kind = have.siding_kind

@@ -249,7 +249,7 @@ clear()
 
 for _, m in ipairs(mores) do
   local ok, found = pcall(Ready().more, unpack(m))
-  if not ok then troubles[#troubles + 1] = m[2] .. ': ' .. (type(found) == 'table' and found.err or tostring(found)) end
+  if not ok then troubles[#troubles + 1] = m[2] .. ': ' .. text_of(found) end
 end
 
 local slot_left = false -- that has found nothing

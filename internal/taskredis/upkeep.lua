@@ -8,7 +8,7 @@ local function safely(work, key, ...)
   local ok, result = pcall(work, key, ...)
   if ok then return result end
   if #troubles < 10 then
-    troubles[#troubles + 1] = key .. ': ' .. (type(result) == 'table' and result.err or tostring(result))
+    troubles[#troubles + 1] = key .. ': ' .. text_of(result)
   end
   return 'failed'
 end

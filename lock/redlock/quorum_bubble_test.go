@@ -319,7 +319,7 @@ func TestKeptLease(t *testing.T) {
 				time.Sleep(time.Minute)
 				expect.That(t, !lease.Deadline().IsZero() && work.Err() == nil,
 					"want it alive after an outage of %v, have %v", lasts, context.Cause(work))
-			} else if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {
+			} else if cause := expect.Ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {
 				t.Errorf("want ErrLost after %v, have %v after %v", want, cause, time.Since(start))
 			}
 		})

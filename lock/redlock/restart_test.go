@@ -109,7 +109,7 @@ func TestRestartsOneByOne(t *testing.T) {
 	f.servers[0].Restart(t)
 	expect.OK(t, lease.Renew(t.Context())) // after one restart
 	f.servers[1].Restart(t)
-	cause := ended(t, work)
+	cause := expect.Ended(t, work)
 	expect.That(t, errors.Is(cause, lock.ErrLost) && !errors.Is(cause, context.Canceled), "want ErrLost after two, have %v", cause)
 	f.wantFree(0, 1)
 	_ = lease.Release(t.Context())

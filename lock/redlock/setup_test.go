@@ -201,20 +201,6 @@ const patience = time.Minute
 // brief is the configuration of tests in which a lock expires.
 var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, SafetyMargin: 200 * time.Millisecond}
 
-// ended waits until ctx has ended and returns the cause.
-func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
-	t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		t.Fatal("want the context ended, have it alive")
-		return nil
-	}
-}
-
 // wantBroken checks an error of the nodes.
 func wantBroken(t *testing.T, what string, err error) {
 	t.Helper()

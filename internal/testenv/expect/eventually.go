@@ -44,6 +44,20 @@ func Until(ctx context.Context, check func() error) error {
 	}
 }
 
+// Ended waits until ctx has ended, and returns the cause.
+func Ended(tb testing.TB, ctx context.Context) error { //nolint:revive // tb first, as in all of them
+	tb.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		tb.Fatal("want the context ended, have it alive")
+		return nil
+	}
+}
+
 var errNotYet = errors.New("not yet")
 
 // Eventually waits until ok returns true, also in a cleanup. After a minute it ends the test
