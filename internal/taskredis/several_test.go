@@ -205,6 +205,23 @@ func TestStepPutsACrashedTaskBackIntoItsLines(t *testing.T) {
 	})
 }
 
+// Somebody has one of its locks by then: like each task of several that cannot begin, it is looked at within a second.
+func TestStepLooksSoonAtACrashedTaskOfSeveral(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s, ctx := b.server("one"), t.Context()
+		s.asks("q", "set", "a", "b")
+		b.must(b.rdb.Del(ctx, "lock:b").Err())
+		b.must(b.rdb.Set(ctx, "lock:a", "siding:another:holder", 15*time.Second).Err())
+		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "set"}).Err())
+		_, a := b.server("two").make(nil, 1, "q")
+		if due := a.Drawn[0].Due; len(a.Recovered) != 1 || due < 0 || due > time.Second {
+			t.Errorf("want it looked at within a second, have recovered %v, and due in %v", a.Recovered, due)
+		}
+	})
+}
+
 // What keeps a task's place keeps it in each of its lines.
 func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 	t.Parallel()
