@@ -25,5 +25,18 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// String formats d as a [time.Duration] does.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String is d for people, with two digits or three, such as "4.2 s" and "3 min".
+func (d Duration) String() string {
+	switch d := max(0, time.Duration(d)); {
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	default:
+		return fmt.Sprintf("%.0f d", d.Hours()/24)
+	}
+}

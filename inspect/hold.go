@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,14 +27,18 @@ type HeldLine struct {
 	Waiting int `json:"waiting"`
 }
 
-// HeldLines lists the held lines: those that have stopped, and those that are held until a retry. leftOut is how many it has left
+// HeldLines lists the held lines: those that have stopped, and then those that are held until a retry, by when they go on. leftOut is how many it has left
 // out of the latter, if a queue has more than 500.
 func (i *Inspector) HeldLines(ctx context.Context) (lines []HeldLine, leftOut int, _ error) {
 	queues, err := taskredis.QueueNames(ctx, i.rdb)
 	if err != nil {
 		return nil, 0, fmt.Errorf("inspect: %w", err)
 	}
-	return i.heldLines(ctx, queues, "")
+	lines, leftOut, err = i.heldLines(ctx, queues, "")
+	slices.SortFunc(lines, func(a, b HeldLine) int { // a stopped one has no time at which it goes on
+		return cmp.Or(a.GoesOn.Compare(b.GoesOn), strings.Compare(a.Resource, b.Resource))
+	})
+	return lines, leftOut, err
 }
 
 func (i *Inspector) heldLines(ctx context.Context, queues []string, lock string) (lines []HeldLine, leftOut int, _ error) {

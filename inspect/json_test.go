@@ -94,6 +94,21 @@ func TestDuration(t *testing.T) {
 			t.Errorf("want %v again, have %v", d, again)
 		}
 	}
+	for d, want := range map[time.Duration]string{
+		-time.Second:            "0.0 s",
+		0:                       "0.0 s",
+		4187 * time.Millisecond: "4.2 s",
+		9960 * time.Millisecond: "10 s",
+		119 * time.Second:       "119 s",
+		185 * time.Second:       "3 min",
+		119 * time.Minute:       "119 min",
+		5 * time.Hour:           "5 h",
+		80 * time.Hour:          "3 d",
+	} {
+		if have := inspect.Duration(d).String(); have != want {
+			t.Errorf("%v: want %q, have %q", d, want, have)
+		}
+	}
 	if err := json.Unmarshal([]byte(`"4s"`), new(inspect.Duration)); err == nil {
 		t.Error("want an error of a text")
 	}

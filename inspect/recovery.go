@@ -65,7 +65,7 @@ func (j judge) runsAgain(x *exam, name string) string {
 	by := j.by(at.Add(recovers))
 	switch {
 	case !j.usesRetry(x.Lock, x.Crashes) && guarded > 0:
-		return fmt.Sprintf("%s is the first for its lock again %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
+		return fmt.Sprintf("%s runs again before those that wait, %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
 	case x.Message.Retried >= x.Message.Retry:
 		return fmt.Sprintf("%s is archived %s, as it has no retry left.", capital(name), by)
 	}

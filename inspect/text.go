@@ -25,9 +25,9 @@ func (j judge) by(t time.Time) string { return "by " + j.when(t) }
 func (j judge) when(t time.Time) string {
 	d := t.Sub(j.x.Now)
 	if d < 0 {
-		return fmt.Sprintf("%s (%s ago)", j.clock(t), span(-d))
+		return fmt.Sprintf("%s (%s ago)", j.clock(t), Duration(-d))
 	}
-	return fmt.Sprintf("%s (in %s)", j.clock(t), span(d))
+	return fmt.Sprintf("%s (in %s)", j.clock(t), Duration(d))
 }
 
 // clock is a time of day with its zone, and with its date if that is not today's.
@@ -37,20 +37,6 @@ func (j judge) clock(t time.Time) string {
 		return t.Format("15:04:05 MST")
 	}
 	return t.Format("2006-01-02 15:04:05 MST")
-}
-
-// span is a duration for people.
-func span(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	default:
-		return fmt.Sprintf("%.0f h", d.Hours())
-	}
 }
 
 func times(n int) string {

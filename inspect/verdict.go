@@ -122,7 +122,7 @@ func (j judge) ready() Verdict {
 	}
 	if d := j.x.lock.unserved(); d > 0 {
 		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to others%s.%s",
-			span(d), j.x.Queue, j.turn(), j.history())
+			Duration(d), j.x.Queue, j.turn(), j.history())
 		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl list`."
 	}
 	return v
@@ -135,8 +135,8 @@ func (j judge) turn() string {
 		return ""
 	}
 	when := ""
-	if turn := time.Duration(j.e.TurnIn); turn >= time.Second {
-		when = fmt.Sprintf("; at the pace so far its turn comes in about %s", span(turn))
+	if turn := j.e.TurnIn; turn >= Duration(time.Second) {
+		when = fmt.Sprintf("; at the pace so far its turn comes in about %s", turn)
 	}
 	return fmt.Sprintf(": %s and %s are before it%s", things(j.x.Before, "resource"), things(fresh, "new task"), when)
 }

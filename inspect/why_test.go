@@ -235,13 +235,13 @@ var states = map[string]want{
 		},
 		state: inspect.StateWaiting, position: 2, trouble: true,
 		wrong:  "the worker of the holder, the task {H} on …is dead or cut off from Redis, and Redis cannot tell which",
-		clears: "The lock expires at …This task is the second.…The task of the holder is the first for its lock again by …as crash 1 of 3",
+		clears: "The lock expires at …This task is the second.…The task of the holder runs again before those that wait, by …as crash 1 of 3",
 		do:     "Wait, as the holder may still trust its lock",
 		check:  func(_ *bed, e inspect.Explanation) bool { return e.Lock.Gone },
 	},
 	"orphaned": {
 		prepare: orphaned(0), state: inspect.StateOrphaned, trouble: true, wrong: "Yes: its worker …dead or cut off",
-		clears: "The lock expires at …The task is the first for its lock again by …as crash 1 of 3 that use no retry",
+		clears: "The lock expires at …The task runs again before those that wait, by …as crash 1 of 3 that use no retry",
 		do:     "Wait, as the worker may still trust its lock",
 	},
 	"crashed three times": {

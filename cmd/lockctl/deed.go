@@ -54,6 +54,15 @@ func (d *deed) check() error {
 	return nil
 }
 
+// record logs what an operator has done.
+func (a *app) record(ctx context.Context, c *connection, what string, d deed, args ...any) {
+	args = append(args, "by", cmp.Or(d.by, operator()))
+	if d.reason != "" {
+		args = append(args, "reason", d.reason)
+	}
+	c.settings.Log.Logger(a.stderr).WarnContext(ctx, what, args...)
+}
+
 // operator names who runs the program.
 func operator() string {
 	name := "unknown"

@@ -63,7 +63,7 @@ func (x *examination) clocks(ctx context.Context) error {
 		if off < 0 {
 			way = "behind"
 		}
-		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), span(off.Abs()), way),
+		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), inspect.Duration(off.Abs()), way),
 			"its tasks may come too early or too late, and may be taken for those of a dead worker", "keep the clocks of all machines by NTP")
 	}
 	x.unless("clocks of servers", "within a second of this machine's")

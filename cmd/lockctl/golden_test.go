@@ -217,7 +217,7 @@ func TestSort(t *testing.T) {
 	for by, want := range map[string][]string{
 		"waiters":  {account, order, red, customer, sku},
 		"oldest":   {red, account, order, customer, sku},
-		"left":     {customer, account, sku, order, red},
+		"left":     {account, sku, order, red, customer},
 		"resource": {account, red, order, sku, customer},
 		"since":    {account, order, sku, red, customer},
 	} {
@@ -247,25 +247,6 @@ func TestUnknownTask(t *testing.T) {
 		a, out, errs := fakeApp(f, 0)
 		status := a.run(t.Context(), c.args)
 		wantResult(t, result{"", c.want, cli.StatusFault}, result{out.String(), errs.String(), status})
-	}
-}
-
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		-time.Second:            "0.0 s",
-		0:                       "0.0 s",
-		4187 * time.Millisecond: "4.2 s",
-		9960 * time.Millisecond: "10 s",
-		119 * time.Second:       "119 s",
-		185 * time.Second:       "3 min",
-		119 * time.Minute:       "119 min",
-		5 * time.Hour:           "5 h",
-		80 * time.Hour:          "3 d",
-	} {
-		if have := span(d); have != want {
-			t.Errorf("%v: want %q, have %q", d, want, have)
-		}
 	}
 }
 

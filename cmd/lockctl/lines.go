@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -42,7 +40,6 @@ func (a *app) lines(ctx context.Context, c *connection) error {
 		a.say("lockctl: %s left out: a queue has more than one call reads\n", count(leftOut, "line"))
 	}
 	all := append([]inspect.HeldLine{}, held...) // never nil, for JSON
-	slices.SortStableFunc(all, func(x, y inspect.HeldLine) int { return compareBool(y.Stopped, x.Stopped) })
 	return a.printTable(all, a.lineTable(all))
 }
 
@@ -63,7 +60,7 @@ func (a *app) goesOn(l inspect.HeldLine) string {
 	case left <= 0:
 		return "now"
 	default:
-		return "in " + span(left)
+		return "in " + inspect.Duration(left).String()
 	}
 }
 
@@ -135,15 +132,13 @@ func (a *app) settle(ctx context.Context, c *connection, of errand, outcome stri
 		return c.failed(ctx, err)
 	}
 	done := settled{Task: e.Line.Task, Resource: e.Line.Resource, Outcome: outcome, Waiting: e.Line.Waiting, By: of.by, Reason: of.reason}
-	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has set a line going", done.record()...)
+	a.record(ctx, c, "an operator has set a line going", of.deed, done.about()...)
 	return a.print(done, done.text)
 }
 
-// record is for the log.
-func (s settled) record() []any {
-	return []any{
-		"task_id", s.Task.ID, "queue", s.Task.Queue, "resource", s.Resource, "outcome", s.Outcome, "by", cmp.Or(s.By, operator()), "reason", s.Reason,
-	}
+// about is for the log.
+func (s settled) about() []any {
+	return []any{"task_id", s.Task.ID, "queue", s.Task.Queue, "resource", s.Resource, "outcome", s.Outcome}
 }
 
 // text is for people.

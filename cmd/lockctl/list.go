@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,33 +22,6 @@ type listing struct {
 	watch  time.Duration // 0: once
 	all    bool
 }
-
-// orders are those in which locks can be listed. Locks that are equal are listed by resource.
-var orders = map[string]func(a, b inspect.Lock) int{
-	"waiters": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
-	"oldest":  func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
-	"left": func(a, b inspect.Lock) int {
-		return cmp.Or(compareBool(a.Endless, b.Endless), cmp.Compare(a.Left, b.Left))
-	},
-	"resource": func(inspect.Lock, inspect.Lock) int { return 0 },
-	"since": func(a, b inspect.Lock) int {
-		return cmp.Or(compareBool(a.Since.IsZero(), b.Since.IsZero()), a.Since.Compare(b.Since))
-	},
-}
-
-// compareBool puts false first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// orderNames are the keys of orders, the default first.
-var orderNames = []string{"waiters", "oldest", "left", "resource", "since"}
 
 func (a *app) listCommand() *cobra.Command {
 	var l listing
@@ -90,20 +62,20 @@ these characters themselves, and \\ is a backslash.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name, and \\* is a *")
-	f.StringVar(&l.sort, "sort", orderNames[0], "sort by "+strings.Join(orderNames, ", "))
+	f.StringVar(&l.sort, "sort", inspect.Orders()[0], "sort by "+strings.Join(inspect.Orders(), ", "))
 	f.DurationVar(&l.watch, "watch", 0, "list again after each such `interval`, until Ctrl-C; --watch alone is --watch=2s")
 	f.Lookup("watch").NoOptDefVal = "2s"
 	f.Lookup("watch").DefValue = "0s"
 	f.BoolVar(&l.all, "all", false, "find all locks, by a scan of all keys")
-	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orderNames, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(inspect.Orders(), cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	return cmd
 }
 
 func (l listing) check(watching bool) error {
 	const least = 100 * time.Millisecond
 	switch {
-	case orders[l.sort] == nil:
-		return fmt.Errorf("--sort: want %s, have %q", strings.Join(orderNames, ", "), l.sort)
+	case !slices.Contains(inspect.Orders(), l.sort):
+		return fmt.Errorf("--sort: want %s, have %q", strings.Join(inspect.Orders(), ", "), l.sort)
 	case watching && l.watch < least:
 		return fmt.Errorf("--watch: want %v or more, have %v", least, l.watch)
 	case watching && l.all:
@@ -150,9 +122,7 @@ func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect
 			kept = append(kept, lock)
 		}
 	}
-	slices.SortFunc(kept, func(x, y inspect.Lock) int {
-		return cmp.Or(orders[l.sort](x, y), cmp.Compare(x.Resource, y.Resource))
-	})
+	inspect.Sort(kept, l.sort)
 	list.Locks = kept
 	return list, nil
 }

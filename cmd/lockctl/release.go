@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -122,7 +121,7 @@ func (a *app) releasedBefore(l inspect.Lock) error {
 	if r := l.Revoked; r != nil && r.Holder == l.Holder {
 		before = fmt.Sprintf("%s has released the lock before, %s: %s", plain(r.By), a.clock(r.At), plain(r.Reason))
 	}
-	return unchanged("%s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, span(time.Duration(l.Left)))
+	return unchanged("%s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, l.Left)
 }
 
 // checkForeign returns an error if the other program that held the lock when it was shown holds it no more.
@@ -184,8 +183,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	if err != nil {
 		return c.failed(ctx, err)
 	}
-	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has released a lock",
-		"resource", r.resource, "holder", outcome.Holder, "by", r.by, "reason", r.reason)
+	a.record(ctx, c, "an operator has released a lock", r.deed, "resource", r.resource, "holder", outcome.Holder)
 	done := released{
 		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason, FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
 	}
@@ -195,14 +193,13 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 // text is for people.
 func (r released) text() string {
 	text := fmt.Sprintf("%s: taken from %s by %s.\n", plain(r.Resource), plain(r.Holder), plain(r.By))
-	within := span(time.Duration(r.FreeWithin))
 	switch {
 	case r.FreeWithin == 0 && r.Waiting == 0:
 		return text + "The lock is free.\n"
 	case r.FreeWithin == 0:
 		return text + "The next waiter has the lock.\n"
 	case r.Waiting == 0:
-		return text + fmt.Sprintf("The context of the holder ends at its next renewal. The lock is free once the holder returns, and after %s at the latest.\n", within)
+		return text + fmt.Sprintf("The context of the holder ends at its next renewal. The lock is free once the holder returns, and after %s at the latest.\n", r.FreeWithin)
 	}
-	return text + fmt.Sprintf("The context of the holder ends at its next renewal. The next waiter gets the lock once the holder returns, and after %s at the latest.\n", within)
+	return text + fmt.Sprintf("The context of the holder ends at its next renewal. The next waiter gets the lock once the holder returns, and after %s at the latest.\n", r.FreeWithin)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -126,7 +125,7 @@ func (a *app) unserved(l inspect.Lock) string {
 	if l.Unserved == 0 {
 		return ""
 	}
-	return fmt.Sprintf("for %s, ready since %s", span(time.Duration(l.Unserved)), a.moment(l.Ready))
+	return fmt.Sprintf("for %s, ready since %s", l.Unserved, a.moment(l.Ready))
 }
 
 // limitOf describes the limit that an operator has set; "" for none.
@@ -155,7 +154,7 @@ func (a *app) permitText(l inspect.Lock) string {
 		if p.Gone {
 			name += ", gone"
 		}
-		t.add(name, string(p.State), a.ago(p.Since), span(time.Duration(p.Left)), fence)
+		t.add(name, string(p.State), a.ago(p.Since), p.Left.String(), fence)
 	}
 	return "\n" + a.tableText(t)
 }
@@ -180,7 +179,7 @@ func waitingText(l inspect.Lock) string {
 	if l.Waiting == 0 {
 		return "nobody"
 	}
-	text := fmt.Sprintf("%s, the first for %s, all together for %s", count(l.Waiting, "waiter"), span(time.Duration(l.OldestWait)), span(time.Duration(l.WaitTime)))
+	text := fmt.Sprintf("%s, the first for %s, all together for %s", count(l.Waiting, "waiter"), l.OldestWait, l.WaitTime)
 	if l.Paused > 0 {
 		text += fmt.Sprintf("; %d in paused queues", l.Paused)
 	}
@@ -205,7 +204,7 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		if w.Paused {
 			position += " (paused)"
 		}
-		t.add(position, name, queue, a.moment(w.Since), span(time.Duration(w.Waited)))
+		t.add(position, name, queue, a.moment(w.Since), w.Waited.String())
 	}
 	text := "\n" + a.tableText(t)
 	if next := from + len(waiters); next <= l.Waiting {

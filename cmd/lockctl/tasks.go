@@ -107,7 +107,7 @@ func (a *app) taskTable(all []listed) *table {
 			position = fmt.Sprint(l.Position)
 		}
 		if !l.Next.IsZero() {
-			comes = "in " + span(max(0, l.Next.Sub(a.now())))
+			comes = "in " + inspect.Duration(max(0, l.Next.Sub(a.now()))).String()
 		}
 		t.add(cmp.Or(l.Resource, "-"), taskText(&l.Task), l.Task.Queue, string(l.State), position, comes, l.Error)
 	}

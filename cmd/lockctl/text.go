@@ -32,29 +32,13 @@ func plain(s string) string {
 	return b.String()
 }
 
-// span is a duration for people.
-func span(d time.Duration) string {
-	d = max(0, d)
-	switch {
-	case d < 9950*time.Millisecond:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%.0f h", d.Hours())
-	}
-	return fmt.Sprintf("%.0f d", d.Hours()/24)
-}
-
 // clock is a time with its zone, and how long ago it is, or how soon it comes; "" for the zero time.
 func (a *app) clock(t time.Time) string {
 	switch d := a.now().Sub(t); {
 	case t.IsZero():
 		return ""
 	case d < 0:
-		return fmt.Sprintf("%s (in %s)", a.moment(t), span(-d))
+		return fmt.Sprintf("%s (in %s)", a.moment(t), inspect.Duration(-d))
 	default:
 		return fmt.Sprintf("%s (%s)", a.moment(t), a.ago(t))
 	}
@@ -65,7 +49,7 @@ func (a *app) ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return span(a.now().Sub(t)) + " ago"
+	return inspect.Duration(a.now().Sub(t)).String() + " ago"
 }
 
 // moment is a time with its zone.
@@ -131,7 +115,7 @@ func leftOf(l inspect.Lock) string {
 	case l.State == inspect.Free:
 		return "-"
 	}
-	return span(time.Duration(l.Left))
+	return l.Left.String()
 }
 
 // oldestOf is how long the first waiter has waited.
@@ -139,7 +123,7 @@ func oldestOf(l inspect.Lock) string {
 	if l.Waiting == 0 {
 		return "-"
 	}
-	return span(time.Duration(l.OldestWait))
+	return l.OldestWait.String()
 }
 
 // shellArg is an argument of a command in a shell, which does not take it for a flag.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +49,7 @@ func (a *app) top(ctx context.Context, c *connection, n int) error {
 func topTable(locks []inspect.Lock) *table {
 	t := newTable(cut("RESOURCE"), right("WAIT TIME"), right("WAITERS"), right("OLDEST"), left("STATE"), cut("HOLDER"), cut("WORKER"))
 	for _, l := range locks {
-		t.add(l.Resource, span(time.Duration(l.WaitTime)), fmt.Sprint(l.Waiting), oldestOf(l), string(l.State), holderOf(l), workerOf(l))
+		t.add(l.Resource, l.WaitTime.String(), fmt.Sprint(l.Waiting), oldestOf(l), string(l.State), holderOf(l), workerOf(l))
 	}
 	return t
 }

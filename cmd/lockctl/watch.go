@@ -47,7 +47,7 @@ func (w *watched) note(list inspect.List, err error, asked config.Redis) {
 	columns, _ := w.size(w.stdout)
 	if err == nil {
 		if w.away != "" && columns == 0 {
-			w.say("lockctl: redis answers again, after %s\n", span(now.Sub(w.since)))
+			w.say("lockctl: redis answers again, after %s\n", inspect.Duration(now.Sub(w.since)))
 		}
 		w.list, w.read, w.away = list, now, ""
 		return
@@ -82,7 +82,7 @@ func (w *watched) frame(columns, rows int) string {
 	lines := []string{w.title()}
 	if w.away != "" {
 		lines = append(lines,
-			fmt.Sprintf("Redis is away since %s (%s), and is asked again:", w.moment(w.since), span(w.now().Sub(w.since))),
+			fmt.Sprintf("Redis is away since %s (%s), and is asked again:", w.moment(w.since), inspect.Duration(w.now().Sub(w.since))),
 			middle(w.away, columns))
 	}
 	lines = append(lines, w.lockTable(w.list.Locks).lines(columns)...)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -162,7 +161,7 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 	}
 	f.add("policy", e.Policy)
 	if !e.Since.IsZero() {
-		f.add("waits since", fmt.Sprintf("%s (%s ago)", a.moment(e.Since), span(time.Duration(e.Waited))))
+		f.add("waits since", fmt.Sprintf("%s (%s ago)", a.moment(e.Since), e.Waited))
 	}
 }
 

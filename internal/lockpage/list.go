@@ -1,7 +1,6 @@
 package lockpage
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,34 +14,11 @@ import (
 const shown = 200
 
 // An order is a way to sort the list.
-type order struct {
-	Name, Title string
-	compare     func(a, b inspect.Lock) int
-}
+type order struct{ Name, Title string }
 
-// orders are all ways to sort the list. The first is the default.
+// orders are all ways to sort the list, by the names that [inspect.Sort] gives them. The first is the default.
 var orders = []order{
-	{"wait", "Longest wait", func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) }},
-	{"waiting", "Most waiting", func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) }},
-	{"held", "Held longest", func(a, b inspect.Lock) int {
-		return cmp.Or(compareBool(a.Since.IsZero(), b.Since.IsZero()), a.Since.Compare(b.Since))
-	}},
-	{"left", "Least lease left", func(a, b inspect.Lock) int {
-		return cmp.Or(compareBool(a.Endless, b.Endless), cmp.Compare(a.Left, b.Left))
-	}},
-	{"resource", "Resource", func(a, b inspect.Lock) int { return strings.Compare(a.Resource, b.Resource) }},
-}
-
-// compareBool puts false first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
+	{"oldest", "Longest wait"}, {"waiters", "Most waiting"}, {"since", "Held longest"}, {"left", "Least lease left"}, {"resource", "Resource"},
 }
 
 // A listPage is the list of locks.
@@ -80,9 +56,7 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Locks = filter(list.Locks, p.Query)
 	p.Found = len(p.Locks)
-	slices.SortFunc(p.Locks, func(a, b inspect.Lock) int {
-		return cmp.Or(p.Order.compare(a, b), strings.Compare(a.Resource, b.Resource))
-	})
+	inspect.Sort(p.Locks, p.Order.Name)
 	p.Locks = p.Locks[:min(len(p.Locks), shown)]
 	p.Stood, p.Paused = len(list.lines)+list.linesLeftOut, list.paused
 	p.Lines = list.lines[:min(len(list.lines), shown)]

@@ -2,15 +2,12 @@ package lockpage
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,9 +226,6 @@ func (h *Handler) held(ctx context.Context) (state, error) {
 	if list.lines, list.linesLeftOut, err = h.cfg.Source.HeldLines(ctx); err != nil {
 		return list, err
 	}
-	slices.SortFunc(list.lines, func(a, b inspect.HeldLine) int { // a stopped one has no time at which it goes on
-		return cmp.Or(a.GoesOn.Compare(b.GoesOn), strings.Compare(a.Resource, b.Resource))
-	})
 	queues, err := h.cfg.Source.Queues(ctx)
 	if err != nil {
 		return list, err

@@ -51,19 +51,20 @@ func TestListFiltersAndSorts(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	h := open(t, lockpage.Config{Source: newSource(
+		inspect.Lock{Resource: "order:0", State: inspect.Free, Waiting: 2, OldestWait: 2e9},
 		inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a1 on host1 (pid 1)", Waiting: 3, OldestWait: 5e9, Since: now.Add(-time.Second), Left: 3e9},
 		inspect.Lock{Resource: "order:2", State: inspect.Held, Holder: "audit a2 on host2 (pid 2)", Waiting: 1, OldestWait: 9e9, Since: now.Add(-time.Minute), Left: 9e9},
 		inspect.Lock{Resource: "stock:3", State: inspect.Reserved, Task: &inspect.Task{Queue: "bulk", ID: "d3", Kind: "deduct"}, Waiting: 7, OldestWait: 1e9, Since: now.Add(-time.Hour), Left: 1e9},
 		inspect.Lock{Resource: "stock:4", State: inspect.Foreign, Holder: "another program", Endless: true},
 	)})
 	for query, want := range map[string][]string{
-		"":                       {"order:2", "order:1", "stock:3", "stock:4"},
-		"?sort=unknown":          {"order:2", "order:1", "stock:3", "stock:4"},
-		"?sort=waiting":          {"stock:3", "order:1", "order:2", "stock:4"},
-		"?sort=held":             {"stock:3", "order:2", "order:1", "stock:4"},
-		"?sort=left":             {"stock:3", "order:1", "order:2", "stock:4"},
-		"?sort=resource":         {"order:1", "order:2", "stock:3", "stock:4"},
-		"?q=order":               {"order:2", "order:1"},
+		"":                       {"order:2", "order:1", "order:0", "stock:3", "stock:4"},
+		"?sort=unknown":          {"order:2", "order:1", "order:0", "stock:3", "stock:4"},
+		"?sort=waiters":          {"stock:3", "order:1", "order:0", "order:2", "stock:4"},
+		"?sort=since":            {"stock:3", "order:2", "order:1", "order:0", "stock:4"},
+		"?sort=left":             {"stock:3", "order:1", "order:2", "order:0", "stock:4"},
+		"?sort=resource":         {"order:0", "order:1", "order:2", "stock:3", "stock:4"},
+		"?q=order":               {"order:2", "order:1", "order:0"},
 		"?q=ORDER+host1":         {"order:1"},
 		"?q=bulk":                {"stock:3"},
 		"?q=d3":                  {"stock:3"},

@@ -163,7 +163,7 @@ func TestWithoutScripts(t *testing.T) {
 	page.Click("#q")
 	page.Type("worker-2")
 	page.Click(".search button")
-	page.Await(`location.search === "?q=worker-2&sort=wait" && document.querySelector("caption").textContent.includes("worker-2")`)
+	page.Await(`location.search === "?q=worker-2&sort=oldest" && document.querySelector("caption").textContent.includes("worker-2")`)
 	page.Click("[data-row]")
 	page.AwaitText("Who waits")
 }
