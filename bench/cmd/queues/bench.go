@@ -199,7 +199,7 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	if err := m.Check(plan, !c.unsafe); err != nil {
 		return nil, err
 	}
-	return m, m.CheckDelay(b.network.shortest())
+	return m, m.CheckDelay(b.rtt)
 }
 
 // database makes a database for a contender that needs one. The results are the URL for the

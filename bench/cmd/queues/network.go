@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,19 +12,14 @@ import (
 	"github.com/sidingq/siding/bench/internal/report"
 )
 
-const (
-	// longestRTT is more than workers and their Redis have between them.
-	longestRTT = 100 * time.Millisecond
-	// tolerated is by which part of it what was added may be wrong: a fifth.
-	tolerated = 5
-)
+// longestRTT is more than workers and their Redis have between them.
+const longestRTT = 100 * time.Millisecond
 
 // A network lies between each contender and its servers, the same for all. The zero value is
 // none.
 type network struct {
-	rtt    time.Duration            // what it adds to each round trip
-	oneWay map[string]time.Duration // by server: for how long a proxy holds bytes back, so that it adds that
-	tried  []trial                  // of each server
+	rtt   time.Duration // for so long proxies hold the bytes of a round trip back; it takes a bit longer, as tried says
+	tried []trial       // of each server
 }
 
 // A trial is how long an empty query takes without the network and with it, in the middle.
@@ -38,43 +31,21 @@ type trial struct {
 // Called returns the name of the server.
 func (t trial) Called() string { return t.server }
 
-func (t trial) added() time.Duration { return t.with - t.without }
-
 func (t trial) String() string {
 	return fmt.Sprintf("%s answers in %.3f ms without and in %.3f ms with it", t.server, report.MS(t.without), report.MS(t.with))
 }
 
-// newNetwork returns a network once an empty query to each server takes as much longer as is
-// wanted. Passing a proxy takes some time, too, and so does waking up from the wait for the proxy.
-// Bytes are held back for so much less.
+// newNetwork returns a network, and tries it on each server.
 func newNetwork(ctx context.Context, rtt time.Duration, servers []backend.Server) (network, error) {
-	n := network{rtt: rtt, oneWay: make(map[string]time.Duration)}
+	n := network{rtt: rtt}
 	for _, server := range servers {
-		t, err := n.calibrate(ctx, server)
+		t, err := n.try(ctx, server)
 		if err != nil {
 			return network{}, err
 		}
 		n.tried = append(n.tried, t)
 	}
 	return n, nil
-}
-
-// calibrate finds how long a proxy must hold bytes back. There are several tries, as the machine
-// may be busy.
-func (n *network) calibrate(ctx context.Context, server backend.Server) (t trial, err error) {
-	const tries = 6
-	n.oneWay[server.Name()] = n.rtt / 2
-	for i := range tries {
-		if t, err = n.try(ctx, server); err != nil {
-			return t, err
-		}
-		wrong := t.added() - n.rtt
-		if i > 0 && wrong.Abs() <= n.rtt/tolerated {
-			return t, nil
-		}
-		n.oneWay[server.Name()] = max(0, n.oneWay[server.Name()]-wrong/2)
-	}
-	return t, fmt.Errorf("-rtt %v: %v, so %v more, wrong by more than %d %%; the machine may be busy", n.rtt, t, t.added(), 100/tolerated)
 }
 
 // try times an empty query to a server, near and far.
@@ -101,7 +72,7 @@ func (n *network) link(ctx context.Context, server backend.Server) (far backend.
 	if err != nil {
 		return nil, nil, err
 	}
-	proxy, err := delay.Start(ctx, delay.Line{OneWay: n.oneWay[server.Name()], Network: kind, Server: addr})
+	proxy, err := delay.Start(ctx, delay.Line{OneWay: n.rtt / 2, Network: kind, Server: addr})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -142,14 +113,6 @@ func (n *network) String() string {
 // servers returns the names of those that it was tried on.
 func (n *network) servers() []string {
 	return contest.Names(n.tried)
-}
-
-// shortest returns what no round trip can be shorter than.
-func (n *network) shortest() time.Duration {
-	if n.rtt == 0 {
-		return 0
-	}
-	return 2 * slices.Min(slices.Collect(maps.Values(n.oneWay)))
 }
 
 // slack is what a run takes longer, as tasks may be enqueued one by one.
