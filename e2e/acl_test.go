@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -617,15 +616,15 @@ func TestRightsOfAnOperator(t *testing.T) {
 		"limit unset res:9",
 		"release order:536365 --reason drill --yes",
 	} {
-		if out, status := g.lockctl(t, strings.Fields(args)...); status != 0 {
-			t.Errorf("lockctl %s: want status 0, have %d\n%s", args, status, out)
+		if out, errs, status := g.lockctl(t, strings.Fields(args)...); status != 0 {
+			t.Errorf("lockctl %s: want status 0, have %d\n%s%s", args, status, out, errs)
 		}
 	}
 	// The lock of another program is free, or goes to the next waiter, at once.
 	for resource, want := range map[string]string{"res:1": "The lock is free.", "order:536365": "The next waiter has the lock."} {
 		expect.OK(t, g.admin.Set(ctx, "lock:"+resource, "somebody", 0).Err())
-		if out, status := g.lockctl(t, "release", resource, "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, want) {
-			t.Errorf("release of %s: want %q, have status %d\n%s", resource, want, status, out)
+		if out, errs, status := g.lockctl(t, "release", resource, "--reason", "drill", "--yes"); status != 0 || !strings.Contains(out, want) {
+			t.Errorf("release of %s: want %q, have status %d\n%s%s", resource, want, status, out, errs)
 		}
 	}
 	g.revokePermit(t, g.client(t, aclOperator))
@@ -648,18 +647,6 @@ func (g *guardedTestbed) revokeForEach(t *testing.T, rdb *redis.Client) {
 		expect.OK(t, wait())
 		_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
 	}
-}
-
-// lockctl runs the program and returns what it has written and its exit status.
-func (g *guardedTestbed) lockctl(t *testing.T, args ...string) (out string, status int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(g.bin, "lockctl"), args...)
-	cmd.Dir, cmd.Env = t.TempDir(), g.env // no config.yaml
-	text, err := cmd.CombinedOutput()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
-		t.Fatal(err)
-	}
-	return string(text), cmd.ProcessState.ExitCode()
 }
 
 // Every pattern of keys and channels on the page is needed.

@@ -148,6 +148,20 @@ func (s *testbed) enqueue(ctx context.Context, args ...string) (stdout string, e
 	return out.String(), nil
 }
 
+// lockctl runs cmd/lockctl and returns what it printed.
+func (s *testbed) lockctl(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(s.bin, "lockctl"), args...)
+	var out, errs bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, &out, &errs
+	cmd.Dir = t.TempDir() // has no config.yaml
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
 // enqueueOrders enqueues an order file. Only the real one may have bad lines.
 func (s *testbed) enqueueOrders(ctx context.Context, file string) (stdout string, err error) {
 	const refused = 3 // exit status
