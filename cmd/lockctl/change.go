@@ -115,7 +115,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 			return c.failed(ctx, err)
 		}
 		done := settled{Task: e.Task, Resource: e.Resource, Outcome: does.outcome, By: cmp.Or(of.by, operator()), Reason: of.reason}
-		a.record(ctx, c, "an operator has changed a task", of.deed, done.about()...)
+		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has changed a task", of.record(done.about()...)...)
 		return a.print(done, done.text)
 	}
 }

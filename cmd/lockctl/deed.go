@@ -54,13 +54,13 @@ func (d *deed) check() error {
 	return nil
 }
 
-// record logs what an operator has done.
-func (a *app) record(ctx context.Context, c *connection, what string, d deed, args ...any) {
-	args = append(args, "by", cmp.Or(d.by, operator()))
+// record adds to what the log says of a deed who it was, and why.
+func (d deed) record(about ...any) []any {
+	about = append(about, "by", cmp.Or(d.by, operator()))
 	if d.reason != "" {
-		args = append(args, "reason", d.reason)
+		about = append(about, "reason", d.reason)
 	}
-	c.settings.Log.Logger(a.stderr).WarnContext(ctx, what, args...)
+	return about
 }
 
 // operator names who runs the program.

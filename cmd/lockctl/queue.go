@@ -98,7 +98,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 		if err := set(name); err != nil {
 			return c.failed(ctx, err)
 		}
-		a.record(ctx, c, "an operator has paused or resumed a queue", d, "queue", name, "outcome", outcome)
+		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has paused or resumed a queue", d.record("queue", name, "outcome", outcome)...)
 		return a.print(queued{Queue: name, Outcome: outcome, Tasks: tasks, By: d.by, Reason: d.reason}, func() string {
 			return fmt.Sprintf("%s: %s by %s; %s.\n%s", plain(name), outcome, plain(d.by), count(tasks, "unfinished task"), hint)
 		})
