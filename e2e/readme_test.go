@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -23,11 +22,6 @@ func TestReadmeCommands(t *testing.T) {
 	ran, modules := 0, 0
 	for _, line := range commands(t, root) {
 		switch {
-		case strings.HasPrefix(line, "cd lock/etcdlock && go run ./example"):
-			if !verify.All() { // it compiles etcd's client
-				continue
-			}
-			s.shell(t, root, line+" -etcd "+etcdtest.Start(t).Addr)
 		case strings.Contains(line, "--compare"):
 			if !verify.All() { // it takes a minute
 				continue

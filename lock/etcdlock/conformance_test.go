@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
@@ -36,7 +35,7 @@ func TestSmoke(t *testing.T) {
 // backend is what the suite needs of an etcd.
 func backend(t *testing.T) locktest.Backend {
 	t.Helper()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	return locktest.Backend{
 		Open: func(t *testing.T) lock.Store { t.Helper(); return etcdlock.New(connect(t, server.Addr)) },
@@ -96,7 +95,7 @@ func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency
 // queue with ours.
 func TestRecipe(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	client := connect(t, server.Addr)
 	ours, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 
@@ -124,7 +123,7 @@ func TestRecipe(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	etcdctl := proc.Find(t, "etcd-client", "etcdctl")
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	client := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	ctx, end := context.WithCancel(t.Context())

@@ -8,7 +8,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -28,7 +27,7 @@ func valueOf(t *testing.T, client *clientv3.Client, key string) string {
 // holder believes.
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
@@ -56,7 +55,7 @@ func TestCommit(t *testing.T) {
 // outcome is unknown, as the transaction may have been applied.
 func TestCommitOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	proxy := locktest.NewProxy(t, server.Addr)
 	locker, store := lockerOn(t, connect(t, proxy.Addr), brief)
 	work := take(t, locker, "a").Context(t.Context())
@@ -71,7 +70,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 // TestOwner of contexts that run under no lock of the store.
 func TestOwner(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	_, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	for fence, want := range map[int64]error{
 		0:                     lock.ErrNoFence,
@@ -87,7 +86,7 @@ func TestOwner(t *testing.T) {
 // TestCommitInOwnConditions combines the owner's condition with one of the caller.
 func TestCommitInOwnConditions(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	client := connect(t, server.Addr)
 	locker, store := lockerOn(t, client, lock.Config{})
 	err := locker.Do(t.Context(), t.Name(), nil, func(ctx context.Context) error {
@@ -110,7 +109,7 @@ func TestCommitInOwnConditions(t *testing.T) {
 // TestCommitUnderNestedLocks: the lock of each resource counts for what is written of it.
 func TestCommitUnderNestedLocks(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	for _, lost := range []string{"", "order", "item"} {
 		locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})

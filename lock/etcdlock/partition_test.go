@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -99,8 +98,8 @@ const (
 func TestHolderIsCutOff(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	servers := etcdtest.StartCluster(t, 3)
-	rival, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{})
+	servers := startCluster(t, 3)
+	rival, _ := lockerOn(t, connect(t, addrsOf(servers...)...), lock.Config{})
 	var proxies []*locktest.Proxy
 	var addrs []string
 	for _, s := range servers {
@@ -129,14 +128,14 @@ func TestHolderIsCutOff(t *testing.T) {
 func TestLeaderIsLost(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	servers := etcdtest.StartCluster(t, 3)
-	addrs := etcdtest.Addrs(servers...)
+	servers := startCluster(t, 3)
+	addrs := addrsOf(servers...)
 	rival, _ := lockerOn(t, connect(t, addrs...), lock.Config{})
 	lost := 0
 	for round := range rounds {
 		holder, _ := lockerOn(t, connect(t, addrs...), brief)
 		all := duels(t, holder, rival, atOnce)
-		leader := etcdtest.Leader(t, servers)
+		leader := leaderOf(t, servers)
 		if round%2 == 0 {
 			leader.Kill()
 		} else {
@@ -156,8 +155,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	for range rounds {
-		servers := etcdtest.StartCluster(t, 3)
-		leader := etcdtest.Leader(t, servers)
+		servers := startCluster(t, 3)
+		leader := leaderOf(t, servers)
 		var others []string
 		for _, s := range servers {
 			if s != leader {
@@ -167,7 +166,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 		rival, _ := lockerOn(t, connect(t, others...), lock.Config{})
 		holder, _ := lockerOn(t, connect(t, leader.Addr), brief)
 		all := duels(t, holder, rival, atOnce)
-		leader.CutOff(true)
+		leader.cutOff(true)
 		long, cancel := context.WithTimeout(t.Context(), settled)
 		expect.Equal(t, "locks lost", settle(t, all, long.Done()), atOnce)
 		cancel()
@@ -183,18 +182,18 @@ func TestHoldersOutliveALeader(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	const ttl = 9 * time.Second
-	servers := etcdtest.StartCluster(t, 3)
+	servers := startCluster(t, 3)
 	open := func() *lock.Locker {
-		locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{TTL: ttl})
+		locker, _ := lockerOn(t, connect(t, addrsOf(servers...)...), lock.Config{TTL: ttl})
 		return locker
 	}
 	holder := take(t, open(), t.Name())
 	work := holder.Context(t.Context())
-	waiters := newWaiters(t, connect(t, etcdtest.Addrs(servers...)...), t.Name())
+	waiters := newWaiters(t, connect(t, addrsOf(servers...)...), t.Name())
 	for range 3 {
 		waiters.join(open())
 	}
-	etcdtest.Leader(t, servers).Kill()
+	leaderOf(t, servers).Kill()
 	expired := time.NewTimer(ttl * 4 / 3) // then who is not renewed by a new leader is gone
 	defer expired.Stop()
 	select {
@@ -207,17 +206,17 @@ func TestHoldersOutliveALeader(t *testing.T) {
 }
 
 // pauseFollower stops a member that is not the leader.
-func pauseFollower(t *testing.T, servers []*etcdtest.Server) {
+func pauseFollower(t *testing.T, servers []*etcdServer) {
 	t.Helper()
-	leader := etcdtest.Leader(t, servers)
-	servers[slices.IndexFunc(servers, func(s *etcdtest.Server) bool { return s != leader })].Pause()
+	leader := leaderOf(t, servers)
+	servers[slices.IndexFunc(servers, func(s *etcdServer) bool { return s != leader })].Pause()
 }
 
 // TestMemberHangs: requests go to the other members, within the time of the call.
 func TestMemberHangs(t *testing.T) {
 	t.Parallel()
-	servers := etcdtest.StartCluster(t, 3)
-	locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{})
+	servers := startCluster(t, 3)
+	locker, _ := lockerOn(t, connect(t, addrsOf(servers...)...), lock.Config{})
 	release(t, take(t, locker, t.Name())) // the client knows all members
 	pauseFollower(t, servers)
 	for range 3 {
@@ -231,10 +230,10 @@ func TestMemberHangs(t *testing.T) {
 func TestMemberHangsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	servers := etcdtest.StartCluster(t, 3)
-	admin := connect(t, etcdtest.Addrs(servers...)...)
+	servers := startCluster(t, 3)
+	admin := connect(t, addrsOf(servers...)...)
 	open := func() *lock.Locker {
-		locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{TTL: 3 * time.Second})
+		locker, _ := lockerOn(t, connect(t, addrsOf(servers...)...), lock.Config{TTL: 3 * time.Second})
 		return locker
 	}
 	holder := take(t, open(), t.Name())

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -30,7 +29,7 @@ func TestNoClient(t *testing.T) {
 // TestNamesAreApart: a lock is not held because another is whose name begins like its.
 func TestNamesAreApart(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	for _, resource := range []string{"a/b/c", "a/b", "a/", "a", "ab", "a:b", "ä", "/", " "} {
 		defer release(t, take(t, locker, resource))
@@ -40,7 +39,7 @@ func TestNamesAreApart(t *testing.T) {
 // TestTTLInWholeSeconds: a session lives for the TTL at least.
 func TestTTLInWholeSeconds(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	client := connect(t, server.Addr)
 	for ttl, want := range map[time.Duration]int64{
 		500 * time.Millisecond:  2, // the least that etcd has
@@ -64,7 +63,7 @@ func TestTTLInWholeSeconds(t *testing.T) {
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
@@ -87,7 +86,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 // lock was held all the same.
 func TestReleaseIsSentAgain(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if err := send(ctx, method, req, reply, cc, opts...); err != nil || !strings.HasSuffix(method, "/LeaseRevoke") {
 			return err
@@ -105,7 +104,7 @@ func TestReleaseIsSentAgain(t *testing.T) {
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	held := take(t, locker, "held")
 	server.Pause()
@@ -139,7 +138,7 @@ func TestServerHangs(t *testing.T) {
 // try ends the session, long before the TTL would.
 func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	var failed atomic.Bool
 	once := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if strings.HasSuffix(method, "/LeaseRevoke") && failed.CompareAndSwap(false, true) {
@@ -162,7 +161,7 @@ func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 // is sent again.
 func TestMemberWaitsInVain(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	var vain atomic.Int32
 	first := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if vain.Add(1) <= 2 {
@@ -182,7 +181,7 @@ func TestMemberWaitsInVain(t *testing.T) {
 // released a while ago.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	locker, store := lockerOn(t, connect(t, server.Addr), brief)
 	for _, resource := range []string{"a", "b", "c"} {
 		_ = take(t, locker, resource)
@@ -219,7 +218,7 @@ func TestSweep(t *testing.T) {
 // TestNoWriteWhenRefused: a try that finds the lock taken changes nothing in etcd.
 func TestNoWriteWhenRefused(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
@@ -241,7 +240,7 @@ func TestNoWriteWhenRefused(t *testing.T) {
 // TestWhoMayNotIsTold at once, although it is ready to wait.
 func TestWhoMayNotIsTold(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	expect.OK(t, expect.Err(admin.UserAdd(t.Context(), "root", "secret")))

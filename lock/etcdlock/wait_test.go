@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -128,7 +127,7 @@ func leasesOf(t *testing.T, client *clientv3.Client) int {
 // waiter is in.
 func TestWaitersOfOneProcessKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	one, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	other, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
@@ -150,7 +149,7 @@ func TestWaitersOfOneProcessKeepTheirOrder(t *testing.T) {
 // TestNewcomerDoesNotOvertake a waiter while the lock is free for a moment.
 func TestNewcomerDoesNotOvertake(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	// One who waits, and whose process stands still.
@@ -166,7 +165,7 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 // soon as it notices.
 func TestSessionEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	open := func() *lock.Locker {
 		locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{TTL: 9 * time.Second})
@@ -199,7 +198,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 // TestWaiterLeaves: nothing of it stays, also when nobody can be asked for a while.
 func TestWaiterLeaves(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	// The TTL is longer than any wait of the test, so nothing goes by itself.
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{TTL: 5 * time.Minute})
@@ -229,7 +228,7 @@ func TestWaiterLeaves(t *testing.T) {
 // dropped, whatever comes first.
 func TestLockComesAsTheSessionEnds(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t)
+	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	locks := etcdlock.New(connect(t, server.Addr))

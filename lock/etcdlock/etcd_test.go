@@ -1,6 +1,4 @@
-// Package etcdtest runs real etcd servers for tests. Package proc says how they
-// end, and what happens without etcd.
-package etcdtest
+package etcdlock_test
 
 import (
 	"context"
@@ -19,8 +17,8 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// A Server is one member of a cluster, which may be the only one.
-type Server struct {
+// An etcdServer is one member of a cluster, which may be the only one.
+type etcdServer struct {
 	*proc.Server
 
 	// Addr is its address for clients, "127.0.0.1:port". The address outlives Kill and Restart.
@@ -30,16 +28,16 @@ type Server struct {
 	peers *locktest.Proxy // between the members and peer
 }
 
-// Start runs a server until the test's cleanup.
-func Start(tb testing.TB) *Server {
+// startEtcd runs a server until the test's cleanup.
+func startEtcd(tb testing.TB) *etcdServer {
 	tb.Helper()
-	return StartCluster(tb, 1)[0]
+	return startCluster(tb, 1)[0]
 }
 
-// StartCluster starts so many servers that are one cluster, until the test's cleanup. They can be cut
+// startCluster starts so many servers that are one cluster, until the test's cleanup. They can be cut
 // off from each other. etcd's default times apply: a dead leader is replaced after one to two seconds,
 // and a lease lives for two at least.
-func StartCluster(tb testing.TB, members int) (servers []*Server) {
+func startCluster(tb testing.TB, members int) (servers []*etcdServer) {
 	tb.Helper()
 	program, err := proc.Look("etcd-server", "etcd")
 	if err == nil {
@@ -50,7 +48,7 @@ func StartCluster(tb testing.TB, members int) (servers []*Server) {
 			for _, s := range servers {
 				s.peers = locktest.NewProxy(tb, s.peer)
 			}
-			return start(tb.Context(), servers)
+			return startAll(tb.Context(), servers)
 		})
 	}
 	proc.Need(tb, err)
@@ -60,9 +58,9 @@ func StartCluster(tb testing.TB, members int) (servers []*Server) {
 	return servers
 }
 
-func newCluster(ctx context.Context, program string, members int) (servers []*Server, err error) {
+func newCluster(ctx context.Context, program string, members int) (servers []*etcdServer, err error) {
 	for range members {
-		s := &Server{}
+		s := &etcdServer{}
 		if s.Server, err = proc.New(program); err == nil {
 			servers = append(servers, s)
 			s.Ready = s.healthy
@@ -72,15 +70,15 @@ func newCluster(ctx context.Context, program string, members int) (servers []*Se
 			s.peer, err = proc.FreeAddr(ctx)
 		}
 		if err != nil {
-			stop(servers)
+			stopAll(servers)
 			return nil, err
 		}
 	}
 	return servers, nil
 }
 
-// start starts the members. After an error none runs.
-func start(ctx context.Context, servers []*Server) error {
+// startAll starts the members. After an error none runs.
+func startAll(ctx context.Context, servers []*etcdServer) error {
 	var cluster []string
 	for _, s := range servers {
 		cluster = append(cluster, s.name()+"="+s.advertised())
@@ -105,25 +103,25 @@ func start(ctx context.Context, servers []*Server) error {
 	all.Wait()
 	err := errors.Join(errs...)
 	if err != nil {
-		stop(servers)
+		stopAll(servers)
 	}
 	return err
 }
 
-func stop(servers []*Server) {
+func stopAll(servers []*etcdServer) {
 	for _, s := range servers {
 		s.Stop()
 	}
 }
 
 // name is the member's name in its cluster.
-func (s *Server) name() string { return filepath.Base(s.Dir) }
+func (s *etcdServer) name() string { return filepath.Base(s.Dir) }
 
 // advertised is the URL by which the other members reach the server.
-func (s *Server) advertised() string { return "http://" + s.peers.Addr }
+func (s *etcdServer) advertised() string { return "http://" + s.peers.Addr }
 
-// Addrs returns the addresses of servers.
-func Addrs(servers ...*Server) []string {
+// addrsOf returns the addresses of servers.
+func addrsOf(servers ...*etcdServer) []string {
 	addrs := make([]string, len(servers))
 	for i, s := range servers {
 		addrs[i] = s.Addr
@@ -132,7 +130,7 @@ func Addrs(servers ...*Server) []string {
 }
 
 // healthy returns nil when the server has a leader and commits.
-func (s *Server) healthy(ctx context.Context) error {
+func (s *etcdServer) healthy(ctx context.Context) error {
 	var health struct {
 		Health string `json:"health"`
 	}
@@ -146,7 +144,7 @@ func (s *Server) healthy(ctx context.Context) error {
 }
 
 // leads reports whether the server leads its cluster.
-func (s *Server) leads(ctx context.Context) bool {
+func (s *etcdServer) leads(ctx context.Context) bool {
 	var status struct {
 		Header struct {
 			MemberID string `json:"member_id"`
@@ -158,7 +156,7 @@ func (s *Server) leads(ctx context.Context) bool {
 }
 
 // ask sends a request to the server's gateway.
-func (s *Server) ask(ctx context.Context, method, path, body string, answer any) error {
+func (s *etcdServer) ask(ctx context.Context, method, path, body string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.Addr+path, strings.NewReader(body))
@@ -174,11 +172,11 @@ func (s *Server) ask(ctx context.Context, method, path, body string, answer any)
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// Leader returns the server that leads the cluster, once one does.
-func Leader(tb testing.TB, servers []*Server) (leader *Server) {
+// leaderOf returns the server that leads the cluster, once one does.
+func leaderOf(tb testing.TB, servers []*etcdServer) (leader *etcdServer) {
 	tb.Helper()
 	expect.Eventually(tb, "a leader", func() bool {
-		i := slices.IndexFunc(servers, func(s *Server) bool { return s.leads(tb.Context()) })
+		i := slices.IndexFunc(servers, func(s *etcdServer) bool { return s.leads(tb.Context()) })
 		if i >= 0 {
 			leader = servers[i]
 		}
@@ -187,6 +185,22 @@ func Leader(tb testing.TB, servers []*Server) (leader *Server) {
 	return leader
 }
 
-// CutOff has the other members hear nothing of the server, although it hears them. false ends
+// cutOff has the other members hear nothing of the server, although it hears them. false ends
 // that.
-func (s *Server) CutOff(on bool) { s.peers.BlackHole(on) }
+func (s *etcdServer) cutOff(on bool) { s.peers.BlackHole(on) }
+
+// TestLeaderIsReplaced: of three servers one leads, and after its death another.
+func TestLeaderIsReplaced(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	first := leaderOf(t, servers)
+	first.Kill()
+	second := leaderOf(t, servers)
+	if second == first {
+		t.Error("want another leader, have the dead one")
+	}
+	first.Restart(t)
+	if leaderOf(t, servers) == first {
+		t.Error("want the first server back as a follower, have it leading")
+	}
+}
