@@ -4,14 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-
-	"github.com/sidingq/siding/internal/testenv/luatest"
 )
-
-func TestScriptsHaveHeaders(t *testing.T) {
-	t.Parallel()
-	luatest.Check(t, luaFiles)
-}
 
 func TestScriptIncludes(t *testing.T) {
 	t.Parallel()

@@ -1,22 +1,19 @@
 package taskredis
 
 import (
+	"io/fs"
+	"strings"
 	"testing"
 
-	"github.com/sidingq/siding/internal/testenv/luatest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
-
-func TestScriptsHaveHeaders(t *testing.T) {
-	t.Parallel()
-	luatest.Check(t, luaFiles)
-}
 
 // Both kinds of server take each script.
 func TestScriptsLoad(t *testing.T) {
 	t.Parallel()
 	onRedis(t, func(t *server) {
-		scripts, _ := luatest.Sources(t, luaFiles)
-		for _, name := range scripts {
+		for _, name := range expect.Value(fs.Glob(luaFiles, "*.lua"))(t) {
+			name = strings.TrimSuffix(name, ".lua")
 			if err := script(name).Load(t.Context(), t.rdb).Err(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
