@@ -99,7 +99,7 @@ func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 }
 
 // What a handler returns counts, also after an operator has canceled its task: the same as at any other time, each time.
-// Whoever waits runs next. (internal/engine/asynqdiff has the same of tasks without a resource.)
+// Whoever waits runs next. (e2e/asynqdiff has the same of tasks without a resource.)
 func TestCanceled(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("out of stock")

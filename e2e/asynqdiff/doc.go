@@ -22,9 +22,9 @@
 // A scenario that comes out differently on purpose says so in its field differs. On any subject but asynq's own
 // server it must then really come out differently, and its play must end for both. This prints the table of them:
 //
-//	go test -v -run=TestDifferences ./internal/engine/asynqdiff
+//	go test -v -run=TestDifferences ./e2e/asynqdiff
 //
 // To see what asynq does in a scenario, and how a subject differs:
 //
-//	go test -v -run='TestScenarios/an_error_is_retried$' ./internal/engine/asynqdiff
+//	go test -v -run='TestScenarios/an_error_is_retried$' ./e2e/asynqdiff
 package asynqdiff
