@@ -20,12 +20,14 @@ var transient = []string{
 	"NOREPLICAS", // too few replicas are connected
 }
 
-// Two refusals have no code of their own. The second is that of a script whose slot moves, if the other master has the rest of what
-// it needs; Redis 6.2 begins it with "Lua script".
-const (
-	maxClients = "ERR max number of clients reached"
-	nonLocal   = "cript attempted to access a non local key in a cluster node"
-)
+// codeless are parts of refusals that have no code, and end by themselves as well. But for the first they are those of a script
+// that names some of its keys itself, while a slot moves or the Cluster is down.
+var codeless = []string{
+	"ERR max number of clients reached",
+	"cript attempted to access a non local key in a cluster node", // Redis 6.2 begins it with "Lua script"
+	"undeclared keys were accessed during rehashing of the slot",  // since Redis 7.2, and in Valkey
+	"while the cluster is down",
+}
 
 // Answered reports whether err is an answer of Redis, and not of the network or the client.
 func Answered(err error) bool {
@@ -41,7 +43,8 @@ func Transient(err error) bool {
 		return false
 	}
 	code, _, _ := strings.Cut(answer.Error(), " ")
-	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients) || strings.Contains(answer.Error(), nonLocal)
+	in := func(text string) bool { return strings.Contains(answer.Error(), text) }
+	return slices.Contains(transient, code) || slices.ContainsFunc(codeless, in)
 }
 
 // Full reports whether err is an answer of Redis that it has no memory for the call, or no disk for what it should keep. That
