@@ -954,6 +954,7 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	defer func() { w.ends(r, result) }()
 	if t.First() != nil {
 		result = t.Join(t.ID)
+		w.apart(t.Taken.Attempt, n) // from the others of its batch
 		return result
 	}
 	if what := random(w.seed, forBatches, uint64(r.job.n), uint64(r.job.begun)); what.Float64() < w.batches {

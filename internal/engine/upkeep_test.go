@@ -19,8 +19,7 @@ import (
 )
 
 // A task of a plain client of asynq, which notifies nobody, is found soon while all servers are idle.
-func TestUpkeepFindsTasksOfPlainClientsSoon(t *testing.T) {
-	t.Parallel()
+func TestUpkeepFindsTasksOfPlainClientsSoon(t *testing.T) { //nolint:paralleltest // it measures how long that takes
 	const tasks, servers = 200, 3
 	redisServer := redistest.Start(t)
 	rdb := redisServer.Client(t)
