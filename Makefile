@@ -26,6 +26,7 @@ INPUTS = 100000
 SEED = $(SIDING_SEED)
 SEEDS = 20000
 MINUTES = 5
+TTL =
 SCENARIO = standalone sentinel cluster
 
 # Where go install puts tools, which need not be in PATH.
@@ -69,9 +70,9 @@ simulate: ## Run SEEDS (20000) fleets in fake time, from SEED (a new one)
 	SIDING_VERIFY=1 SIDING_SEED=$(SEED) SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=0 -v -run='^TestSimulation' ./internal/engine # likewise
 
 .PHONY: chaos
-chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
+chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one), with locks of TTL (2s)
 	for scenario in $(SCENARIO); do \
-		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario \
+		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_TTL=$(TTL) \
 			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./e2e/chaos || exit; done
 
 .PHONY: cover

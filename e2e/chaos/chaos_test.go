@@ -38,18 +38,21 @@ func TestMain(m *testing.M) {
 
 // TestChaos injects faults into a running fleet and then checks that no task was lost or done
 // twice. By default the faults last 20 seconds, on one Redis. CHAOS_SCENARIO names another kind of
-// Redis. With CHAOS_MINUTES the faults last longer. There are also tasks without a resource, which come
+// Redis. With CHAOS_MINUTES the faults last longer, and with CHAOS_TTL locks live longer. There are also tasks without a resource, which come
 // back up to a minute after their worker died.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	const shortest = 20 * time.Second
-	r := plan{seed: verify.Seed(t, "CHAOS_MINUTES", "CHAOS_SCENARIO"), scenario: Standalone, length: shortest, brief: true}
+	r := plan{seed: verify.Seed(t, "CHAOS_MINUTES", "CHAOS_SCENARIO", "CHAOS_TTL"), scenario: Standalone, length: shortest, brief: true}
 	if text := os.Getenv("CHAOS_MINUTES"); text != "" {
 		minutes, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			t.Fatalf("CHAOS_MINUTES: %v", err)
 		}
 		r.length, r.brief = time.Duration(minutes*float64(time.Minute)), false
+	}
+	if text := os.Getenv("CHAOS_TTL"); text != "" && text != TTL.String() {
+		t.Fatalf("CHAOS_TTL: want a duration such as 15s, have %q", text)
 	}
 	if text := os.Getenv("CHAOS_SCENARIO"); text != "" {
 		r.scenario = Scenario(text)

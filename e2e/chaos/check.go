@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
+// belief is how long a holder may still believe in a lock that Redis forgot. The holder notices
+// at its next renewal, or at its deadline.
+var belief = TTL
+
 const (
-	// belief is how long a holder may still believe in a lock that Redis forgot. The holder notices
-	// at its next renewal, or at its deadline.
-	belief = TTL
 	// awakening is how long a process that goes on may take to notice that its locks are gone.
 	awakening = time.Second
 	// lag bounds how far a replica is behind its master.

@@ -23,7 +23,7 @@ type Kind string
 // The kinds of fault.
 const (
 	KillWorker   Kind = "worker killed (kill -9)"
-	StopWorker   Kind = "worker stopped for 3 to 6 s (SIGSTOP)"
+	StopWorker   Kind = "worker stopped for longer than the TTL (SIGSTOP)"
 	HaltWorker   Kind = "worker stopped for 0.3 s, time and again (SIGSTOP)"
 	RollingStart Kind = "rolling restart of the fleet"
 
@@ -98,7 +98,7 @@ var (
 // traits lists all kinds, in the order of [Verdict.Summary].
 var traits = []trait{
 	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second},
-	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second},
+	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: TTL * 3 / 2, most: 3 * TTL},
 	// Each stop is shorter than the TTL.
 	{kind: HaltWorker, lane: laneWorkers, scenarios: everywhere, least: 2 * time.Second, most: 4 * time.Second},
 	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere},

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
+// told is how long the holder of a revoked lease may go on, until its next renewal, and a bit.
+var told = locks.RenewEvery + TTL/12
+
 const (
-	// told is how long the holder of a revoked lease may go on, until its next renewal.
-	told = TTL / 3
 	// several is how many contexts must have ended so for their median to count.
 	several = 3
 	// losses is how many lost locks of a task use no retry by default.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,8 +22,18 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
+// locks are those of the fleets. They live for 2 s, so that much happens in a minute, with a safety margin for an overloaded
+// machine; or for CHAOS_TTL, with all else as users have it by default.
+var locks = func() lock.Config {
+	if ttl, err := time.ParseDuration(os.Getenv("CHAOS_TTL")); err == nil {
+		return lock.Config{TTL: ttl, RenewEvery: ttl / 3, SafetyMargin: ttl / 15}
+	}
+	const ttl = 2 * time.Second
+	return lock.Config{TTL: ttl, RenewEvery: ttl / 4, SafetyMargin: ttl / 4}
+}()
+
 // TTL is that of the fleets' locks.
-const TTL = 2 * time.Second
+var TTL = locks.TTL
 
 // Settings are those of a worker process.
 type Settings struct {
@@ -113,10 +124,9 @@ func (w *handlers) start(ctx context.Context, s Settings, logger *slog.Logger) (
 		},
 		Recovery: recovery,
 		Limits:   limits(),
-		// A safety margin for an overloaded machine.
-		Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, SafetyMargin: TTL / 4},
-		Observe: w.observe,
-		Logger:  logger,
+		Lock:     locks,
+		Observe:  w.observe,
+		Logger:   logger,
 	})
 	if err != nil {
 		return nil, err
