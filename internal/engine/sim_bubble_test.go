@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -55,29 +56,39 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil { // make simulate
 		seeds = n
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	gc := debug.SetGCPercent(400)
+	t.Cleanup(func() { debug.SetGCPercent(gc) })
 	// The same seeds each time, so that a red build is the fault of the change; make verify draws new ones.
 	first := uint64(1)
 	if verify.All() || os.Getenv("SIDING_SEED") != "" {
 		first = verify.Seed(t)
 	}
-	steps, began, fake := 0, time.Now(), time.Duration(0)
-	for i := range uint64(seeds) {
-		seed := first + i
-		v := simulate(t, seed, nil)
-		steps += v.steps
-		fake += v.lasted
-		if v.failure != "" {
-			if path := os.Getenv("SIDING_TRACE"); path != "" {
-				_ = os.WriteFile(path, []byte(strings.Join(v.trace, "\n")+"\n"), 0o600)
-			} else {
-				t.Log("\n" + strings.Join(v.trace, "\n"))
+	var steps, fake atomic.Int64
+	began, players := time.Now(), runtime.GOMAXPROCS(0)
+	t.Cleanup(func() {
+		lasted := time.Since(began)
+		t.Logf("%d seeds, %.0f a second; %d steps, %.0f a second; %v of fake time", seeds, float64(seeds)/lasted.Seconds(), steps.Load(), float64(steps.Load())/lasted.Seconds(), time.Duration(fake.Load()))
+	})
+	for player := range players {
+		t.Run(strconv.Itoa(player), func(t *testing.T) {
+			t.Parallel()
+			for i := player; i < seeds; i += players {
+				seed := first + uint64(i)
+				v := simulate(t, seed, nil)
+				steps.Add(int64(v.steps))
+				fake.Add(int64(v.lasted))
+				if v.failure == "" {
+					continue
+				}
+				if path := os.Getenv("SIDING_TRACE"); path != "" {
+					_ = os.WriteFile(path, []byte(strings.Join(v.trace, "\n")+"\n"), 0o600)
+				} else {
+					t.Log("\n" + strings.Join(v.trace, "\n"))
+				}
+				t.Fatalf("seed %d: %s", seed, v.failure)
 			}
-			t.Fatalf("seed %d: %s", seed, v.failure)
-		}
+		})
 	}
-	lasted := time.Since(began)
-	t.Logf("%d seeds, %.0f a second; %d steps, %.0f a second; %v of fake time", seeds, float64(seeds)/lasted.Seconds(), steps, float64(steps)/lasted.Seconds(), fake)
 }
 
 // TestSimulationRepeats: a seed does the same each time.
