@@ -274,10 +274,18 @@ func answered(answer *redis.Cmd, calls ...*call) {
 		if c.err = err; err != nil {
 			continue
 		}
-		if refusal, refused := replies[i].(error); refused {
-			c.err = refusal
+		if of, ok := replies[i].([]any); ok && redisreply.Text(of, 0) == "refused" {
+			c.err = refusal(redisreply.Text(of, 1))
 		} else {
 			c.reply = replies[i]
 		}
 	}
 }
+
+// A refusal is an error of Redis that concerns one of the calls.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError marks an answer of Redis, see [redis.Error].
+func (refusal) RedisError() {}

@@ -5,7 +5,8 @@
 -- ARGV     then for each call five: its kind, with the rule of its lock after a space if there is one; and what FIELDS has for
 --          that kind, below, from the fourth on as the lines of one text. The files named as the kinds say what it is
 --
--- Returns what each of the calls returns, in place of it an error if Redis refuses that call.
+-- Returns what each of the calls returns, in place of it {'refused', error} if Redis refuses that call: go-redis reads no further
+-- than some errors in a list. A replica refuses all: that is the error of the script, after which go-redis leaves the connection.
 --
 -- Guarantees: those of the calls. What becomes of one changes nothing for the others. All of them made twice are each made
 -- twice.
@@ -76,7 +77,11 @@ end
 local results = {}
 for i, key in ipairs(KEYS) do
   local ok, result = pcall(answer, key, unpack(ARGV, 5 * i - 3, 5 * i + 1))
-  if not ok and type(result) ~= 'table' then result = redis.error_reply(tostring(result)) end
+  local text = type(result) == 'table' and result.err or not ok and tostring(result)
+  if text then
+    if string.find(text, '^READONLY ') then return redis.error_reply(text) end
+    result = {'refused', text}
+  end
   results[i] = result
 end
 if made.tell then made.tell() end

@@ -3,14 +3,18 @@ package lockredis
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -105,6 +109,51 @@ func TestCallsThatGoTogether(t *testing.T) {
 	})
 }
 
+// An address may come to name another master, while connections lead to the former one, which is a replica now. The client makes
+// new ones only if it sees that Redis refuses to write.
+func TestFormerMasterBehindTheAddress(t *testing.T) {
+	t.Parallel()
+	former, master := redistest.Start(t), redistest.Start(t)
+	var named atomic.Pointer[redistest.Server]
+	named.Store(former)
+	rdb := redis.NewClient(&redis.Options{Addr: "redis:6379", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, named.Load().Addr)
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	m := committed(rdb, false)
+	send := func(names ...string) {
+		t.Helper()
+		var calls []*call
+		for _, name := range names {
+			calls = append(calls, acquiring(t.Context(), "lock:"+name, tokenOf(name)))
+		}
+		m.send(t.Context(), calls)
+		for _, c := range calls {
+			expect.OK(t, c.err)
+		}
+	}
+	send("a", "b")
+	named.Store(master)
+	host, port, err := net.SplitHostPort(master.Addr)
+	expect.OK(t, err)
+	expect.OK(t, former.Client(t).ReplicaOf(t.Context(), host, port).Err())
+	send("c", "d")
+	send("e")
+}
+
+// go-redis has types of its own for some refusals, and would read no further than one of these in a list.
+func TestRefusalBesideOtherCalls(t *testing.T) {
+	t.Parallel()
+	ctx, rdb := t.Context(), redistest.Start(t).Client(t)
+	expect.OK(t, rdb.Set(ctx, "lock:mine", tokenOf("me"), time.Minute).Err())
+	expect.OK(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	full, mine := acquiring(ctx, "lock:free", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me"))
+	committed(rdb, false).send(ctx, []*call{full, mine})
+	if !redisreply.Full(full.err) || mine.err != nil || mine.reply != int64(1) {
+		t.Errorf("want no memory for one, and the other renewed, have %v, and %v %v", full.err, mine.reply, mine.err)
+	}
+}
+
 // A proxy in front of a Cluster looks like one Redis, and refuses scripts with keys of several slots.
 func TestClusterBehindAProxy(t *testing.T) {
 	t.Parallel()
@@ -132,11 +181,6 @@ func (c crossing) EvalSha(ctx context.Context, sha string, keys []string, args .
 	}
 	return c.ClusterClient.EvalSha(ctx, sha, keys, args...)
 }
-
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-func (refusal) RedisError()     {}
 
 // A post takes calls, and answers when it is told to.
 type post struct {
