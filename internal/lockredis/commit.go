@@ -234,10 +234,13 @@ func committed(rdb pipeliner, cluster bool) *committer {
 	return newCommitter(func(ctx context.Context, calls []*call) {
 		if !apart.Load() || len(calls) == 1 {
 			commit(ctx, rdb, cluster, calls...)
-			if !redis.HasErrorPrefix(calls[0].err, "CROSSSLOT") { // Redis has done nothing: there is a Cluster behind a proxy
+			switch { // Redis has done nothing
+			case redis.HasErrorPrefix(calls[0].err, "CROSSSLOT"): // there is a Cluster behind a proxy
+				apart.Store(true)
+			case redis.HasErrorPrefix(calls[0].err, "NOPERM") && len(calls) > 1: // the user may not have some of the locks
+			default:
 				return
 			}
-			apart.Store(true)
 		}
 		pipe, scripts := rdb.Pipeline(), make([]*redis.Cmd, len(calls))
 		for i, c := range calls {

@@ -154,6 +154,21 @@ func TestRefusalBesideOtherCalls(t *testing.T) {
 	}
 }
 
+// Redis refuses a whole script if its user may not have one of the keys.
+func TestForbiddenLockBesideOthers(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), redistest.Start(t)
+	expect.OK(t, s.Client(t).Set(ctx, "lock:mine", tokenOf("me"), time.Minute).Err())
+	expect.OK(t, s.Client(t).Do(ctx, "ACL", "SETUSER", "shop", "on", "nopass", "+@all", "~lock:mine", "~{lock:mine}*").Err())
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "shop", Password: "any"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	forbidden, mine := acquiring(ctx, "lock:other", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me"))
+	committed(rdb, false).send(ctx, []*call{forbidden, mine})
+	if !redis.HasErrorPrefix(forbidden.err, "NOPERM") || mine.err != nil || mine.reply != int64(1) {
+		t.Errorf("want one refused, and the other renewed, have %v, and %v %v", forbidden.err, mine.reply, mine.err)
+	}
+}
+
 // A proxy in front of a Cluster looks like one Redis, and refuses scripts with keys of several slots.
 func TestClusterBehindAProxy(t *testing.T) {
 	t.Parallel()
