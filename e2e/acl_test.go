@@ -510,7 +510,7 @@ func TestRightsOfADashboard(t *testing.T) {
 	} {
 		ask(http.MethodGet, "/locks"+path, http.StatusOK)
 	}
-	for resource, seen := range map[string]string{"order:1": "held 0 somebody", "order:2": "foreign 0 another program"} {
+	for resource, seen := range map[string]string{"order:1": `held 0 "somebody"`, "order:2": `foreign 0 "another program"`} {
 		form := url.Values{"name": {resource}, "seen": {seen}, "reason": {"it hangs"}, "sure": {"yes"}}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/locks/resource", strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -31,7 +31,7 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 
 	var log bytes.Buffer
 	h := open(t, dashboard.Config{Redis: opts, Username: "alice", Password: "sesame", AnyHost: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	form := url.Values{"name": {resource}, "reason": {reason}, "sure": {"1"}, "seen": {fmt.Sprintf("held %d a migration", held.Fence())}}
+	form := url.Values{"name": {resource}, "reason": {reason}, "sure": {"1"}, "seen": {fmt.Sprintf("held %d %q", held.Fence(), "a migration")}}
 	reply := ask(t, h, http.MethodPost, "/locks/resource", basic("alice", "sesame"), header("Sec-Fetch-Site", "same-origin"),
 		header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(form.Encode())) })
 	if reply.Code != http.StatusSeeOther {

@@ -232,7 +232,7 @@ func TestRevoke(t *testing.T) {
 		}, http.StatusConflict, "another holder by now", 0},
 		{"another program", func(_ *lockpage.Config, s *source, v url.Values) {
 			s.put(inspect.Lock{Resource: "order:1", State: inspect.Foreign, Holder: "another program", Fence: 7})
-			v.Set("seen", "foreign 7 another program")
+			v.Set("seen", `foreign 7 "another program"`)
 		}, http.StatusSeeOther, "", 1},
 		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
 		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
@@ -272,6 +272,30 @@ func TestRevoke(t *testing.T) {
 				t.Errorf("want what was typed kept, have %s", w.Body)
 			}
 		})
+	}
+}
+
+// A browser sends each line break of a form as two characters, and has its own characters for bytes that are no text.
+func TestRevokeFromHolderWithALineBreak(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	h := open(t, lockpage.Config{
+		Source: newSource(inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "{\n\"by\": \"\xff\"\n}", Fence: 7}),
+		By:     func(*http.Request) string { return "ann" },
+		Revoke: func(context.Context, string, int64, string, string) error {
+			calls++
+			return nil
+		},
+	})
+	page := get(t, h, "/locks/resource?name=order:1").Body.String()
+	seen := html.UnescapeString(regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(page)[1])
+	form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {strings.ReplaceAll(strings.ToValidUTF8(seen, "\uFFFD"), "\n", "\r\n")}}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/locks/resource", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusSeeOther || calls != 1 {
+		t.Errorf("want the lock taken, have %d, and %d calls", w.Code, calls)
 	}
 }
 

@@ -123,9 +123,10 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, resourceURL(name), http.StatusSeeOther) // its page shows the record
 }
 
-// seen names one lease of a lock, so that nobody takes the lock from a holder that came later.
+// seen names one lease of a lock, so that nobody takes the lock from a holder that came later. It is printable ASCII, which browsers
+// send as it is.
 func seen(l inspect.Lock) string {
-	return string(l.State) + " " + strconv.FormatInt(l.Fence, 10) + " " + l.Holder
+	return string(l.State) + " " + strconv.FormatInt(l.Fence, 10) + " " + strconv.QuoteToASCII(l.Holder)
 }
 
 // Seen returns what seen says of the lock on the page.
