@@ -60,6 +60,8 @@ func TestConfigValidate(t *testing.T) {
 		{lock.Config{Prefix: "{a}:"}, `prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`},
 		{lock.Config{Prefix: "asynq:x"}, "prefix: " + ours + `"asynq:x"`},
 		{lock.Config{Prefix: "siding:"}, "prefix: " + ours + `"siding:"`},
+		{lock.Config{Prefix: "asynq"}, "prefix: " + ours + `"asynq"`}, // the resource ":{default}:paused" would pause a queue
+		{lock.Config{Prefix: "s"}, "prefix: " + ours + `"s"`},
 		{lock.Config{TTL: 99 * ms}, "ttl: want 100ms to 24h, have 99ms"},
 		{lock.Config{TTL: -time.Second}, "ttl: want 100ms to 24h, have -1s"},
 		{lock.Config{TTL: day + time.Hour}, "ttl: want 100ms to 24h, have 25h0m0s"},

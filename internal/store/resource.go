@@ -105,13 +105,21 @@ func paired(name string) bool {
 	return depth == 0
 }
 
+// taken begin the keys that Siding and asynq use for other things than locks.
+var taken = []string{"siding:", "siding-", "asynq:", "{" + DefaultPrefix}
+
 // CheckBare returns an error that matches [ErrResource] if the lock of a resource without a prefix would be one of the keys
 // that Siding and asynq use for other things.
 func CheckBare(resource string) error {
-	for _, taken := range []string{"siding:", "siding-", "asynq:", "{" + DefaultPrefix} {
+	for _, taken := range taken {
 		if strings.HasPrefix(resource, taken) {
 			return fmt.Errorf("%w: without a prefix, no name may begin with %q, as keys do that are no locks: %q", ErrResource, taken, resource)
 		}
 	}
 	return nil
+}
+
+// Free reports whether no resource behind a prefix makes one of the keys that Siding and asynq use for other things.
+func Free(prefix string) bool {
+	return !slices.ContainsFunc(taken, func(taken string) bool { return strings.HasPrefix(prefix, taken) || strings.HasPrefix(taken, prefix) })
 }
