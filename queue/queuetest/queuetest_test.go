@@ -281,3 +281,14 @@ func ExampleRun() {
 	// auditing 536365 as task-1 fenced: true
 	// <nil>
 }
+
+// An id that a test gives may look like one that the Recorder makes.
+func TestRecorderMakesNoIDThatIsTaken(t *testing.T) {
+	t.Parallel()
+	var r queuetest.Recorder
+	for _, opts := range []*queue.Options{{TaskID: "task-2"}, nil, nil} {
+		if _, err := r.Enqueue(t.Context(), ping{}, opts); err != nil {
+			t.Errorf("%+v: %v", opts, err)
+		}
+	}
+}

@@ -59,10 +59,13 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	if o.UniqueFor > 0 && r.unique[unique] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrDuplicate)
 	}
-	if o.TaskID == "" {
-		o.TaskID = fmt.Sprintf("task-%d", len(r.ids)+1)
+	nameOf := func(id string) string { return fmt.Sprintf("%q %q", o.Queue, id) }
+	for n := len(r.ids) + 1; o.TaskID == ""; n++ {
+		if made := fmt.Sprintf("task-%d", n); !r.ids[nameOf(made)] {
+			o.TaskID = made
+		}
 	}
-	id := fmt.Sprintf("%q %q", o.Queue, o.TaskID)
+	id := nameOf(o.TaskID)
 	if r.ids[id] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrTaskIDConflict)
 	}
