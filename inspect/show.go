@@ -175,10 +175,16 @@ func isHolder(m *taskredis.Message, first, label string) bool {
 	return names(text, m) || first != "" && lease.HolderOf(first) == label
 }
 
-// utc returns a time in UTC, and the zero time as it is.
+// latest is the last second that a time may have in JSON.
+var latest = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+
+// utc returns a time in UTC, latest for a later one, and the zero time as it is.
 func utc(t time.Time) time.Time {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return t
+	case t.After(latest):
+		return latest
 	}
 	return t.UTC()
 }

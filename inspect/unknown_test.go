@@ -1,11 +1,14 @@
 package inspect_test
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
@@ -44,6 +47,21 @@ func TestSameIDInTwoQueues(t *testing.T) {
 	e, err := b.inspector.Why(t.Context(), two, b.queue)
 	if err != nil || e.Task.Queue != two || e.AlsoIn != nil {
 		t.Errorf("want the second, have %+v, %v", e, err)
+	}
+}
+
+// JSON has no time after the year 9999, and asynq takes any deadline.
+func TestDeadlineInTheFarFuture(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	far := time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)
+	info, err := asynq.NewClientFromRedisClient(b.rdb).Enqueue(asynq.NewTask("plain", nil), asynq.Queue(b.queue), asynq.Deadline(far), asynq.ProcessAt(far))
+	expect.OK(t, err)
+	e := b.why(info.ID)
+	_, err = json.Marshal(e)
+	expect.OK(t, err)
+	if latest := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC); !e.Deadline.Equal(latest) || !e.Next.Equal(latest) {
+		t.Errorf("want the latest time that JSON has, have %v and %v", e.Deadline, e.Next)
 	}
 }
 
