@@ -84,7 +84,7 @@ func TestShowPausedWaiters(t *testing.T) {
 		waited time.Duration
 		oldest string
 		paused int
-	}{{paused, time.Hour, "1h", 1}, {b.queue, 10 * time.Minute, "10m", 1}, {paused, time.Minute, "10m", 2}} {
+	}{{paused, time.Hour, "60 min", 1}, {b.queue, 10 * time.Minute, "10 min", 1}, {paused, time.Minute, "10 min", 2}} {
 		wait(step.queue, step.waited)
 		l, waiters := b.show(1, 10)
 		if !strings.HasPrefix(l.OldestWait.String(), step.oldest) || l.Paused != step.paused || !waiters[0].Paused || waiters[0].Position != 1 {
@@ -93,7 +93,7 @@ func TestShowPausedWaiters(t *testing.T) {
 	}
 	b.do("zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
 	l, waiters := b.show(1, 2)
-	if !strings.HasPrefix(l.OldestWait.String(), "2h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
+	if !strings.HasPrefix(l.OldestWait.String(), "2 h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
 		t.Errorf("want the goroutine first, have %+v, %+v", l, waiters)
 	}
 }
