@@ -47,7 +47,7 @@ func TestShow(t *testing.T) {
 	b.serve()
 	holder := b.running(0)
 	ids := b.waiting(1, 12)
-	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}} {
+	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}, {math.MaxInt, math.MaxInt, 0, 0}, {2, math.MaxInt, 2, 11}} {
 		l, waiters := b.show(tt.from, tt.count)
 		if l.State != inspect.Held || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
 			t.Errorf("want the holder and 12 waiters, have %+v", l)

@@ -3,6 +3,7 @@ package lockredis
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,7 +124,8 @@ func (l *LookAt) args() (keys []string, argv []any) {
 	if len(l.Rates) > 0 {
 		rule = (&store.Rule{Rates: l.Rates}).String()
 	}
-	return []string{l.Key}, []any{l.From, l.Count, l.Queue, l.Waiter, rule}
+	const most = math.MaxInt32 // more than there are: Redis takes no index that Lua's numbers round
+	return []string{l.Key}, []any{min(l.From, most), min(l.Count, most), l.Queue, l.Waiter, rule}
 }
 
 func lookedOf(r *redisreply.Reader) (Looked, error) {
