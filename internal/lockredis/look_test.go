@@ -1,12 +1,15 @@
 package lockredis_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 func (w *world) look(at lockredis.LookAt) lockredis.Looked {
@@ -55,6 +58,19 @@ func TestLookAtThoseWhoWait(t *testing.T) {
 		}
 		w.ends("q", "1", "")
 	})
+}
+
+// Another program may lock for longer than a [time.Duration] is.
+func TestLookAtALockOfManyYears(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	expect.OK(t, rdb.Do(t.Context(), "SET", key, "random", "PX", int64(1e16)).Err())
+	looked, err := lockredis.Look(t.Context(), rdb, []lockredis.LookAt{{Key: key}})
+	expect.OK(t, err)
+	expect.Equal(t, "time left", looked[0].Left, math.MaxInt64)
+	result, err := lockredis.New(rdb).Acquire(t.Context(), store.Request{Key: key, Token: "siding:token:me", TTL: time.Minute, FenceTTL: time.Minute})
+	expect.OK(t, err)
+	expect.Equal(t, "time left for one who asks", result.Left, math.MaxInt64)
 }
 
 // A reservation, a revocation and another program are all told apart.
