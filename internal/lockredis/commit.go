@@ -80,17 +80,25 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 	default: // among them are some that this caller may not have the time to wait for
 		go m.lead(g) //nolint:contextcheck // as above
 	}
-	ended := ctx.Done()
-	for {
-		select {
-		case <-c.done:
-			return c.reply, c.err
-		case <-ended:
-			if m.withdraw(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, ctx.Err()
-			}
-			ended = nil
-		}
+	select {
+	case <-c.done:
+		return c.reply, c.err
+	case <-ctx.Done():
+	}
+	if m.withdraw(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, ctx.Err()
+	}
+	var late <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-c.done:
+		return c.reply, c.err
+	case <-late:
+		return nil, ctx.Err()
 	}
 }
 

@@ -207,6 +207,16 @@ func TestCommitForThoseWhoLeave(t *testing.T) {
 			},
 			func(context.CancelFunc) { time.Sleep(time.Millisecond) }, context.DeadlineExceeded, false,
 		},
+		"canceled before its deadline": {
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, time.Millisecond)
+			},
+			func(cancel context.CancelFunc) {
+				cancel()
+				synctest.Wait()
+				time.Sleep(time.Millisecond)
+			}, context.Canceled, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
