@@ -295,6 +295,7 @@ func TestMeant(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	b.says(t, "", "show order:*", cli.StatusOK, "order:* is taken as a name, not as a pattern: `lockctl list --filter 'order:*'` lists the locks that fit\n")
+	b.says(t, "", "show -- -*", cli.StatusOK, "-* is taken as a name, not as a pattern: `lockctl list --filter '-*'` lists the locks that fit\n")
 	b.says(t, "", "show second", cli.StatusOK, "second is a task: `lockctl why second` says what it does\n")
 	b.says(t, "", "why order:1", cli.StatusFault, "or was deleted; but a resource has this name: `lockctl show order:1` shows its lock\n")
 	b.says(t, "", "why order:7", cli.StatusFault, "or was deleted; if it is a resource: `lockctl show order:7`\n")

@@ -71,7 +71,7 @@ func (a *app) meant(ctx context.Context, c *connection, l inspect.Lock) string {
 		return ""
 	}
 	if strings.Contains(l.Resource, "*") {
-		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), shellArg(l.Resource))
+		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), shellWord(l.Resource))
 	}
 	if e, err := c.Why(ctx, "", l.Resource); err == nil && e.Task.ID == l.Resource {
 		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", plain(l.Resource), shellArg(l.Resource))
