@@ -292,3 +292,22 @@ func TestRecorderMakesNoIDThatIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// An id that a test gives may look like one that a Worker makes.
+func TestWorkerMakesNoIDThatIsTaken(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	var ids []string
+	for _, ctx := range []context.Context{queuetest.WithInfo(t.Context(), queue.Info{ID: "task-1"}), t.Context(), t.Context()} {
+		err := queuetest.Run(ctx, &w, ping{}, func(ctx context.Context, _ ping) error {
+			ids = append(ids, queue.InfoFrom(ctx).ID)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"task-1", "task-2", "task-3"}; !slices.Equal(ids, want) {
+		t.Errorf("want %v, have %v", want, ids)
+	}
+}

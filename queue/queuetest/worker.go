@@ -23,6 +23,7 @@ type Worker struct {
 	resources map[string]*resource
 	fence     int64
 	runs      int
+	ids       map[string]bool // that were given
 }
 
 type resource struct {
@@ -53,6 +54,8 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 	}
 	if info.ID == "" {
 		info.ID = w.nextID()
+	} else {
+		w.given(info.ID)
 	}
 	guarded, ok := queue.Task(decoded).(queue.Guarded)
 	if !ok {
@@ -141,8 +144,22 @@ func (w *Worker) Lose(resource string) bool {
 func (w *Worker) nextID() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.runs++
-	return fmt.Sprintf("task-%d", w.runs)
+	for {
+		w.runs++
+		if id := fmt.Sprintf("task-%d", w.runs); !w.ids[id] {
+			return id
+		}
+	}
+}
+
+// given notes an id that a test has given a task.
+func (w *Worker) given(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ids == nil {
+		w.ids = make(map[string]bool)
+	}
+	w.ids[id] = true
 }
 
 func (w *Worker) resource(name string) *resource {
