@@ -435,6 +435,23 @@ func TestReleaseToTasksIsSentAgain(t *testing.T) {
 	})
 }
 
+// A release of a permit that is sent again is no loss because of others, who have theirs: they were granted the lock later, or
+// since.
+func TestReleaseOfAPermitIsSentAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.rule = &store.Rule{Limit: 2}
+		w.takes("one")
+		w.takes("two")
+		w.leaves("one")
+		w.leaves("one")
+		w.takes("three")
+		w.leaves("one")
+		w.leaves("three")
+		w.leaves("two")
+	})
+}
+
 // Goroutines by way of package lock, and tasks: each gets the lock soon after it was freed.
 func TestLockerBesideTasks(t *testing.T) {
 	t.Parallel()

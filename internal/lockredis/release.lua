@@ -10,8 +10,8 @@
 --
 -- Returns 1 when the lock, or the permit, was released, 0 when it was lost. A revoked lock is released, and lost.
 --
--- Guarantees: another token's lock stays as it is. The same call made twice is no loss, if somebody waited, or if nobody
--- else was granted the lock: the last fence is still the token's. A revoked lease is lost to both calls.
+-- Guarantees: another token's lock stays as it is. The same call made twice is no loss, if somebody waited, if it is that
+-- of a permit, or if nobody else was granted the lock: the last fence is still the token's. A revoked lease is lost to both calls.
 --
 -- Comes after lines.lua.
 local function release(key)
@@ -22,7 +22,7 @@ local function release(key)
   local held, revoked = held_by(key, given.token, value)
   if held then
     local waiting = call('EXISTS', queue_of(lock), lines_of(lock))
-    if revoked or waiting > 0 then call('SET', record, revoked and '0' or '1', 'PX', 10000) end
+    if revoked or waiting > 0 or held ~= lock then call('SET', record, revoked and '0' or '1', 'PX', 10000) end
     free(held, given.by, nil, waiting)
     return revoked and 0 or 1
   end
