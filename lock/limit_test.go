@@ -126,6 +126,23 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 	})
 }
 
+// One who knows no limit has the whole lock, also if he finds it limited by permits that have run out.
+func TestHolderWhoKnowsNoLimit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.of(three).take("")
+		s.expirePermit(1)
+		held := s.take("")
+		busy := s.of(three).refuse("w1")
+		expect.That(s, busy.Holder != "", "want the holder named, have %+v", busy)
+		expect.OK(s, held.Renew(s.Context()))
+		s.handOff(held, "w1")
+		s.of(three).take("w1")
+		s.of(three).take("a")
+		s.wantPermits(1, 2)
+	})
+}
+
 func TestPermitIsRenewedAndLost(t *testing.T) {
 	t.Parallel()
 	onEachOf(t, map[string]func(*setup){
@@ -340,7 +357,7 @@ func TestLoweredLimit(t *testing.T) {
 		}
 		s.of(one).join("w1")
 		on := lock.Redis(s.rdb)
-		release := func(l *lease.Lease, want ...string) {
+		release := func(l *lease.Lease) {
 			s.Helper()
 			var permit string
 			for number, fence := range s.rdb.HGetAll(s.Context(), store.Beside(s.key, "permits")).Val() {
@@ -352,12 +369,13 @@ func TestLoweredLimit(t *testing.T) {
 				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Timeout: time.Minute, QueueTTL: time.Hour},
 			})
 			expect.OK(s, err)
-			s.wantReserved(want...)
+			s.wantReserved()
 		}
 		release(held[1])
 		release(held[0])
 		_ = s.of(one).refuse("w2")
-		release(held[2], "w1")
+		release(held[2])
+		s.wantNext("w1")
 	})
 }
 

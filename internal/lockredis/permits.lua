@@ -76,6 +76,7 @@ local function room(lock, rule)
     permits.from = from
     return nil, LIMITED, from, permits
   end
+  if rule.limit == 1 and #rule.rates == 0 then return lock, nil, nil, permits end -- as those have it who know no rule
   local number = 1
   while taken[tostring(number)] do number = number + 1 end
   return permit_of(lock, number), nil, nil, permits
