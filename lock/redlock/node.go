@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -111,7 +112,8 @@ func voteOf(cmd *redis.Cmd) (v vote, _ error) {
 	case saysYes:
 		v.yes = true
 	case saysNo:
-		v.holder, v.left = text(2), time.Duration(number(3))*time.Millisecond
+		const longest = math.MaxInt64 / int64(time.Millisecond) // 292 years; more is no [time.Duration]
+		v.holder, v.left = text(2), time.Duration(min(number(3), longest))*time.Millisecond
 	case saysYoung:
 		return v, fmt.Errorf("%w: %d s", errYoung, number(2))
 	default:

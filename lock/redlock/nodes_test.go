@@ -164,6 +164,18 @@ func TestPlainProtocol(t *testing.T) {
 	f.wantFree(0, 2, 4)
 }
 
+// Another program may lock for longer than a [time.Duration] is.
+func TestLockOfManyYears(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	for _, admin := range f.admins {
+		expect.OK(t, admin.Do(t.Context(), "SET", f.key(), "another program", "PX", int64(1e16)).Err())
+	}
+	if busy := f.wantBusy(f.process(lock.Config{})); busy.Remaining < 290*365*24*time.Hour {
+		t.Errorf("want the longest time left, have %v", busy.Remaining)
+	}
+}
+
 // TestWrongTypeOfKey is an error of that node, and nothing is overwritten.
 func TestWrongTypeOfKey(t *testing.T) {
 	t.Parallel()
