@@ -192,11 +192,13 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if _, ok := errors.AsType[*engine.AgainError](err); ok {
 		return err // the handler has not begun
 	}
-	if missing, ok := errors.AsType[*unavailableError](err); ok {
+	// A handler that gives its task up has said so last: Permanent may wrap the other two, but not what is in an Unavailable.
+	givesUp := func(err error) bool { return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) }
+	if missing, ok := errors.AsType[*unavailableError](err); ok && (givesUp(missing) || !givesUp(err)) {
 		s.shut(missing.error)
 		return &engine.AgainError{Err: err, After: jitter(time.Second)}
 	}
-	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && (!ok || !a.isHolder(busy.Holder)) {
+	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp(err) && (!ok || !a.isHolder(busy.Holder)) {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
 		ev := a.event(EventParked)
 		ev.Parked, ev.Err = a.Taken.Parked+1, err

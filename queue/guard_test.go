@@ -117,6 +117,8 @@ func TestOwnFailures(t *testing.T) {
 		"archived when the retries are used up": {cause, queue.NoRetries, asynq.TaskStateArchived, 0},
 		"permanent: archived at once":           {queue.Permanent(cause), 5, asynq.TaskStateArchived, 0},
 		"permanent, wrapped":                    {fmt.Errorf("audit: %w", queue.Permanent(cause)), 5, asynq.TaskStateArchived, 0},
+		"permanent, as a second lock is busy":   {queue.Permanent(fmt.Errorf("stock: %w", lock.ErrBusy)), 5, asynq.TaskStateArchived, 0},
+		"permanent, as something is missing":    {queue.Permanent(queue.Unavailable(cause)), 5, asynq.TaskStateArchived, 0},
 	}, func(b *bundle, tt row) {
 		b.act(0, func() error { return tt.err })
 		logs := newLogs(b)
