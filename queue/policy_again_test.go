@@ -329,3 +329,31 @@ func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
 		b.awaitEnd(id)
 	})
 }
+
+// A task that an operator has run, and that was given back, is not deleted for one that is to replace it.
+func TestReplaceKeepsOneThatAnOperatorHasRun(t *testing.T) {
+	t.Parallel()
+	onOne(t, func(b *bundle) {
+		s := b.serve(queue.ServerConfig{}, b.run)
+		holder, begun := b.occupy(), b.hold(1)
+		b.failOnce(1, context.Canceled)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+		id := b.enqueueWaiter(1, 1, replace)
+		expect.OK(b, b.inspector.PauseQueue(b.queue))
+		holder.open()
+		expect.Eventually(b, "a free lock", func() bool { return b.value() == "" })
+		b.again(id)
+		expect.OK(b, b.inspector.UnpauseQueue(b.queue))
+		within(b, patience, "the task", begun.entered)
+		done := b.cutShort(s, begun)
+		begun.open()
+		within(b, patience, "the shutdown", done)
+		b.do("SET", b.lockKey(), "another program", "EX", 60)
+		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+		later := b.enqueue(b.job(2), replace)
+		b.awaitParked(later, 1)
+		b.do("DEL", b.lockKey())
+		b.awaitGone(id, later)
+		b.wantOrder(0, 1, 1, 2)
+	})
+}
