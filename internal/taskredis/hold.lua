@@ -26,10 +26,13 @@ local function hold_line(queue, id, task, locks, due)
   end
 end
 
--- Ends the hold of a task's lines.
+-- Ends the hold of a task's lines. Those behind it may go on now, as it may be about to end without its locks.
 local function release_line(queue, task, locks)
   call('HDEL', task, 'siding_held')
-  for lock in each(locks) do call('ZREM', siding(queue, 'held'), lock) end
+  for lock in each(locks) do
+    call('ZREM', siding(queue, 'held'), lock)
+    if ours('ZSCORE', siding(queue, 'ready'), lock) then ours('ZADD', siding(queue, 'ready'), 'LT', digits(now), lock) end
+  end
 end
 
 -- Until when the head of a line holds it, us; nil if it does not, or not any more.

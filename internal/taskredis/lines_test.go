@@ -166,3 +166,20 @@ func TestAskUnderALostLock(t *testing.T) {
 		}
 	})
 }
+
+// A task that holds its line ends by its deadline: those behind it go on at once.
+func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s, first := b.oneWaits("q")
+		s.takes("", []Outcome{{Name: first.Name, Kind: Retry, Message: first.Encoded, After: time.Hour, Hold: true}}, 2, "q")
+		// As upkeep does when the deadline is over.
+		ctx := t.Context()
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "1"), "state", "pending", "siding_deadline", 1).Err())
+		b.must(b.rdb.LPush(ctx, PendingKey("q"), "1").Err())
+		b.must(b.rdb.ZRem(ctx, RetryKey("q"), "1").Err())
+		b.must(b.rdb.ZRem(ctx, LineKey("q", "lock:q"), "1").Err())
+		s.takes("1 2 ", nil, 2, "q")
+	})
+}

@@ -56,7 +56,10 @@ local function start(q, id, task, lock, ticket, have, line, over)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
   if have.siding_wait_ends and not over then call('HDEL', task, 'siding_wait_ends') end
   if have.siding_equal then call('HDEL', task, 'siding_equal') end -- its handler may have begun: no equal one goes by it any more
-  if have.siding_held then Hold().release_line(q.name, task, lock_of(have.siding_lock)) end
+  if have.siding_held then
+    Hold().release_line(q.name, task, lock_of(have.siding_lock))
+    q.quiet = false
+  end
   local message = without(have.msg or call('HGET', task, 'msg') or '', have.siding_text)
   so.bytes = so.bytes + #message
   local n = #tasks
