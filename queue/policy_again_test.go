@@ -357,3 +357,19 @@ func TestReplaceKeepsOneThatAnOperatorHasRun(t *testing.T) {
 		b.wantOrder(0, 1, 1, 2)
 	})
 }
+
+// A task that has waited for too long does not stop its line, also if a server finds that out under the lock.
+func TestLateTaskHoldsNoLine(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Hour}}, b.run)
+		g := b.occupy()
+		id := b.enqueueWaiter(1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Hour, OnFailure: queue.OnFailureStop}})
+		behind := b.enqueueWaiter(2, 2, queue.Options{})
+		b.backdate(id, 2*time.Hour)
+		g.open()
+		b.awaitState(id, asynq.TaskStateArchived)
+		b.awaitGone(behind)
+		b.wantOrder(0, 2)
+	})
+}
