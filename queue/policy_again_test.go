@@ -373,3 +373,22 @@ func TestLateTaskHoldsNoLine(t *testing.T) {
 		b.wantOrder(0, 2)
 	})
 }
+
+// A task whose lock an operator has taken comes behind those who wait, and is parked there, whatever its policy.
+func TestPolicyAfterARevocation(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onOne, actsByPolicy, func(b *bundle, policy queue.Policy) {
+		b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+		revoked, id := b.begin(0, queue.Options{Policy: &policy})
+		next := b.hold(1)
+		waiters := b.park(1, 0)
+		_, err := queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "alice", Reason: "drill"})
+		expect.OK(b, err)
+		within(b, patience, "the task to lose its lock", revoked.ended)
+		revoked.open()
+		within(b, patience, "the next", next.entered)
+		b.awaitParked(id, 1)
+		next.open()
+		b.awaitGone(append(waiters, id)...)
+	})
+}

@@ -177,7 +177,11 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 	if l.cfg.Need == nil || a.Fence == taskredis.WaitOver {
 		return Need{Resource: l.resource(a)}, nil
 	}
-	return try(func() (Need, error) { return l.cfg.Need(a.message, a.Parked > 0) })
+	need, err := try(func() (Need, error) { return l.cfg.Need(a.message, a.Parked > 0) })
+	if a.Losses > 0 { // its handler may have begun, though an operator who takes its lock ends its place
+		need.Policy = taskredis.Policy{MaxWait: need.Policy.MaxWait}
+	}
+	return need, err
 }
 
 // resource returns the resource under whose lock an attempt runs.
