@@ -68,8 +68,8 @@ const (
 type Policy struct {
 	// OnBusy defaults to OnBusyPark.
 	OnBusy OnBusy
-	// MaxWait is how long the task may wait for its resource, from when it first came to it, or came
-	// again after a failure or a crash. With OnBusyReplace a task takes over the time of the
+	// MaxWait is how long the task may wait for its resource, from when it first came to it, or came again after
+	// a failure. One whose handler may have begun, and that keeps its place, waits on. With OnBusyReplace a task takes over the time of the
 	// task that it replaces, unless that time is longer ago than MaxWait. A task that has waited for longer
 	// does not run. It is archived with an error that matches [ErrMaxWait], or given to
 	// [ServerConfig.OnMaxWait]. That uses no retry. asynq keeps whole seconds, so the task ends up to two

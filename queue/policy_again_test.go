@@ -392,3 +392,28 @@ func TestPolicyAfterARevocation(t *testing.T) {
 		b.awaitGone(append(waiters, id)...)
 	})
 }
+
+// The time in which a task has run is no wait: it runs again after a shutdown, and after a failure that holds its line.
+func TestMaxWaitOfATaskThatHasBegun(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onBoth, map[string]bool{"failed": false, "given back": true}, func(b *bundle, shuts bool) {
+		cfg := queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}
+		s := b.serve(cfg, b.run)
+		holder, begun := b.occupy(), b.hold(1)
+		b.failOnce(1, context.Canceled)
+		id := b.enqueueWaiter(1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Hour, OnFailure: queue.OnFailureHold}})
+		holder.open()
+		within(b, patience, "the task", begun.entered)
+		b.backdate(id, 2*time.Hour)
+		if shuts {
+			done := b.cutShort(s, begun)
+			begun.open()
+			within(b, patience, "the shutdown", done)
+			b.serve(cfg, b.run)
+		} else {
+			begun.open()
+		}
+		b.awaitEnd(id)
+		b.wantOrder(0, 1, 1)
+	})
+}

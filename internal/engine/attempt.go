@@ -326,7 +326,7 @@ func (l *loop) giveBack() {
 		if a.ended.IsZero() && a.lock() == "" && a.outcome.Kind != taskredis.Ask {
 			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
 			a.leftOff = true
-			l.report(report{attempt: a, outcome: taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
+			l.report(report{attempt: a, outcome: taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.Fence != taskredis.WaitOver}})
 		}
 	}
 }

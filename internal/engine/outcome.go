@@ -89,7 +89,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
-		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.late() && !errors.Is(err, ErrNotBegun)}
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First

@@ -1,6 +1,7 @@
 package taskredis
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -181,5 +182,53 @@ func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 		b.must(b.rdb.ZRem(ctx, RetryKey("q"), "1").Err())
 		b.must(b.rdb.ZRem(ctx, LineKey("q", "lock:q"), "1").Err())
 		s.takes("1 2 ", nil, 2, "q")
+	})
+}
+
+// A task that comes again to its place says so if its handler may have begun there: the time before is no wait.
+func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for name, tt := range map[string]struct {
+			how  Outcome
+			want bool
+		}{
+			"given back":            {Outcome{Kind: Requeue, Begun: true}, true},
+			"given back unbegun":    {Outcome{Kind: Requeue}, false},
+			"holds its line":        {Outcome{Kind: Retry, Hold: true}, true},
+			"comes again":           {Outcome{Kind: Again, Losses: 1}, true},
+			"asks again":            {Outcome{Kind: Again, First: true}, false},
+			"crashed":               {Outcome{}, true},
+			"failed, without place": {Outcome{Kind: Retry}, false},
+		} {
+			ctx, queue := t.Context(), strings.ReplaceAll(name, " ", "-")
+			s, first := b.oneWaits(queue)
+			b.must(b.rdb.HSet(ctx, TaskKey(queue, "1"), "siding_parked", 1).Err())
+			tt.how.Name, tt.how.Message = first.Name, first.Encoded
+			outcomes := []Outcome{tt.how}
+			if tt.how.Kind == "" {
+				outcomes = nil
+				b.must(b.rdb.Del(ctx, "lock:"+queue).Err())
+				b.must(b.rdb.ZAdd(ctx, LeaseKey(queue), redis.Z{Score: 1, Member: "1"}).Err())
+			}
+			var again Taken
+			for deadline := time.Now().Add(10 * time.Second); again.ID != "1" && time.Now().Before(deadline); outcomes = nil {
+				if due := b.rdb.ZScore(ctx, RetryKey(queue), "1").Val(); due > 0 && b.rdb.HGet(ctx, TaskKey(queue, "1"), "siding_until").Val() == "" {
+					b.must(b.rdb.ZRem(ctx, RetryKey(queue), "1").Err()) // as upkeep forwards it
+					b.must(b.rdb.HSet(ctx, TaskKey(queue, "1"), "state", "pending").Err())
+					b.must(b.rdb.RPush(ctx, PendingKey(queue), "1").Err())
+				}
+				_, a := s.make(outcomes, 1, queue)
+				for _, taken := range a.Taken {
+					if again = taken; taken.ID == "2" {
+						s.make(done(taken), 0)
+					}
+				}
+			}
+			if again.ID != "1" || again.Again != tt.want {
+				t.Errorf("%s: want it to come, and say %v, have %+v", name, tt.want, again)
+			}
+		}
 	})
 }

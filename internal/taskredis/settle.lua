@@ -31,6 +31,13 @@ local function place_of(task)
   return ticket, until_of(end_of(deadline, wait_ends))
 end
 
+-- Writes down that the handler of a task may have begun at its place: the time since its ticket is no wait any more.
+local function begun_at_place(task)
+  local ticket = call('HGET', task, 'siding_ticket')
+  call('HDEL', task, 'siding_wait_ends')
+  if ticket then call('HSET', task, 'siding_again', ticket) end
+end
+
 -- Frees the lock that an attempt held by a key, if any.
 local function let_go(key, queue, trace)
   if key then free(key, trace ~= '' and by .. '-trace-' .. trace or by, queue) end
@@ -63,12 +70,13 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   end
 
   if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  if given.begun == '1' then begun_at_place(task) end
   local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
       call('HSET', task, 'state', 'completed', 'msg', given.message)
-      call('HDEL', task, 'siding_ticket')
+      call('HDEL', task, 'siding_ticket', 'siding_wait_ends')
     else
       deleted[#deleted + 1] = task
     end
@@ -104,7 +112,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
     if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     call('HDEL', task, 'siding_until', 'siding_text')
-    if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') end
+    if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') elseif given.order == '' and given.late ~= '1' then begun_at_place(task) end
   elseif kind == 'archive' then
     archive(queue, id, given.unique)
     call('HSET', task, 'state', 'archived', 'msg', given.message)

@@ -51,6 +51,7 @@ type Outcome struct {
 	Waits   bool          // Again: it counts as a wait for its lock
 	First   bool          // Again: those behind it in its line wait until then, unless its lock may be free before
 	Last    bool          // Again: it comes behind those who wait
+	Begun   bool          // Requeue: its handler may have begun
 	Hold    bool          // Retry, Again: it keeps its place, and those behind it wait until then; Archive: its line stops
 	Trace   string        // the traceparent that the next holder of the lock learns, "" for none
 
@@ -236,6 +237,7 @@ func (o *Outcome) append(argv []any) []any {
 	case More:
 		return append(argv, o.Most, appendText(nil, fieldType, o.Like))
 	case Requeue:
+		return append(argv, flag(o.Begun))
 	}
 	return argv
 }

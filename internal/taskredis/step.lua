@@ -26,7 +26,7 @@
 --                                   losses, whether it counts as a wait, 'hold' as above, 'first' if it is tried again when its
 --                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
 --     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
---     requeue
+--     requeue                       whether its handler may have begun
 --     more                          how many, what a message of the same kind begins with: the attempt goes on, and attempts of
 --                                   so many tasks begin that wait for its lock and are first in its line
 --     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace',
@@ -43,7 +43,7 @@
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eight values each: number of the queue, or below 0 of the outcome that has asked for more; id, attempt, lock, fence,
---             ticket, message, and '' or '<times parked> <losses> <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
+--             ticket, message, and '' or '<times parked> <losses> <1 if its handler may have begun at this place> <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
 --             none as the deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
 --             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
@@ -157,10 +157,10 @@ if known == number then
   for _ = 1, tonumber(starts) do
     local index, queue, id, fence = item()
     index = tonumber(index)
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text')
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_again')
     local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
     if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
-      for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], '0', '')}) do
+      for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[3], '0', '')}) do
         tasks[#tasks + 1] = value
       end
     end
@@ -196,6 +196,7 @@ for i = 1, tonumber(arg()) do
     given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
     given.on_busy, given.equal, given.most, given.max_wait, given.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
     given.always = arg()
+  elseif kind == 'requeue' then given.begun = arg()
   elseif kind == 'more' then given.most, given.head = tonumber(arg()), arg()
   end
   if kind == 'ask' then
