@@ -54,7 +54,9 @@ local function recover(queue, index)
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then
       -- It was to ask for its lock first, so its handler has not begun.
-      back_in_line = prefix .. string.gsub(have[10], '\n', '\n' .. prefix)
+      local locks = {}
+      for name in each(have[10]) do locks[#locks + 1] = prefix .. name end
+      back_in_line = table.concat(locks, '\n')
       to_pending(queue, id, task)
     end
     if back_in_line then

@@ -443,3 +443,18 @@ func TestStepsOfManySets(t *testing.T) {
 		b.gone()
 	})
 }
+
+// The server of a task of several dies before it has asked for the locks: what is told of it names them as they are.
+func TestRecoveredBeforeItAsksForSeveral(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		b.pending("q", "set", store.Join("a", "b"))
+		b.server("one").takes("set ", nil, 1, "q")
+		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "set"}).Err())
+		_, a := b.server("two").make(nil, 1, "q")
+		if len(a.Recovered) != 1 || a.Recovered[0].Lock != locksOf("a", "b") {
+			t.Errorf("want the task, and its locks, have %q", a.Recovered)
+		}
+	})
+}
