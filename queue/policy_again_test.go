@@ -417,3 +417,18 @@ func TestMaxWaitOfATaskThatHasBegun(t *testing.T) {
 		b.wantOrder(0, 1, 1)
 	})
 }
+
+// A task that is rejected stops no line, also if it still has the lock of the resource in its header.
+func TestRejectedTaskHoldsNoLine(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{}, b.run)
+		g, other := b.occupy(), job{Res: b.resource + ":old", N: 1}
+		task := asynq.NewTaskWithHeaders(other.Kind(), []byte(`{"res":"`+b.resource+`"}`), map[string]string{
+			queue.HeaderResource: other.Res, queue.HeaderPolicy: `{"on_busy":"reject","on_failure":"stop"}`,
+		})
+		b.awaitState(b.enqueueTask(task), asynq.TaskStateArchived)
+		b.awaitGone(b.enqueue(other))
+		g.open()
+	})
+}

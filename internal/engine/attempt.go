@@ -33,6 +33,7 @@ type attempt struct {
 	trusted time.Time         // until then nobody else can have the lock
 	loss    *LostError        // what the handler said of the loss of its lock, if it did
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
+	refused bool              // it was not to wait for its lock, so its handler has not begun
 	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock

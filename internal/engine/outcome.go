@@ -69,11 +69,12 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 	return o
 }
 
-// holding has an outcome hold the line of its task, if that is to. One that has waited for too long holds none.
+// holding has an outcome hold the line of its task, if that is to. One that has waited for too long, or was not to wait, holds none:
+// also if it has the lock by then, or still that of another resource.
 func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
 	case taskredis.Retry, taskredis.Again, taskredis.Archive:
-		o.Hold = a.lock() != "" && !o.First && !a.late() && l.cfg.holds(a.message, o.Kind)
+		o.Hold = a.lock() != "" && !o.First && !a.late() && !a.refused && l.cfg.holds(a.message, o.Kind)
 	}
 	return o
 }

@@ -103,7 +103,7 @@ func (l *loop) runAttempt(a *attempt) {
 		other := (*OtherResourceError)(nil)
 		if err := l.writeBegan(ctx, a); err != nil {
 			a.err = err
-		} else if refusal != nil {
+		} else if a.refused = refusal != nil; a.refused {
 			a.err = l.refused(ctx, a.task, *refusal)
 		} else if a.err = l.handle(ctx, a.task); errors.As(a.err, &other) {
 			need.Resource, need.Priority = other.Resource, 0 // the head start is in its place already
