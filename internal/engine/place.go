@@ -13,8 +13,9 @@ type place struct {
 	name    string
 	senders []*sender // first the one that is to ask next whether Redis has forgotten something
 
-	unsent     []*attempt // whose outcomes wait for a step
-	careful    int        // after a refused step: how many of the next ones have a single outcome or queue each
+	unsent     []*attempt     // whose outcomes wait for a step
+	recent     []sentOutcomes // of the last seconds, in the order in which they were settled
+	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
 	complained time.Time
 }

@@ -22,8 +22,8 @@ type sender struct {
 
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
-	recent     []sentOutcomes
-	askNext    time.Time // when to ask whether Redis has forgotten some of these
+	settledAt  time.Time // when outcomes were settled last
+	askNext    time.Time // when to ask whether Redis has forgotten them
 }
 
 // A flight is a step that is under way.
@@ -38,6 +38,7 @@ type flight struct {
 
 // sentOutcomes are the outcomes of a step that was answered, for a Redis that forgets them.
 type sentOutcomes struct {
+	sender   *sender
 	number   int64
 	at       time.Time
 	outcomes []taskredis.Outcome
@@ -208,7 +209,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	}
 	s.recorded, s.recordedAt = f.Number, now
 	if len(f.Outcomes) > 0 {
-		s.recent = append(s.recent, sentOutcomes{f.Number, now, f.Outcomes})
+		s.recent, s.settledAt = append(s.recent, sentOutcomes{s, f.Number, now, f.Outcomes}), now
 	}
 	for len(s.recent) > 0 && now.Sub(s.recent[0].at) > remembered {
 		s.recent = s.recent[1:]
@@ -250,23 +251,28 @@ func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 	}
 }
 
-// forgotten is called when Redis has lost the steps after a number, in a failover. The outcomes of the last seconds are
-// sent again: a task that is at work again, for Redis, holds a lock that nobody will free. What was taken by a lost step
-// is not ours any more.
+// forgotten is called when Redis has lost the steps after a number, in a failover. What was settled after the last step that it
+// knows is sent again, before all else and in the order in which it was settled, also that of the other lane: a task that is at work
+// again, for Redis, holds a lock that nobody will free, and the tasks of a batch end before their lock is free. What was taken by
+// a lost step is not ours any more.
 func (s *sender) forgotten(known int64, now time.Time) {
 	l := s.loop
 	l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", s.recorded, "known", known)
-	for _, sent := range s.recent {
-		if sent.number <= known {
-			continue
+	kept := 0
+	for i, sent := range s.recent {
+		if sent.sender == s && sent.number <= known {
+			kept = i + 1
 		}
+	}
+	var again []*attempt
+	for _, sent := range s.recent[kept:] {
 		for _, o := range sent.outcomes {
 			if o.Kind != taskredis.Ask && o.Kind != taskredis.More {
-				l.toSend(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
+				again = append(again, &attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
 			}
 		}
 	}
-	s.recent = nil
+	s.unsent, s.recent = append(again, s.unsent...), s.recent[:kept]
 	for _, other := range s.senders {
 		if other != s {
 			other.askNext = now
@@ -282,7 +288,9 @@ func (s *sender) forgotten(known int64, now time.Time) {
 
 // mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the sender makes a
 // step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
-func (s *sender) mayBeForgotten() bool { return len(s.recent) > 0 && !s.loop.stopping }
+func (s *sender) mayBeForgotten() bool {
+	return time.Since(s.settledAt) <= remembered && !s.loop.stopping
+}
 
 // A clock tells Redis' time by the answers of Redis.
 type clock struct {

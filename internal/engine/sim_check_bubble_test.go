@@ -276,7 +276,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 	at.settled = true
 	w.attempts[o.Attempt] = at
 	for name, member := range w.attempts {
-		if w.refused == 0 && w.failovers == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
+		if w.refused == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
 			w.failf("%s of %s has ended, and its member %s has not", o.Attempt, o.ID, member.id)
 		}
 	}
