@@ -211,7 +211,6 @@ func TestSimulationFindsMistakes(t *testing.T) {
 		"only the line of the first lock":      {"hold", "for lock in each(locks) do\n    list_line(", "for lock in string.gmatch(locks, '^[^\\n]+') do\n    list_line("},
 		"nobody hears that it goes on":         {"go_on", "for lock in each(locks) do ours('ZADD', siding(queue, 'ready'), digits(now), lock) end\nnotify", "notify"},
 		"nobody looks at it for hours":         {"ready", "now + Hold().LOOK", "now + 1000 * Hold().LOOK"},
-		"an earlier waiter is held as well":    {"hold", "'ready'), 'LT', digits(math.min", "'ready'), digits(math.min"},
 		"a batch takes who holds its line":     {"ready", "or have.siding_held or have.siding_once", "or have.siding_once"},
 		"whoever an operator has run asks":     {"fetch", "if own and have.siding_held and not over then", "if false then"},
 	}
