@@ -548,13 +548,13 @@ func wantNoLock(b *bed, e inspect.Explanation) bool { return e.Resource == b.res
 func TestZone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	id := b.job(0, queue.Options{Delay: 48 * time.Hour})
+	id := b.job(0, queue.Options{Delay: 50 * time.Hour})
 	for _, zone := range []*time.Location{nil, time.FixedZone("XYZ", 5*3600)} {
 		i, err := inspect.New(b.rdb, inspect.Config{Zone: zone})
 		expect.OK(t, err)
 		e, err := i.Why(t.Context(), "", id)
 		expect.OK(t, err)
-		if want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 48 h)"; !strings.Contains(e.Verdict.Clears, want) || e.Next.Location() != time.UTC {
+		if want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 2 d)"; !strings.Contains(e.Verdict.Clears, want) || e.Next.Location() != time.UTC {
 			t.Errorf("want %q, have %q with %v", want, e.Verdict.Clears, e.Next)
 		}
 	}

@@ -91,7 +91,7 @@ func TestHolderGone(t *testing.T) {
 			b.forget(cmd.Process.Pid)
 			e := b.why(id)
 			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
-				!strings.Contains(e.Verdict.Clears, "for its lock again by ") || !e.Lock.Gone {
+				!strings.Contains(e.Verdict.Clears, "runs again before those that wait, by ") || !e.Lock.Gone {
 				t.Errorf("want a holder that is gone, have %+v", e.Verdict)
 			}
 			if e = b.why(holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
