@@ -37,7 +37,7 @@ func (c *checker) resting(resource string) (held []Span) {
 		for i, r := range runs {
 			end := c.ended(r)
 			switch {
-			case r.Outcome == Done || t.Fate.fails():
+			case t.Fate.fails(), r.Outcome == Done && (i+1 == len(runs) || runs[i+1].Retried == r.Retried): // else it counts as crashed
 				continue
 			case t.Deleted || t.Shelved || t.RunAgain != 0:
 				end += regard

@@ -99,8 +99,16 @@ func TestLineThatRests(t *testing.T) {
 		inLine(h, "d", 6500*ms, done(31*s))
 		return h
 	}
+	unheard := func(retried int) change { // c has done its work, and begins again
+		return func(h *History) {
+			first, next := len(h.Runs)-3, len(h.Runs)-2
+			h.Runs[first].Outcome, h.Runs[next].Retried = Done, retried
+		}
+	}
 	findEach(t, rests,
 		with("for too long", "line:0 was free from 7.6s to 30s"),
+		with("as nobody heard how it had ended, and it had crashed too often", "", unheard(1), hang(6500*ms, 9*s)),
+		with("as nobody heard how it had ended", "line:0 was free from 7.1s to 30s", unheard(0), hang(6500*ms, 9*s)),
 		with("after its worker stood still", "", stop("w2", 7050*ms, 8*s)),
 		with("after Redis was away", "", hang(6500*ms, 9*s)),
 		with("long after Redis was away", "line:0 was free from 7.6s to 30s", hang(100*ms, 300*ms)),
