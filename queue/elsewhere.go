@@ -53,7 +53,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
 	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
-	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.Again { // need has read it before
+	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
 	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}

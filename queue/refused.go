@@ -44,7 +44,7 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before
 	waited = a.waited(time.UnixMicro(a.Taken.Fence))
-	a.WaitOver = policy.MaxWait > 0 && waited > policy.MaxWait && !a.Taken.Again
+	a.WaitOver = policy.MaxWait > 0 && waited > policy.MaxWait && !a.Taken.BegunBefore
 	return waited, a.WaitOver
 }
 

@@ -37,8 +37,10 @@ func (c *checker) resting(resource string) (held []Span) {
 		for i, r := range runs {
 			end := c.ended(r)
 			switch {
-			case t.Fate.fails(), r.Outcome == Done && (i+1 == len(runs) || runs[i+1].Retried == r.Retried): // else it counts as crashed
+			case t.Fate.fails():
 				continue
+			case r.Outcome == Done && (i+1 == len(runs) || runs[i+1].Retried == r.Retried):
+				continue // but not one of which nobody heard, so that it was taken for crashed and used a retry
 			case t.Deleted || t.Shelved || t.RunAgain != 0:
 				end += regard
 			case r.Outcome == Failed && !c.cutOff(r):

@@ -76,7 +76,7 @@ func (c Config) Validate() error {
 	if strings.ContainsFunc(c.Prefix, unicode.IsControl) {
 		return fmt.Errorf("lock: prefix: want no control characters, have %q", c.Prefix)
 	}
-	if !store.Free(c.Prefix) {
+	if !store.PrefixIsFree(c.Prefix) {
 		return fmt.Errorf("lock: prefix: want one that no key of Siding's or asynq's own begins with, have %q", c.Prefix)
 	}
 	// Redis is told whole milliseconds, rounded down. A safety margin of one covers what the TTL

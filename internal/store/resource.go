@@ -119,7 +119,7 @@ func CheckBare(resource string) error {
 	return nil
 }
 
-// Free reports whether no resource behind a prefix makes one of the keys that Siding and asynq use for other things.
-func Free(prefix string) bool {
+// PrefixIsFree reports whether no resource behind a prefix makes one of the keys that Siding and asynq use for other things.
+func PrefixIsFree(prefix string) bool {
 	return !slices.ContainsFunc(taken, func(taken string) bool { return strings.HasPrefix(prefix, taken) || strings.HasPrefix(taken, prefix) })
 }

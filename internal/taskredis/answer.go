@@ -33,7 +33,8 @@ type Taken struct {
 	Ticket int64   // the task's place
 	Parked int     // how often the task has waited
 	Losses int     // how often it lost its lock
-	Again  bool    // its handler may have begun at this place: the time since Ticket is no wait
+	// BegunBefore says that its handler may have begun before, at this place: then the time since Ticket is no wait.
+	BegunBefore bool
 	// Freed is when somebody freed the lock while the task waited for it, by Redis' clock in µs; 0 if it did not wait, or if
 	// nobody did, as the holder has gone. FreedBy is the traceparent of who did; "" if that is not known.
 	Freed   int64
@@ -181,9 +182,9 @@ func (t *Taken) readPast(r *redisreply.Reader, text string) {
 	}
 	parked, rest, _ := strings.Cut(text, " ")
 	losses, rest, _ := strings.Cut(rest, " ")
-	again, rest, _ := strings.Cut(rest, " ")
+	begun, rest, _ := strings.Cut(rest, " ")
 	freed, by, _ := strings.Cut(rest, " ")
-	t.Parked, t.Losses, t.Again, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), again == "1", r.Parse(freed), by
+	t.Parked, t.Losses, t.BegunBefore, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), begun == "1", r.Parse(freed), by
 }
 
 // readResult reads the result of an outcome: a word, and what belongs to it.

@@ -40,7 +40,7 @@
 // keys by which they are held, with a line break between two of them. A task that waits has siding_until, its score in asynq's
 // retry set. siding_parked, siding_crashes and
 // siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
-// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share. siding_again is
+// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share. siding_begun_at is
 // the ticket of a task whose handler may have begun at that place. siding_held is
 // there while the task holds its line: until when, us, or 'stop'.
 //

@@ -16,7 +16,7 @@ local function list_line(queue, lock, held) call('ZADD', siding(queue, 'held'), 
 local function hold_line(queue, id, task, locks, due)
   local ticket = call('HGET', task, 'siding_ticket') or digits(now)
   local held = due and digits(due) or 'stop'
-  call('HSET', task, 'siding_held', held, 'siding_lock', locks, 'siding_ticket', ticket, 'siding_again', ticket)
+  call('HSET', task, 'siding_held', held, 'siding_lock', locks, 'siding_ticket', ticket, 'siding_begun_at', ticket)
   for lock in each(locks) do
     list_line(queue, lock, held)
     ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)

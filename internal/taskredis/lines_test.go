@@ -226,7 +226,7 @@ func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 					}
 				}
 			}
-			if again.ID != "1" || again.Again != tt.want {
+			if again.ID != "1" || again.BegunBefore != tt.want {
 				t.Errorf("%s: want it to come, and say %v, have %+v", name, tt.want, again)
 			}
 		}

@@ -240,6 +240,43 @@ func TestStepPutsMoreBack(t *testing.T) {
 	})
 }
 
+// Members whose lock was revoked before anybody heard of them are back in their places when the step comes again, and not once their
+// leases are over: else those behind them would begin as soon as the first has ended.
+func TestStepPutsMoreBackThatNobodyHasHeardOf(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		ctx := t.Context()
+		s := b.server("one")
+		first := s.line("q", "1", "2", "3")
+		step, a := s.more(first, 2)
+		if idsOf(a.Taken) != "1 2 " {
+			t.Fatalf("want the next two, have %q", idsOf(a.Taken))
+		}
+		b.must(b.rdb.Set(ctx, "lock:a", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), time.Minute).Err())
+		again, err := s.Step(ctx, step)
+		b.must(err)
+		if len(again.Taken) > 0 || len(again.Troubles) > 0 || again.Results[0] != Begun {
+			t.Fatalf("run twice: want none that has lost its lock, have %+v", again)
+		}
+		for _, id := range []string{"1", "2"} {
+			if have := b.rdb.HMGet(ctx, TaskKey("q", id), "state", "siding_attempt", "siding_crashes").Val(); !slices.Equal(have, []any{"retry", nil, nil}) {
+				t.Errorf("%s: want it waiting, as if it had not begun, have %v", id, have)
+			}
+		}
+		if value := b.rdb.Get(ctx, "lock:a").Val(); !strings.Contains(value, "revoked-") {
+			t.Errorf("want the lock with the first until that has ended, have %q", value)
+		}
+		free := done(first)
+		free[0].Lock = ""
+		next := s.takes("1 ", free, 1, "q")
+		next = s.takes("2 ", done(next...), 1, "q")
+		next = s.takes("3 ", done(next...), 1, "q")
+		s.takes("", done(next...), 1, "q")
+		b.gone()
+	})
+}
+
 // One that has crashed, and came before those that wait, is passed by none of them, and runs alone.
 func TestStepRecoversBeforeMore(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,24 @@ end
 local function begun_at_place(task)
   local ticket = call('HGET', task, 'siding_ticket')
   call('HDEL', task, 'siding_wait_ends')
-  if ticket then call('HSET', task, 'siding_again', ticket) end
+  if ticket then call('HSET', task, 'siding_begun_at', ticket) end
+end
+
+-- Has a task wait for a lock in the place that it had before.
+local function back_in_line(queue, id, task, lock)
+  local ticket, ends = place_of(task)
+  Lines().wait_in_line(queue, id, lock, ticket, ends, now)
+  call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_until', ends)
+end
+
+-- Puts an attempt back of which nobody has heard, if it is its task's latest and was to run under the lock of another one.
+local function give_back(queue, id, attempt, lock)
+  local task = asynq(queue, 't:' .. id)
+  local have = call('HMGET', task, 'siding_attempt', 'state')
+  if have[1] ~= attempt or have[2] ~= 'active' or holder_of(attempt) == attempt then return end
+  back_in_line(queue, id, task, lock)
+  call('HDEL', task, 'siding_attempt')
+  leaves(queue, id)
 end
 
 -- Frees the lock that an attempt held by a key, if any.
@@ -112,7 +129,11 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
     if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     call('HDEL', task, 'siding_until', 'siding_text')
-    if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') elseif given.order == '' and given.late ~= '1' then begun_at_place(task) end
+    if given.order == 'last' then
+      call('HDEL', task, 'siding_ticket', 'siding_lock')
+    elseif given.order == '' and given.late ~= '1' then
+      begun_at_place(task)
+    end
   elseif kind == 'archive' then
     archive(queue, id, given.unique)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
@@ -124,9 +145,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     end
     counted(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
-    local ticket, ends = place_of(task)
-    Lines().wait_in_line(queue, id, lock_of(lock), ticket, ends, now)
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
+    back_in_line(queue, id, task, lock_of(lock))
   elseif kind == 'requeue' then
     to_pending(queue, id, task)
     call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
@@ -162,4 +181,4 @@ local function clear()
   deleted, ended, counts = {}, {}, {}
 end
 
-return to_pending, settle_one, clear
+return to_pending, give_back, settle_one, clear

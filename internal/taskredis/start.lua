@@ -13,10 +13,10 @@ local function without(message, text)
 end
 
 -- Returns what the answer says of the past of a task that begins: '' for most.
---   again  siding_again: whether it is of this place
-local function past(parked, losses, again, ticket, freed, freed_by)
+--   begun_at, ticket  of the places at which its handler may have begun before, and at which it begins now
+local function past(parked, losses, begun_at, ticket, freed, freed_by)
   if not parked and not losses and freed == '0' then return '' end
-  return (parked or '0') .. ' ' .. (losses or '0') .. (again == ticket and ' 1 ' or ' 0 ') .. freed .. ' ' .. freed_by
+  return (parked or '0') .. ' ' .. (losses or '0') .. (begun_at == ticket and ' 1 ' or ' 0 ') .. freed .. ' ' .. freed_by
 end
 
 -- Returns the fields of a task, without its message if messages are large; what Redis says if it has no fields.
@@ -25,7 +25,7 @@ local function read(task)
   if so.large then
     local fields = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until',
       'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged',
-      'siding_equal', 'siding_held', 'siding_once', 'siding_crashes', 'siding_again'}
+      'siding_equal', 'siding_held', 'siding_once', 'siding_crashes', 'siding_begun_at'}
     reply = try('HMGET', task, unpack(fields))
     for i, value in ipairs(reply) do have[fields[i]] = value end
   else
@@ -55,7 +55,7 @@ local function start(q, id, task, lock, ticket, have, line, over)
   if line then freed, freed_by = Lines().freed_for(line, before) end
   -- One that has no lock yet keeps the place that it has in the line of one.
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
-  -- If that is over, Go finds it so, too; and if the server dies then, the next one is to.
+  -- An end that has passed stays: the server finds that the task has waited for too long, and if it dies, the next one has to.
   if have.siding_wait_ends and tonumber(have.siding_wait_ends) > now_s then call('HDEL', task, 'siding_wait_ends') end
   if have.siding_equal then call('HDEL', task, 'siding_equal') end -- its handler may have begun: no equal one goes by it any more
   if have.siding_held then
@@ -66,7 +66,7 @@ local function start(q, id, task, lock, ticket, have, line, over)
   so.bytes = so.bytes + #message
   local n = #tasks
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
-  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, have.siding_again, ticket, freed, freed_by)
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, have.siding_begun_at, ticket, freed, freed_by)
 end
 
 -- Moves those that were parked, and those that have begun, out of pending.

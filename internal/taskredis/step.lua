@@ -43,8 +43,9 @@
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eight values each: number of the queue, or below 0 of the outcome that has asked for more; id, attempt, lock, fence,
---             ticket, message, and '' or '<times parked> <losses> <1 if its handler may have begun at this place> <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is
---             none as the deadline of the task is over, and -2 if the task may wait no longer
+--             ticket, message, and '' or '<times parked> <losses> <1 if its handler may have begun before, at this place> <when the
+--             lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is none as the
+--             deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
 --             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
@@ -54,8 +55,8 @@
 -- attempt at most, in order of the tickets in a line, and after goroutines that came before. A lock that an operator has
 -- revoked is freed when its attempt ends, which has lost it. A task is in the sets of its new state before it
 -- leaves those of the old one. A crashed task is back in its line before a lock is given to another task of its queue. A step
--- that is run again answers what it answered; one that is older than the last changes nothing; one that
--- comes late takes no tasks.
+-- that is run again answers what it answered, but for attempts that have lost their lock since; one that is older than the last
+-- changes nothing; one that comes late takes no tasks.
 --
 -- The order: settle all but those who ask; those who ask; those who ask for more; then a task for each slot, in turns of those
 -- that wait and those that are pending; and the record of it all. What has crashed in a queue is put back before one of that
@@ -118,6 +119,11 @@ local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is abo
 -- include fetch
 -- include notify
 
+-- Tells the servers of queues in which something has become ready.
+local function tell()
+  for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
+end
+
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('EXPIRE', slots, '86400')
 
@@ -157,14 +163,20 @@ if known == number then
   for _ = 1, tonumber(starts) do
     local index, queue, id, fence = item()
     index = tonumber(index)
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_again')
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_begun_at')
     local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
     if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[3], '0', '')}) do
         tasks[#tasks + 1] = value
       end
+    else
+      -- The lock of a batch has been lost since, or revoked. When its first attempt ends those behind it begin, so the others have
+      -- to be back in their places by then; one that has a lock of its own is put back when that and its lease are over.
+      give_back(queue, id, attempt, have[2])
     end
   end
+  clear()
+  tell()
   return {now, known, results, {}, tasks, parked, recovered, troubles}
 end
 
@@ -297,7 +309,7 @@ end
 if #served > 0 then
   call('HSET', slots, unpack(served)) -- the next step has it expire
 end
-for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
+tell()
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
 local texts, size = {digits(number) .. '\n'}, 1

@@ -73,7 +73,7 @@ func holderIsCutOff(s *suite) {
 	if work.Err() == nil || !lease.Deadline().IsZero() {
 		s.Error("want the holder told before another has the lock")
 	}
-	s.wantLost("cause", s.ended(work))
+	s.wantLost("cause", expect.Ended(s.T, work))
 	s.release(rival)
 }
 
@@ -221,7 +221,7 @@ func (s *suite) on(resource string) *suite {
 func operatorDeletesTheKey(s *suite) {
 	lease, work := s.hold(s.locker(brief))
 	s.Put(s.T, s.key(), "", 0)
-	s.wantLost("cause", s.ended(work))
+	s.wantLost("cause", expect.Ended(s.T, work))
 	s.wantFree()
 	s.wantLost("release", lease.Release(s.Context()))
 }
@@ -253,7 +253,7 @@ func lockAgainAfterALoss(s *suite) {
 	locker := s.locker(brief)
 	lost, work := s.hold(locker)
 	s.Put(s.T, s.key(), "", 0)
-	s.wantLost("cause", s.ended(work))
+	s.wantLost("cause", expect.Ended(s.T, work))
 	again := s.take(locker) // without a release of the first
 	s.wantFence(again, lost.Fence())
 	s.wantLost("release", lost.Release(s.Context()))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -58,7 +59,7 @@ func reentryAfterALoss(s *suite) {
 	locker, network := s.faulty(brief)
 	lease, work := s.hold(locker)
 	network.Set(BlackHole)
-	_ = s.ended(work)
+	_ = expect.Ended(s.T, work)
 	network.Set(Fine)
 	for what, ctx := range map[string]context.Context{"its context": work, "one that outlives it": context.WithoutCancel(work)} {
 		for _, reentrant := range []bool{true, false} {

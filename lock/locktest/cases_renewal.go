@@ -66,7 +66,7 @@ func longestHold(s *suite) {
 	start := time.Now()
 	lease := s.takeAs(locker, &lock.Options{MaxHold: longest})
 	work := lease.Context(s.Context())
-	cause := s.ended(work)
+	cause := expect.Ended(s.T, work)
 	s.wantLost("cause", cause)
 	if held := time.Since(start); held < longest || !strings.Contains(cause.Error(), "longest time allowed") {
 		s.Errorf("want it held for %v, and the reason, have %v and %v", longest, held, cause)

@@ -228,20 +228,6 @@ func (s *suite) wantBroken(what string, err error) {
 	}
 }
 
-// ended waits until ctx has ended and returns the cause.
-func (s *suite) ended(ctx context.Context) error {
-	s.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		s.Fatal("want the context ended, have it alive")
-		return nil
-	}
-}
-
 // abandon leaves a lease as a holder does that has died: nobody renews or releases it.
 func abandon(held *lock.Lease) {
 	ctx, end := context.WithCancel(context.Background())
