@@ -31,6 +31,20 @@ func lostAndPassed(h *History) {
 	inLine(h, "d", 6500*ms, done(8*s))
 }
 
+// inBatch has c and d done in one batch, where d begins at a time, and then again, as an operator has taken their lock at another.
+func inBatch(second, revoked time.Duration) change {
+	return func(h *History) {
+		first := done(7500 * ms)
+		first.Fence = done(second).Fence
+		c, d := inLine(h, "c", 6*s, first), inLine(h, "d", 6500*ms, done(second))
+		h.Effects = h.Effects[:len(h.Effects)-2]
+		add(h, c, done(11*s))
+		add(h, d, done(12*s))
+		h.Faults = []Fault{revoking(first.Fence, revoked)}
+		h.Faults[0].Resource = "line:0"
+	}
+}
+
 // TestCheckOrder adds tasks of a line to the story.
 func TestCheckOrder(t *testing.T) {
 	t.Parallel()
@@ -67,16 +81,8 @@ func TestCheckOrder(t *testing.T) {
 		with("before one without retries that had lost its lock", "", lostAndPassed, onceC),
 		with("before one with retries that had lost its lock", early, lostAndPassed),
 		with("before one without retries that has lost nothing", early, line("c", 6*s, done(9*s)), onceC, d),
-		with("in a batch after it, which had lost its lock", "", func(h *History) {
-			before := done(7500 * ms)
-			before.Fence = done(8 * s).Fence
-			c, d := inLine(h, "c", 6*s, before), inLine(h, "d", 6500*ms, done(8*s))
-			h.Effects = h.Effects[:len(h.Effects)-2]
-			add(h, c, done(9*s))
-			add(h, d, done(10*s))
-			h.Faults = []Fault{revoking(before.Fence, 7550*ms)}
-			h.Faults[0].Resource = "line:0"
-		}),
+		with("in a batch after it, which had lost its lock", "", inBatch(8*s, 7550*ms)),
+		with("in a batch that lost its lock long after it was done", "", inBatch(9500*ms, 9*s)),
 		with("before a run that had begun, and only now says so", "",
 			line("c", 6*s, failed(7*s), Run{Process: "w1", Fence: 6900, Begin: 9 * s, Returned: 9 * s, Outcome: Ended}),
 			of("c", func(c *Task) { c.Fate = FateHopeless }), archived(ErrOwn), d, stop("w1", 6900*ms, 8990*ms)),
