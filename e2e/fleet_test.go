@@ -61,10 +61,10 @@ type testbed struct {
 	env    []string
 }
 
-func newTestbed(t *testing.T) *testbed {
+func newTestbed(t *testing.T, redisArgs ...string) *testbed {
 	t.Helper()
 	bin := expect.Value(binaries())(t)
-	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
+	s := &testbed{redis: redistest.Start(t, redisArgs...), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
 	s.env = append(environ(),
 		"SIDING_REDIS_ADDRS="+s.redis.Addr,
 		"SIDING_LEDGER_DSN="+s.ledger,

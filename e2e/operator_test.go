@@ -17,14 +17,13 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// A shift is a fleet at work, and an operator with lockctl who knows what is true, as he does it.
+// A shift is a fleet at work, and what an operator sees of it by lockctl.
 type shift struct {
 	*testbed
 
@@ -36,7 +35,6 @@ type finding struct{ Check, Status, Found string }
 
 // A diagnosis is what lockctl doctor says.
 type diagnosis struct {
-	Status  string
 	Checks  []finding
 	Servers []inspect.Server
 	Queues  []inspect.Queue
@@ -102,14 +100,12 @@ func (s *shift) left(t *testing.T, name string) (n int64) {
 }
 
 // An operator's hour, in two minutes: three workers, 20,000 tasks on 50 resources, and what goes wrong in a year. At each moment
-// the test wants the tools to say what is true: what it has just done, or what Redis has. They may say it as late as they promise.
+// the test wants the tools to say what is true: what it has just done, or what Redis has.
 func TestAnOperatorsHour(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	const orders, audits = 50, 400
-	s := &shift{testbed: newTestbed(t)}
-	s.redis = redistest.Start(t, "--appendonly", "yes", "--appendfsync", "everysec")
-	s.env = append(s.env, "SIDING_REDIS_ADDRS="+s.redis.Addr)
+	s := &shift{testbed: newTestbed(t, "--appendonly", "yes")}
 	s.rdb = s.redis.Client(t)
 	client := newClient(t, s.rdb)
 	put := func(job queue.Job) string {
@@ -166,6 +162,12 @@ func TestAnOperatorsHour(t *testing.T) {
 	killed, resource := s.freeze(t, workers[0])
 	expect.OK(t, workers[0].Cmd.Process.Kill())
 	died := time.Now()
+	inTime := func(died time.Time) { // its entry lasts for 10 s; the lock for 15, after which nobody would have to ask
+		t.Helper()
+		said := time.Since(died).Round(time.Millisecond)
+		t.Logf("said after %v", said)
+		expect.That(t, said < 13*time.Second, "want it said within 10 s and some for the machine, have %v", said)
+	}
 	gone := func(w *worker, id, resource string) {
 		t.Helper()
 		expect.Eventually(t, "why says that the worker is gone", func() bool {
@@ -179,12 +181,12 @@ func TestAnOperatorsHour(t *testing.T) {
 		}
 	}
 	gone(workers[0], killed, resource)
-	t.Logf("said after %v", time.Since(died).Round(time.Millisecond))
+	inTime(died)
 	s.awaitGone(t, "default", killed, killedAgainBy-time.Since(died))
 	stopped, resource := s.freeze(t, workers[1])
 	died = time.Now()
 	gone(workers[1], stopped, resource)
-	t.Logf("said after %v", time.Since(died).Round(time.Millisecond))
+	inTime(died)
 	s.awaitGone(t, "default", stopped, killedAgainBy-time.Since(died))
 	expect.Eventually(t, "one server is left", func() bool { _, d, _ := s.doctor(t); return len(d.Servers) == 1 })
 	expect.OK(t, workers[1].Cmd.Process.Signal(syscall.SIGCONT))
