@@ -29,6 +29,9 @@ MINUTES = 5
 TTL =
 SCENARIO = standalone sentinel cluster
 
+# A folder for the journals and logs of chaos, which are gone without.
+ARTIFACTS =
+
 # Where go install puts tools, which need not be in PATH.
 BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
 
@@ -73,7 +76,7 @@ simulate: ## Run SEEDS (20000) fleets in fake time, from SEED (a new one)
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one), with locks of TTL (2s)
 	for scenario in $(SCENARIO); do \
 		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_TTL=$(TTL) \
-			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./e2e/chaos || exit; done
+			go test -run='^TestChaos$$' -count=1 -timeout=0 -v $(ARTIFACTS:%=-artifacts -outputdir=%) ./e2e/chaos || exit; done
 
 .PHONY: cover
 cover: ## Run all tests and show how much of the code they reach

@@ -152,13 +152,15 @@ func (r *rig) enqueue(t task) {
 	r.note("enqueue "+t.key(), info.State)
 }
 
-// do sends commands to Redis that must succeed.
+// do runs commands in Redis in one transaction, so that no server acts between two of them. All must succeed.
 func (r *rig) do(commands ...[]any) {
 	r.t.Helper()
+	pipe := r.redis.TxPipeline()
 	for _, args := range commands {
-		if err := r.redis.Do(r.t.Context(), args...).Err(); err != nil {
-			r.t.Fatalf("%v: %v", args, err)
-		}
+		pipe.Do(r.t.Context(), args...)
+	}
+	if _, err := pipe.Exec(r.t.Context()); err != nil {
+		r.t.Fatalf("%v: %v", commands, err)
 	}
 }
 
