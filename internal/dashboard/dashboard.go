@@ -35,8 +35,6 @@ type Config struct {
 	Inspect inspect.Config
 	// Logger is told of each lock that somebody releases on the Locks pages. Defaults to slog.Default().
 	Logger *slog.Logger
-	// History has what this worker has seen, for the charts. May be nil.
-	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
 	// AnyHost only together with a Password. A page of another site does not know the password.
 	AnyHost bool
@@ -93,7 +91,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	h.EndWatching = locks.EndWatching
 	h.close = func() error {
-		locks.Close()
+		locks.EndWatching()
 		return errors.Join(mon.Close(), rdb.Close())
 	}
 	for path, pages := range map[string]http.Handler{
@@ -120,7 +118,7 @@ func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Ha
 		return err
 	}
 	return lockpage.New(lockpage.Config{
-		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
+		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, FontURL: fontURL, Dashboard: RootPath,
 	})
 }
 

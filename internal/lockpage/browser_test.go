@@ -3,7 +3,6 @@ package lockpage_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,9 +34,6 @@ func serve(t *testing.T, cfg lockpage.Config) string {
 	mux := http.NewServeMux()
 	mux.Handle(font.Path(), font)
 	h := open(t, cfg)
-	if s, ok := cfg.Source.(*source); ok && cfg.History != nil {
-		lockpage.SampledSince(h, time.Now(), s.waiting())
-	}
 	mux.Handle("/locks", h)
 	mux.Handle("/locks/", h)
 	srv := httptest.NewServer(mux)
@@ -48,7 +44,7 @@ func serve(t *testing.T, cfg lockpage.Config) string {
 // mayRevoke is a function that takes a lock from nobody.
 func mayRevoke(context.Context, string, int64, string, string) error { return nil }
 
-// open returns pages that are closed at the end of the test.
+// open returns the pages.
 func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	t.Helper()
 	if cfg.By == nil {
@@ -56,7 +52,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	}
 	h, err := lockpage.New(cfg)
 	expect.OK(t, err)
-	t.Cleanup(h.Close)
+	t.Cleanup(h.EndWatching)
 	return h
 }
 
@@ -105,22 +101,6 @@ func shop() *source {
 	return s
 }
 
-// busy fills a history as a busy worker does.
-func busy() *lockpage.History {
-	h := new(lockpage.History)
-	random := rand.New(rand.NewPCG(1, 2))
-	now := time.Now()
-	for i := range 180 {
-		n := 20 + int(30*float64(i%60)/60) + random.IntN(10)
-		at := now.Add(-time.Duration(180-i) * 5 * time.Second)
-		for range n {
-			handOff := time.Duration((0.3 + random.ExpFloat64()*0.4) * float64(time.Millisecond))
-			lockpage.ObserveAt(h, at, handOff)
-		}
-	}
-	return h
-}
-
 // example is a task that waits in shop.
 func example() inspect.Explanation {
 	holder := inspect.Task{Queue: "default", ID: "audit-0003", Kind: "order:audit"}
@@ -147,13 +127,12 @@ func TestPictures(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.tasks["audit-7"] = example()
-	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: mayRevoke})
+	address := serve(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: mayRevoke})
 	for name, window := range map[string]browsertest.Window{"light": wide, "dark": dark, "narrow": narrow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			page := browsertest.Open(t, address+"/locks", window)
 			renew(page)
-			page.Await(`document.querySelector(".chart.waiting svg")`)
 			for _, look := range []struct{ name, path, text string }{
 				{"list", "/locks", "order:536365"},
 				{"resource", "/locks/resource?name=order:536365", "Who waits"},

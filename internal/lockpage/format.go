@@ -3,7 +3,6 @@ package lockpage
 import (
 	"fmt"
 	"html/template"
-	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -71,44 +70,6 @@ func long(d time.Duration) string {
 		return two(s/3600, "h", s%3600/60, "min")
 	default:
 		return two(s/86400, "d", s%86400/3600, "h")
-	}
-}
-
-// short formats a duration such as 420 µs, 3.1 ms, 120 ms or 1.5 s.
-func short(d time.Duration) string {
-	switch {
-	case d == 0:
-		return "0"
-	case d < time.Millisecond:
-		return digits(float64(d)/1e3) + " µs"
-	case d < time.Second:
-		return digits(float64(d)/1e6) + " ms"
-	default:
-		return digits(d.Seconds()) + " s"
-	}
-}
-
-// digits formats a number with one decimal below 10, else with none.
-func digits(v float64) string {
-	if v < 9.95 {
-		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
-	}
-	return strconv.FormatFloat(v, 'f', 0, 64)
-}
-
-// perSecond formats a rate on an axis, and plain a count.
-func perSecond(v float64) string { return plain(v) + "/s" }
-
-func plain(v float64) string {
-	switch {
-	case v >= 1e6:
-		return digits(v/1e6) + " M"
-	case v >= 1e4:
-		return digits(v/1e3) + " k"
-	case v == math.Trunc(v):
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	default:
-		return strconv.FormatFloat(v, 'g', 2, 64)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sidingq/siding/inspect"
 )
@@ -37,8 +36,6 @@ type listPage struct {
 	Lines  []inspect.HeldLine // the first of those that are held or stopped
 	Stood  int                // how many there are
 	Paused []inspect.Queue    // queues that an operator has paused
-
-	Charts *charts
 }
 
 func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
@@ -60,9 +57,6 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
 	p.Locks = p.Locks[:min(len(p.Locks), shown)]
 	p.Stood, p.Paused = len(list.lines)+list.linesLeftOut, list.paused
 	p.Lines = list.lines[:min(len(list.lines), shown)]
-	if p.Query == "" {
-		p.Charts = h.charts(time.Now())
-	}
 	h.write(w, r, http.StatusOK, "list", page{Title: "Locks", Tab: "list", Refresh: true, Content: p})
 }
 

@@ -30,10 +30,9 @@ func (h *Handler) live(show http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// patient makes a page within patience, and notes that somebody looks at it.
+// patient makes a page within patience.
 func (h *Handler) patient(show http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		h.fleet.looked()
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		show(w, r.WithContext(ctx))

@@ -54,8 +54,6 @@ type Config struct {
 	ReadOnly bool
 	// By names who sends a request, for the record of a revocation. Required.
 	By func(*http.Request) string
-	// History has the figures of this worker. Nil is a worker that has run no task.
-	History *History
 	// FontURL is the address of the style sheet of the typeface Roboto. Empty for none.
 	FontURL string
 	// Dashboard is the path of asynq's dashboard, to which tasks have links. Empty for no links.
@@ -68,7 +66,7 @@ var templates embed.FS
 //go:embed files
 var files embed.FS
 
-// A Handler serves the pages. The caller must Close it.
+// A Handler serves the pages.
 type Handler struct {
 	// EndWatching ends the requests of browsers that watch a page, which would go on until they leave. A server calls it when it
 	// begins to shut down.
@@ -77,7 +75,6 @@ type Handler struct {
 	cfg     Config
 	mux     *http.ServeMux
 	pages   map[string]*template.Template
-	fleet   *fleet
 	ending  context.Context //nolint:containedctx // ends with EndWatching
 	watched atomic.Int32    // how many pages are
 
@@ -92,9 +89,6 @@ type Handler struct {
 func New(cfg Config) (*Handler, error) {
 	if cfg.Source == nil || cfg.By == nil {
 		return nil, errors.New("lockpage: config: want a Source and By, have nil")
-	}
-	if cfg.History == nil {
-		cfg.History = new(History)
 	}
 	own, err := webfiles.New(files, "files", RootPath+"/files")
 	if err != nil {
@@ -132,14 +126,7 @@ func New(cfg Config) (*Handler, error) {
 		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
 	})
 	h.ending, h.EndWatching = context.WithCancel(context.Background())
-	h.fleet = newFleet(cfg.Source)
 	return h, nil
-}
-
-// Close stops the goroutine that samples the fleet, and waits for its end. No request may be running any more.
-func (h *Handler) Close() {
-	h.EndWatching()
-	h.fleet.close()
 }
 
 // policy lets a page load the worker's own files, and nothing else.

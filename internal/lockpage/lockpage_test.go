@@ -50,17 +50,6 @@ func (s *source) fail(err error) {
 	s.err = err
 }
 
-// waiting returns how many wait for each lock.
-func (s *source) waiting() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[string]int{}
-	for _, l := range s.locks {
-		all[l.Resource] = l.Waiting
-	}
-	return all
-}
-
 // ask counts a question, and locks the source until the returned function is called.
 func (s *source) ask(what string) (end func()) {
 	s.mu.Lock()

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the pictures of the README")
 func TestReadmePictures(t *testing.T) {
 	t.Parallel()
 	s := shop()
-	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: mayRevoke})
+	address := serve(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: mayRevoke})
 	for _, one := range []struct {
 		file, path, text string
 		window           browsertest.Window

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/queue"
 )
@@ -32,7 +31,6 @@ type Member struct {
 
 	stats     Collector
 	metrics   *metrics.Metrics // that are served; nil for none
-	history   lockpage.History
 	server    *queue.Server
 	web       *web
 	phase     atomic.Int32 // one of the phases
@@ -59,7 +57,6 @@ func (m *Member) Refuse(key, wrong string) error {
 // observe counts an event.
 func (m *Member) observe(e queue.Event) {
 	m.stats.Observe(e)
-	m.history.Observe(e)
 	if m.metrics != nil {
 		m.metrics.Observe(e)
 	}

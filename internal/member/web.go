@@ -43,7 +43,6 @@ func newWeb(m *Member) (*web, error) {
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
 		Ready:   m.ready,
 		Inspect: inspect.Config{Prefix: server.Lock.Prefix, Resources: server.Resources, Crashes: server.Recovery.Crashes},
-		History: &m.history,
 		Logger:  server.Logger,
 	}
 	if cfg.Dashboard {
