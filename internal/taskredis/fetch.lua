@@ -14,7 +14,7 @@ local function free_key(lock, queue, ticket)
     -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
     if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
   end
-  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = Parking().sentence(lock, value), of = {}}
+  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, free = key ~= nil, text = Parking().sentence(lock, value), of = {}}
   return nil
 end
 

@@ -50,7 +50,9 @@ local function park(q, id, task, lock, have, ends)
   ticket = digits(ticket)
   if not mine.joined or own or priority > 0 then
     ours('ZADD', lines_of(lock), 'LT', ticket, q.name)
-    ours('ZADD', q.ready, 'LT', digits(b.due), lock)
+    -- Behind others who wait for a free lock it changes nothing: the entry says when the first of them may start.
+    local behind = b.free and not own and priority == 0
+    ours('ZADD', q.ready, behind and 'NX' or 'LT', digits(b.due), lock)
     mine.joined, q.quiet = true, false
   end
   local times = have.siding_parked and digits(have.siding_parked + 1) or '1'

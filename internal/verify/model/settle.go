@@ -95,7 +95,9 @@ func (x *script) enter(id ID, ticket uint8) {
 	first := l.Lines[q] == 0 || ticket < l.Lines[q]
 	head := x.head(&s.Redis, q, r)
 	held := head != 0 && s.task(head).holds() && s.task(head).Line < ticket
-	if t.Set == Waits && !held && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
+	// A new task behind others who wait for a free lock changes nothing: the entry says when the first of them may start.
+	behind := x.Mistake != ScoredAhead && l.Token == free && !first && t.Ticket == 0 && s.Queues[q].Ready[r] != NoEntry
+	if t.Set == Waits && !held && !behind && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
 		x.mark(q, r, x.when(q, r, ticket))
 	}
 	if first && x.Mistake != LineUnlisted {
