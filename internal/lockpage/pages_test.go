@@ -81,6 +81,22 @@ func TestListFiltersAndSorts(t *testing.T) {
 	wantTexts(t, h, "/locks?q=a9", `href="/locks/task?id=a9"`, `href="/locks/resource?name=a9"`)
 }
 
+// The title of a column leads to the list in the order of that column.
+func TestColumnsSort(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "order:1", State: inspect.Held, Since: time.Now()})})
+	list := get(t, h, "/locks").Body.String()
+	for title, want := range map[string]string{
+		"Resource": "resource", "Held for": "held longest", "Lease left": "least lease left", "Waiting": "most waiting", "Longest wait": "longest wait",
+	} {
+		link := regexp.MustCompile(`<a href="([^"]*)">` + title + `</a></th>`).FindStringSubmatch(list)
+		if link == nil {
+			t.Fatalf("%s: want a link, have %s", title, list)
+		}
+		wantTexts(t, h, html.UnescapeString(link[1]), "1 lock, by "+want+"</caption>")
+	}
+}
+
 // A line for a lock without one holder says when it moved. Of other locks the holder tells that.
 func TestLineMoved(t *testing.T) {
 	t.Parallel()
