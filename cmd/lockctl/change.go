@@ -24,7 +24,10 @@ type change struct {
 	not      map[inspect.State]string // why not, by the state of the task
 }
 
-const waitsInLine = "it waits for its lock, and runs in its turn"
+const (
+	waitsInLine  = "it waits for its lock, and runs in its turn"
+	hasSucceeded = "it has succeeded"
+)
 
 func (a *app) runCommand() *cobra.Command {
 	// It asks nothing: the task would run by itself, or has to run at some time.
@@ -41,6 +44,7 @@ left. A task that holds its line is run by retry.`,
 		do:      func(i *asynq.Inspector, t inspect.Task) error { return i.RunTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{
 			inspect.StatePending: "it is pending: a worker takes it in its turn", inspect.StateReady: waitsInLine, inspect.StateWaiting: waitsInLine,
+			inspect.StateCompleted: hasSucceeded,
 		},
 	}))
 }
@@ -58,7 +62,7 @@ lockctl has the reason; Redis does not keep it.`,
 	}, findTasks, "who does it", a.change(change{
 		outcome: "archived", question: "Archive this task? It does not run by itself any more.",
 		do:  func(i *asynq.Inspector, t inspect.Task) error { return i.ArchiveTask(t.Queue, t.ID) },
-		not: map[inspect.State]string{inspect.StateArchived: "it is archived already", inspect.StateCompleted: "it has succeeded"},
+		not: map[inspect.State]string{inspect.StateArchived: "it is archived already", inspect.StateCompleted: hasSucceeded},
 	}))
 }
 

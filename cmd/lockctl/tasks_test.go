@@ -2,12 +2,14 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/queue"
 )
 
 // An operator lists the tasks that wait, takes some out of their line, and has one of them run again. One that runs stays.
@@ -42,6 +44,27 @@ func TestTasks(t *testing.T) {
 	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
 	b.finish <- struct{}{}
 	expect.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
+}
+
+// A task that has succeeded does not run again.
+func TestRunOfATaskThatHasSucceeded(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.serve(t)
+	b.enqueue(t, "done", "order:1", queue.Options{Retention: time.Hour})
+	b.finish <- struct{}{}
+	b.awaitState(t, "done", inspect.StateCompleted)
+	b.says(t, "", "run done", cli.StatusFault, `nothing has changed: task "done": it has succeeded`)
+	b.awaitState(t, "done", inspect.StateCompleted)
+}
+
+// awaitState waits until a task is in a state.
+func (b *testbed) awaitState(t *testing.T, id string, want inspect.State) {
+	t.Helper()
+	expect.Eventually(t, id+" is "+string(want), func() bool {
+		e, _ := answer[inspect.Explanation](t, b, "why", id)
+		return e.State == want
+	})
 }
 
 // An operator pauses a queue, and resumes it.
