@@ -84,23 +84,14 @@ by skip first. The log of lockctl has the reason; Redis does not keep it.`,
 // change returns what makes a change.
 func (a *app) change(does change) func(context.Context, *connection, errand) error {
 	return func(ctx context.Context, c *connection, of errand) error {
-		e, err := a.theOne(ctx, c, of)
+		e, err := a.changeable(ctx, c, of, does)
 		if err != nil {
 			return err
 		}
-		if e.Line != nil && e.Line.Task.ID == of.id {
-			return unchanged("the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip --reason TEXT %[3]s` sets it going",
-				of.id, plain(e.Resource), shellArg(of.id))
-		}
-		not := does.not[e.State]
-		switch e.State { //nolint:exhaustive // the others are not at work
-		case inspect.StateRunning, inspect.StateStarting, inspect.StateLost, inspect.StateOrphaned:
-			not = "a worker has it"
-		}
-		if not != "" {
-			return unchanged("task %q: %s: `lockctl why %s` says more", of.id, not, shellArg(of.id))
-		}
 		if err := a.ask(ctx, of.deed, of.id, a.explanation(e), does.question); err != nil {
+			return err
+		}
+		if e, err = a.changeable(ctx, c, of, does); err != nil { // it may have run while the operator thought
 			return err
 		}
 		ctx = context.WithoutCancel(ctx) // an interrupt must not hide whether it was done
@@ -122,6 +113,27 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has changed a task", of.record(done.about()...)...)
 		return a.print(done, done.text)
 	}
+}
+
+// changeable explains the task of an errand. Its error also says why the task cannot be changed.
+func (a *app) changeable(ctx context.Context, c *connection, of errand, does change) (inspect.Explanation, error) {
+	e, err := a.theOne(ctx, c, of)
+	if err != nil {
+		return e, err
+	}
+	if e.Line != nil && e.Line.Task.ID == of.id {
+		return e, unchanged("the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip --reason TEXT %[3]s` sets it going",
+			of.id, plain(e.Resource), shellArg(of.id))
+	}
+	not := does.not[e.State]
+	switch e.State { //nolint:exhaustive // the others are not at work
+	case inspect.StateRunning, inspect.StateStarting, inspect.StateLost, inspect.StateOrphaned:
+		not = "a worker has it"
+	}
+	if not != "" {
+		return e, unchanged("task %q: %s: `lockctl why %s` says more", of.id, not, shellArg(of.id))
+	}
+	return e, nil
 }
 
 // leaveLine takes a task that waited, and has been archived or deleted, out of the line of its lock. Servers would do so when

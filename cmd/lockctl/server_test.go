@@ -224,9 +224,15 @@ func (happens operatorAfter) Read(p []byte) (int, error) {
 // release releases order:1 by an operator who says yes after something has happened.
 func (b *testbed) release(t *testing.T, happens func()) result {
 	t.Helper()
+	return b.after(t, happens, "release", "order:1", "--reason", "drill")
+}
+
+// after runs the program for an operator who says yes after something has happened.
+func (b *testbed) after(t *testing.T, happens func(), args ...string) result {
+	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp(operatorAfter(happens), &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
-	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
+	status := a.run(t.Context(), args)
 	return result{out.String(), errs.String(), status}
 }
 

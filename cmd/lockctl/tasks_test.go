@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +58,41 @@ func TestRunOfATaskThatHasSucceeded(t *testing.T) {
 	b.awaitState(t, "done", inspect.StateCompleted)
 	b.says(t, "", "run done", cli.StatusFault, `nothing has changed: task "done": it has succeeded`)
 	b.awaitState(t, "done", inspect.StateCompleted)
+}
+
+// What has become of a task while the operator thinks counts.
+func TestChangeOfATaskThatHasChanged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		verb  string
+		fails error
+		state inspect.State // in which it is when the operator says yes
+		want  string
+	}{
+		"succeeded":    {"archive", nil, inspect.StateCompleted, "it has succeeded"},
+		"stops a line": {"delete", errors.New("no such order"), inspect.StateArchived, `the task "later" holds the line of order:1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t)
+			if tt.fails != nil {
+				b.fail.Store("later", tt.fails)
+			}
+			b.serve(t)
+			b.enqueue(t, "later", "order:1", queue.Options{Delay: time.Hour, Retries: queue.NoRetries, Retention: time.Hour, Policy: &queue.Policy{OnFailure: queue.OnFailureStop}})
+			have := b.after(t, func() {
+				b.says(t, "", "run later", cli.StatusOK, "later is pending")
+				if tt.fails == nil {
+					b.finish <- struct{}{}
+				}
+				b.awaitState(t, "later", tt.state)
+			}, tt.verb, "later", "--reason", "drill")
+			if have.status != cli.StatusFault || !strings.Contains(have.err, "nothing has changed: ") || !strings.Contains(have.err, tt.want) {
+				t.Errorf("want %q, have %+v", tt.want, have)
+			}
+			b.awaitState(t, "later", tt.state)
+		})
+	}
 }
 
 // awaitState waits until a task is in a state.
