@@ -333,7 +333,10 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	transfer := tasks.TransferBalance{From: "1", To: "2", Cents: 1}
-	b.run(t, transfer)
+	place := func(submission string) tasks.PlaceOrder {
+		return tasks.PlaceOrder{User: "ann", Submission: submission, Items: []tasks.Item{{SKU: "85123A", Quantity: 6, Price: 25500}}}
+	}
+	b.run(t, transfer, place("f1"))
 	tests := []struct {
 		name      string
 		id        string
@@ -348,6 +351,7 @@ func TestErrors(t *testing.T) {
 		{"id of another task", "t2", 100, debit(-1), ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
 		{"id of another transfer", "task-2", 100, tasks.TransferBalance{From: "1", To: "3", Cents: 1}, ledger.ErrTaskID, "on account:2 already, wanted for balance:transfer on account:3", true},
 		{"id of a debit", "t2", 100, transfer, ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
+		{"id of another submission", "task-3", 100, place("f2"), ledger.ErrTaskID, "task-3 is the id of order:place on user:ann", true},
 		{"former holder", "t3", 49, debit(-1), lock.ErrStale, "", false},
 		{"no lock", "t3", 0, debit(-1), lock.ErrNoFence, "", false},
 	}
@@ -361,7 +365,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: want permanent %t, have %t: %v", test.name, test.permanent, have, err)
 		}
 	}
-	b.want(t, "SELECT count(*) FROM journal", "4")
+	b.want(t, "SELECT count(*) FROM journal", "5")
 }
 
 type other struct{}

@@ -79,6 +79,6 @@ func (t PlaceOrder) run(ctx context.Context, b *Book) error {
 	user.Placed++
 	placement := ledger.Placement{Number: user.Placed, Submission: submission, Items: len(t.Items), Units: units, Value: int64(value)}
 	e := effect(ctx, t)
-	e.Quantity, e.Amount = units, int64(value)
+	e.Order, e.Quantity, e.Amount = submission, units, int64(value) // another form is another effect, also of an equal basket
 	return b.ledger.WritePlacement(ctx, &user, placement, e)
 }
