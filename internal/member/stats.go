@@ -49,16 +49,16 @@ func (c *Collector) Observe(e queue.Event) {
 		if e.HandOff > 0 {
 			c.handOffs.add(e.HandOff)
 		}
-	case queue.EventReleased:
+	case queue.EventReleased, queue.EventFinished, queue.EventLost:
 		c.sum.Tasks++
-		if e.Err == nil {
+		if e.Kind == queue.EventLost {
+			c.sum.Lost++
+		} else if e.Err == nil {
 			c.sum.Succeeded++
 		}
 	case queue.EventRecovered: // its attempt begins anew
-	case queue.EventStarted, queue.EventFinished: // of a task that is not guarded
+	case queue.EventStarted: // it ends with another event
 	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong: // no handler has run
-	case queue.EventLost:
-		c.sum.Lost++
 	}
 }
 

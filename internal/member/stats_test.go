@@ -31,8 +31,10 @@ func TestSummary(t *testing.T) {
 		{Kind: queue.EventAcquired, TaskID: "b", HandOff: 20 * time.Microsecond},
 		{Kind: queue.EventReleased, TaskID: "b", Err: errors.New("no stock")},
 		{Kind: queue.EventAcquired, TaskID: "c", HandOff: 30 * time.Microsecond},
-		{Kind: queue.EventLost, TaskID: "c"},
-		{Kind: queue.EventReleased, TaskID: "c", Err: errors.New("lost")},
+		{Kind: queue.EventLost, TaskID: "c", Err: errors.New("lost")}, // in place of EventReleased
+		{Kind: queue.EventStarted, TaskID: "d"},                       // without a resource
+		{Kind: queue.EventFinished, TaskID: "d"},
+		{Kind: queue.EventFinished, TaskID: "e", Err: errors.New("no address")},
 	} {
 		c.Observe(e)
 	}
@@ -41,7 +43,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("want hand-offs of 20 and 30 µs, have %v and %v", have.HandOffP50, have.HandOffP99)
 	}
 	have.HandOffP50, have.HandOffP99 = 0, 0
-	want := member.Summary{Tasks: 3, Succeeded: 1, Contended: 2, Parked: 3, Lost: 1}
+	want := member.Summary{Tasks: 5, Succeeded: 2, Contended: 2, Parked: 3, Lost: 1}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("(-want +have):\n%s", diff)
 	}
