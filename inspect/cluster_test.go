@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func TestCluster(t *testing.T) {
 		l, waiters := b.show(2, 10)
 		if l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
 			t.Errorf("show: have %+v, %+v", l, waiters)
+		}
+		if l, waiters = b.show(math.MaxInt, 10); l.Waiting != 3 || len(waiters) != 0 {
+			t.Errorf("show behind all: have %+v, %+v", l, waiters)
 		}
 		if l := b.held(b.resource); l == nil || l.Waiting != 3 || l.Task.ID != holder || l.Gone {
 			t.Errorf("held: have %+v", l)

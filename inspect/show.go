@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -32,8 +33,9 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	if err = cmp.Or(err, unlimited); err != nil {
 		return Lock{}, nil, err
 	}
-	first := max(0, from-1)
-	s, err := i.look(ctx, f.queues, resource, lockredis.LookAt{From: first, Count: max(0, count), Rates: limit.rates()})
+	const most = math.MaxInt32 // more than there are; Lua rounds larger numbers, and two of them are still one
+	first, count := min(max(0, from-1), most), min(max(0, count), most)
+	s, err := i.look(ctx, f.queues, resource, lockredis.LookAt{From: first, Count: count, Rates: limit.rates()})
 	if err != nil {
 		return Lock{}, nil, err
 	}

@@ -3,7 +3,6 @@ package lockredis
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +28,7 @@ const (
 // A LookAt says which lock to look at, and which of its waiters to list.
 type LookAt struct {
 	Key         string // of the lock
-	From, Count int    // index of the first waiter, 0 for the first of all, and how many
+	From, Count int    // index of the first waiter, 0 for the first of all, and how many; at most math.MaxInt32
 	// Waiter is the id of a task of Queue whose position is asked for, "" for none.
 	Queue, Waiter string
 	Rates         []store.Rate // are asked for [Looked.Next]
@@ -124,8 +123,7 @@ func (l *LookAt) args() (keys []string, argv []any) {
 	if len(l.Rates) > 0 {
 		rule = (&store.Rule{Rates: l.Rates}).String()
 	}
-	const most = math.MaxInt32 // more than there are: Redis takes no index that Lua's numbers round
-	return []string{l.Key}, []any{min(l.From, most), min(l.Count, most), l.Queue, l.Waiter, rule}
+	return []string{l.Key}, []any{l.From, l.Count, l.Queue, l.Waiter, rule}
 }
 
 func lookedOf(r *redisreply.Reader) (Looked, error) {
