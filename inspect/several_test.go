@@ -1,11 +1,13 @@
 package inspect_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -43,6 +45,41 @@ func TestSeveralResources(t *testing.T) {
 	lost := get(b, b.inspector.Lost)
 	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Task.ID == id }) {
 		t.Errorf("have it among those that have lost their locks: %+v", lost)
+	}
+}
+
+// One of several locks is limited, and another task has a permit of it, too. The verdict is about the lock that a task lacks.
+func TestSeveralResourcesAndALimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, limited := "a first one, "+b.resource, "limited:"+b.resource
+	b.must(queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: limited, Holders: 3, By: "ann", Reason: "test"}))
+	b.Cleanup(func() { _, _ = queue.UnsetLimit(context.WithoutCancel(b.Context()), b.rdb, "", limited) })
+	b.serve()
+	end := make(chan struct{})
+	defer close(end)
+	b.inner[1] = func(context.Context) error { <-end; return nil } // it ignores the end of its context
+	b.inner[2] = b.inner[1]
+	b.enqueue(job{Res: limited, N: 2})
+	b.awaitRun(2)
+	id := b.enqueue(job{Res: queue.AllOf(first, limited, b.resource), N: 1})
+	b.awaitRun(1)
+	b.awaitWhy(id, inspect.StateRunning)
+	waits := b.enqueue(job{Res: queue.AllOf(limited, b.resource), N: 3})
+	if e := b.awaitWhy(waits, inspect.StateWaiting); e.Resource != b.resource || e.Lock.Task == nil || e.Lock.Task.ID != id {
+		t.Errorf("want it wait for %s, have %+v", b.resource, e)
+	}
+	b.pause() // so that it does not get the lock
+	for _, resource := range []string{b.resource} {
+		b.do("del", "lock:"+resource)
+		expect.Eventually(t, "the task has lost "+resource, func() bool {
+			e := b.why(id)
+			return e.State == inspect.StateLost && (e.Resource == b.resource || e.Resource == first)
+		})
+		expect.Eventually(t, "it is among those that have lost their locks", func() bool {
+			lost := slices.DeleteFunc(get(b, b.inspector.Lost), func(l inspect.Lost) bool { return l.Task.ID != id })
+			return len(lost) == 1 && strings.HasSuffix(lost[0].Resource, b.resource) && lost[0].Resource != limited
+		})
 	}
 }
 

@@ -93,6 +93,7 @@ func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 		if err != nil {
 			return err
 		}
+		lock.own(x.Message, x.First)
 		keeps, err := w.keeps(ctx, x, &lock)
 		if err != nil {
 			return err
@@ -100,7 +101,6 @@ func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 		if n > 0 && !keeps {
 			continue
 		}
-		lock.own(x.Message, x.First)
 		if x.resource, x.lock = resource, lock; len(keys) == len(x.resources) {
 			x.key = keys[n]
 		}
@@ -118,11 +118,14 @@ func (w *inquiry) keeps(ctx context.Context, x *exam, lock *sight) (bool, error)
 		return true, nil
 	case x.State == "active":
 		return !mine, nil
-	case lock.State != lockredis.LookFree || lock.Position > 1:
+	case lock.Position > 1, lock.State == lockredis.LookForeign, lock.State != lockredis.LookFree && len(lock.Permits) == 0:
 		return true, nil
 	}
 	limit, err := w.limit(ctx, lock.resource)
-	return limit != nil && limit.Holders == 0, err
+	if limit == nil {
+		return len(lock.Permits) > 0, err // maybe: how many there are is not known
+	}
+	return len(lock.Permits) >= limit.Holders, err
 }
 
 // findWorker finds the worker of an active task.
