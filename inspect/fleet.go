@@ -66,7 +66,8 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	for n := range sights {
 		l := f.lockOf(&sights[n])
 		for _, a := range active[sights[n].spot] {
-			if !slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, a.First, label) }) {
+			holds := slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, a.First, label) })
+			if !holds && !slices.Contains(suspects, a) { // of several locks it may have lost more
 				suspects = append(suspects, a)
 			}
 		}
