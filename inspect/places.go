@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lockredis"
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -80,19 +78,9 @@ func (i *Inspector) key(s spot) string {
 	return i.cfg.Prefix + s.resource
 }
 
-// spotOf returns which lock a key is of, or for which lock tasks wait by it. It returns false for one of another prefix.
-// queue is that in whose slot of a Cluster the key is, or "".
+// spotOf returns which lock a key is of, as [taskredis.ResourceOf] does.
 func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
-	key = store.LockOf(key)
-	if rest, in := strings.CutPrefix(key, "siding:{"); in {
-		queue, key, _ = strings.Cut(rest, "}:"+taskredis.WaitPrefix)
-	}
-	rest, elsewhere := strings.CutPrefix(key, taskredis.WaitPrefix)
-	s.resource, ok = strings.CutPrefix(rest, i.cfg.Prefix)
-	if s.elsewhere = elsewhere; !ok && elsewhere { // the prefix itself may begin with "wait:"
-		s.resource, ok = strings.CutPrefix(key, i.cfg.Prefix)
-		s.elsewhere = false
-	}
+	s.resource, queue, s.elsewhere, ok = taskredis.ResourceOf(key, i.cfg.Prefix)
 	return s, queue, ok
 }
 

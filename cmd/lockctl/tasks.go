@@ -163,9 +163,13 @@ func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resour
 			return nil, err
 		}
 	}
+	isOf := func(key string) bool {
+		of, _, _, ok := taskredis.ResourceOf(key, c.settings.Queue.Lock.Prefix)
+		return ok && of == resource
+	}
 	for i, t := range some {
 		if resource == "" || slices.Contains(store.Names(t.Headers[queue.HeaderResource]), resource) ||
-			slices.Contains(store.SplitLocks(locks[i].Val()), c.settings.Queue.Lock.Prefix+resource) {
+			slices.ContainsFunc(store.SplitLocks(locks[i].Val()), isOf) {
 			fits = append(fits, inspect.Task{Queue: t.Queue, ID: t.ID, Kind: t.Type})
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -46,6 +48,28 @@ func TestTasks(t *testing.T) {
 	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
 	b.finish <- struct{}{}
 	expect.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
+}
+
+// A task of a plain asynq client names no resource. Its lock does, also one in an external store.
+func TestTasksWithoutAHeader(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string][]lock.Store{"redis": nil, "external store": {locktest.NewMemory()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTestbed(t)
+			b.serve(t, store...)
+			client := asynq.NewClientFromRedisClient(b.rdb)
+			for n, want := range []inspect.State{inspect.StateRunning, inspect.StateWaiting} {
+				id := []string{"first", "second"}[n]
+				_, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:job", []byte(`{"res":"order:1"}`)), asynq.TaskID(id))
+				expect.OK(t, err)
+				b.awaitState(t, id, want)
+			}
+			if all, _ := answer[[]listed](t, b, "tasks", "order:1"); len(all) != 1 || all[0].Task.ID != "second" || all[0].Resource != "order:1" {
+				t.Errorf("want the one that waits, have %+v", all)
+			}
+		})
+	}
 }
 
 // A task that has succeeded does not run again.

@@ -4,6 +4,9 @@ import (
 	"crypto/md5" //nolint:gosec // asynq's choice
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // asynq puts the name of a queue in braces, so all keys of a queue share a slot of a Cluster. The keys
@@ -95,6 +98,22 @@ func LockPrefix(place, prefix string) string {
 		return sidingKey(place, WaitPrefix+prefix)
 	}
 	return prefix
+}
+
+// ResourceOf returns of which resource a key is the lock, or the lock for which tasks wait, and whether the lock itself is in an
+// external store. It returns false for one of another prefix. queue is that in whose slot of a Cluster the key is, or "".
+func ResourceOf(key, prefix string) (resource, queue string, elsewhere, ok bool) {
+	key = store.LockOf(key)
+	if rest, in := strings.CutPrefix(key, "siding:{"); in {
+		queue, key, _ = strings.Cut(rest, "}:"+WaitPrefix)
+	}
+	rest, elsewhere := strings.CutPrefix(key, WaitPrefix)
+	resource, ok = strings.CutPrefix(rest, prefix)
+	if !ok && elsewhere { // the prefix itself may begin with "wait:"
+		resource, ok = strings.CutPrefix(key, prefix)
+		elsewhere = false
+	}
+	return resource, queue, elsewhere, ok
 }
 
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
