@@ -100,7 +100,10 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 		return err
 	}
 	l, err := ledger.Open(ctx, dsn)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil //nolint:nilerr // asked to end before it had begun
+	case err != nil:
 		return err
 	}
 	m.Server.Logger.InfoContext(ctx, "ledger open", "ledger", l.Name())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -69,6 +70,33 @@ func TestFaultsAtTheStart(t *testing.T) {
 				}
 			}
 			wantTexts(t, w.stderr.String(), test.want...)
+		})
+	}
+}
+
+// A worker that is asked to end while it waits for Redis or for its ledger has done nothing wrong.
+func TestEndAtTheStart(t *testing.T) {
+	t.Parallel()
+	open := redistest.Start(t)
+	for name, args := range map[string][]string{
+		"redis": {"--redis-timeout", "30s", "--redis"}, "ledger": {"--redis", open.Addr, "--redis-timeout", "30s", "--ledger"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			expect.OK(t, err)
+			silent := listener.Addr().String()
+			if name == "ledger" {
+				silent = "postgres://somebody@" + silent + "/x"
+			}
+			w := start(t, settings(t, append(args, silent)...)...)
+			conn, err := listener.Accept() // and no answer
+			expect.OK(t, err)
+			w.stop()
+			if have := w.wait(t, 20*time.Second); have != exitOK {
+				t.Errorf("want exit status 0, have %d", have)
+			}
+			_, _ = conn.Close(), listener.Close()
 		})
 	}
 }
