@@ -33,7 +33,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	}
 	report := &report{Source: in.name, DryRun: a.flags.dryRun}
 	if in.refused != "" {
-		if sameFile(in.refused, in.name) {
+		if a.reads(in.refused, in.name) {
 			return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
 		}
 		list, err := os.Create(in.refused)
@@ -105,10 +105,14 @@ func verdict(in input, r *report, err error) error {
 	}
 }
 
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	other, err2 := os.Stat(b)
-	return err == nil && err2 == nil && os.SameFile(one, other)
+// reads reports whether a path is that of the file that the program reads, which may be stdin.
+func (a *app) reads(path, name string) bool {
+	read, err := os.Stat(name)
+	if f, ok := a.stdin.(*os.File); ok && name == "-" {
+		read, err = f.Stat()
+	}
+	other, err2 := os.Stat(path)
+	return err == nil && err2 == nil && read.Mode().IsRegular() && os.SameFile(read, other)
 }
 
 // A feeder takes the jobs of a source to the queue, in batches.
