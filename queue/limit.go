@@ -70,11 +70,6 @@ func (s *Server) ruleOf(resource string) *store.Rule {
 			rule = of
 		}
 	}
-	if rule != nil && s.cfg.Store != nil && rule.Limit > 1 {
-		one := *rule // the lock on the external store has one holder
-		one.Limit = 1
-		return one.Plain()
-	}
 	return rule
 }
 

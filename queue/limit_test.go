@@ -368,6 +368,23 @@ func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
 	expect.That(t, most == 1 && len(started) == 2, "want one task at a time, have %d of %v", most, started)
 }
 
+// Nor do tasks ask for that lock side by side while somebody else holds it: the second might get it before the first.
+func TestOverrideAboveOneKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	b, memory := setupUnfenced(t), locktest.NewMemory()
+	b.setLimit(3)
+	release := b.holdBy(newLocker(t, newQueueless(memory), lock.Config{}))
+	b.serve(queue.ServerConfig{Store: newQueueless(memory), Observe: b.observe}, b.run)
+	first := b.enqueue(b.job(0))
+	b.await(queue.EventParked, first, 1)
+	second := b.enqueue(b.job(1))
+	b.await(queue.EventParked, first, 3) // it asks once a second
+	b.wantEvents(queue.EventParked, second, 1)
+	release()
+	b.awaitGone(first, second)
+	b.wantOrder(0, 1)
+}
+
 // With a lock on an external store tasks start no more often than the rates say.
 func TestRatesWithAnExternalStore(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,11 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 		unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
 	rules, _ := rulesOf(cfg.Limits) // Validate has checked them
-	s.limits.Store(limits.New(rules))
+	table := limits.New(rules)
+	if cfg.Store != nil { // whose locks have one holder
+		table = table.AtMost(1)
+	}
+	s.limits.Store(table)
 	if err := s.makeLocks(); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 type Table struct {
 	rules     map[string]*store.Rule // of the program
 	overrides map[string]Override
+	most      int // holders that an override may allow; 0 for any number
 }
 
 // CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42", or text that ends in a
@@ -44,13 +45,16 @@ func CheckForm(pattern string) error {
 // New returns a table of a program's rules, which are valid.
 func New(rules map[string]*store.Rule) *Table { return &Table{rules: rules} }
 
+// AtMost has an override that allows more holders than these count as one of so many.
+func (t *Table) AtMost(holders int) *Table { return &Table{rules: t.rules, most: holders} }
+
 // With returns the table with these overrides in place of the earlier ones. It returns t itself if they
 // are the same.
 func (t *Table) With(overrides map[string]Override) *Table {
 	if maps.EqualFunc(t.overrides, overrides, Override.equal) {
 		return t
 	}
-	return &Table{rules: t.rules, overrides: overrides}
+	return &Table{rules: t.rules, overrides: overrides, most: t.most}
 }
 
 // ownPrefix begins the names of resources that Siding takes for itself. No rule concerns them.

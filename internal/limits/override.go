@@ -73,6 +73,12 @@ func (t *Table) Reload(ctx context.Context, rdb redis.Scripter, prefix string) (
 			found[pattern] = o
 		}
 	}
+	if t.most > 0 {
+		for pattern, o := range found {
+			o.Limit = min(o.Limit, t.most)
+			found[pattern] = o
+		}
+	}
 	return t.With(found), err
 }
 
