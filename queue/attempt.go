@@ -101,8 +101,14 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 }
 
-// withLock returns what the engine calls for each attempt, with next as the handler.
-func (s *Server) withLock(next engine.Handler) engine.Handler {
+// withLock returns what the engine calls for each attempt, with handler as the user's.
+func (s *Server) withLock(handler engine.Handler) engine.Handler {
+	next := func(ctx context.Context, t *engine.Task) error {
+		if err := t.Begin(ctx); err != nil {
+			return err
+		}
+		return handler(ctx, t)
+	}
 	return func(ctx context.Context, t *engine.Task) error {
 		a := &attempt{Task: t}
 		ctx = context.WithValue(ctx, attemptKey{}, a)

@@ -337,6 +337,39 @@ func TestExternalStoreRecovery(t *testing.T) {
 	zombie.open()
 }
 
+// A silent store answers no request for a lock, once it is to.
+type silent struct {
+	lock.Store
+
+	asked chan struct{} // nil: it answers
+}
+
+func (s silent) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
+	if s.asked == nil {
+		return s.Store.Acquire(ctx, c)
+	}
+	s.asked <- struct{}{}
+	<-ctx.Done()
+	return store.Result{}, ctx.Err()
+}
+
+// A task without retries has not run while its attempt asks for the lock: if its worker dies then, it comes again.
+func TestExternalStoreRecoveryBeforeTheLock(t *testing.T) {
+	t.Parallel()
+	b := setupUnfenced(t)
+	locks := newQueueless(locktest.NewMemory())
+	asked := make(chan struct{}, 10)
+	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: silent{locks, asked}, Lock: quickRecovery.Lock}}}
+	victim.serve(b)
+	id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
+	within(t, patience, "its request", asked)
+	victim.dead.Store(true)
+	b.serve(queue.ServerConfig{Store: silent{Store: locks}, Lock: quickRecovery.Lock, Observe: b.observe}, b.run)
+	b.wantEvents(queue.EventRecovered, id, 1)
+	b.awaitGone(id)
+	b.wantOrder(0)
+}
+
 // A server makes the Locker of its Store, gives it to those who ask, and closes it.
 func TestServerOwnsItsLocker(t *testing.T) {
 	t.Parallel()

@@ -59,5 +59,8 @@ func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Dura
 	if s.cfg.OnMaxWait == nil {
 		return err
 	}
+	if err := a.Begin(ctx); err != nil {
+		return err
+	}
 	return s.cfg.OnMaxWait(ctx, engine.AsynqTask(a.Message))
 }

@@ -101,9 +101,7 @@ func (l *loop) runAttempt(a *attempt) {
 		}
 		a.task = &Task{Message: a.message, loop: l, attempt: a, Taken: &a.Taken, Resource: need.Resource, Began: time.Now(), EndsBy: a.endsBy, WaitOver: a.Fence == taskredis.WaitOver}
 		other := (*OtherResourceError)(nil)
-		if err := l.writeBegan(ctx, a); err != nil {
-			a.err = err
-		} else if a.refused = refusal != nil; a.refused {
+		if a.refused = refusal != nil; a.refused {
 			a.err = l.refused(ctx, a.task, *refusal)
 		} else if a.err = l.handle(ctx, a.task); errors.As(a.err, &other) {
 			need.Resource, need.Priority = other.Resource, 0 // the head start is in its place already
@@ -137,11 +135,12 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	}
 }
 
-// writeBegan writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
-// server dies. While Redis refuses that for a time, or does not answer, the task keeps its lock, and so its place. An error says
-// that it cannot begin now.
-func (l *loop) writeBegan(ctx context.Context, a *attempt) error {
-	if a.message.Retry > 0 || a.Lock == "" || l.cfg.OnceToo {
+// Begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
+// server dies. Whoever runs the handler calls it once that has all its locks, also those that the engine does not take. While Redis
+// refuses for a time, or does not answer, the task keeps its lock, and so its place. An error says that it cannot begin now.
+func (t *Task) Begin(ctx context.Context) error {
+	a, l := t.attempt, t.loop
+	if t.Retry > 0 || a == nil || a.Lock == "" || l.cfg.OnceToo {
 		return nil
 	}
 	for {
