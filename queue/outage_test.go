@@ -244,7 +244,7 @@ func TestBeginningIsRefused(t *testing.T) {
 		var refused atomic.Int32
 		p := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			args := cmd.Args()
-			begins := len(args) == 5 && args[3] == b.taskKey("first")
+			begins := len(args) == 6 && args[3] == b.taskKey("first")
 			if at := until.Load(); begins && at != nil && time.Now().Before(*at) {
 				refused.Add(1)
 				return refusedError("NOREPLICAS Not enough good replicas to write.")

@@ -178,9 +178,9 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 // run it.
 func TestLateTaskOfAKilledWorker(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(b *bundle) {
+	eachOf(t, onBoth, map[string]time.Duration{"waits on": time.Second, "has its lock": time.Hour}, func(b *bundle, maxWait time.Duration) {
 		var victim mortal
-		victim.guardConfig.Lock.TTL = 15 * time.Second // also on a slow machine the holder keeps its lock
+		victim.guardConfig.Lock.TTL = 6 * time.Second // also on a slow machine the holder keeps its lock
 		called := make(chan struct{})
 		victim.guardConfig.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
 			close(called)
@@ -188,12 +188,20 @@ func TestLateTaskOfAKilledWorker(t *testing.T) {
 			return context.Cause(ctx)
 		}
 		victim.serve(b)
-		g := b.occupy()
-		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
-		within(b, patience, "OnMaxWait", called)
-		g.open()
+		g, holder := b.begin(0)
+		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
+		if maxWait == time.Hour {
+			b.awaitState(id, asynq.TaskStateRetry)
+			b.backdate(id, 2*time.Hour)
+			b.do("HSET", b.taskKey(id), "siding_wait_ends", time.Now().Add(5*time.Second).Unix()) // whole seconds end later than the time itself
+			g.open()
+			within(b, patience, "OnMaxWait", called)
+		} else {
+			within(b, patience, "OnMaxWait", called)
+			g.open()
+		}
 		// Or the holder would run again, too.
-		expect.Eventually(b, "the lock released and its holder done", func() bool { return b.value() == "" && b.stats().Active == 1 })
+		expect.Eventually(b, "its holder done", func() bool { return b.state(holder) == 0 })
 		victim.dead.Store(true)
 		b.silence(id)
 		cfg := quickRecovery

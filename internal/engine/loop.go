@@ -26,7 +26,7 @@ const (
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
 	Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error)
-	Began(ctx context.Context, n taskredis.Name) (latest bool, err error)
+	Began(ctx context.Context, n taskredis.Name, late bool) (latest bool, err error)
 	Notify(ctx context.Context, queues ...string) error
 }
 

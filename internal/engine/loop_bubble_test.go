@@ -33,7 +33,7 @@ func (c script) Renew(ctx context.Context, _ string, attempts []taskredis.Name) 
 	return nil, ctx.Err()
 }
 
-func (script) Began(context.Context, taskredis.Name) (bool, error) { return true, nil }
+func (script) Began(context.Context, taskredis.Name, bool) (bool, error) { return true, nil }
 func (script) Notify(context.Context, ...string) error             { return nil }
 
 // loopConfig is the configuration of a loop that a script answers.

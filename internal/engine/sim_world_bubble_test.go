@@ -771,7 +771,7 @@ func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.N
 	return value.([]bool), nil //nolint:forcetypeassert // it is
 }
 
-func (n *member) Began(context.Context, taskredis.Name) (bool, error) { return true, nil }
+func (n *member) Began(context.Context, taskredis.Name, bool) (bool, error) { return true, nil }
 
 func (n *member) Notify(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()

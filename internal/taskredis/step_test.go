@@ -910,7 +910,7 @@ func TestStepsWithoutMemory(t *testing.T) {
 	}
 	s := b.server("one")
 	taken := s.takes("1 ", nil, 2, "q")
-	if latest, err := s.Began(ctx, taken[0].Name); err != nil || !latest {
+	if latest, err := s.Began(ctx, taken[0].Name, false); err != nil || !latest {
 		t.Errorf("began: want it written down, have %t, %v", latest, err)
 	}
 	if kept, err := s.Renew(ctx, "", []Name{taken[0].Name}); err != nil || !kept[0] {
