@@ -34,7 +34,7 @@ func (c script) Renew(ctx context.Context, _ string, attempts []taskredis.Name) 
 }
 
 func (script) Began(context.Context, taskredis.Name, bool) (bool, error) { return true, nil }
-func (script) Notify(context.Context, ...string) error             { return nil }
+func (script) Notify(context.Context, ...string) error                   { return nil }
 
 // loopConfig is the configuration of a loop that a script answers.
 func loopConfig(t *testing.T, handler Handler) *Config {
