@@ -207,13 +207,16 @@ func TestRecorder(t *testing.T) {
 		{"unique", audit{Order: "1"}, unique, nil},
 		{"unique again", audit{Order: "1"}, unique, queue.ErrDuplicate},
 		{"another payload", audit{Order: "2"}, unique, nil},
+		{"unique while unfinished", audit{Order: "3"}, &queue.Options{Unique: true}, nil},
+		{"that again", audit{Order: "3"}, &queue.Options{Unique: true}, queue.ErrDuplicate},
+		{"that for a time", audit{Order: "3"}, unique, queue.ErrDuplicate},
 	} {
 		if _, err := r.Enqueue(ctx, step.task, step.opts); !errors.Is(err, step.want) {
 			t.Errorf("%s: want %v, have %v", step.name, step.want, err)
 		}
 	}
-	if have := len(r.Jobs()); have != 6 {
-		t.Errorf("jobs: want 6, have %d", have)
+	if have := len(r.Jobs()); have != 7 {
+		t.Errorf("jobs: want 7, have %d", have)
 	}
 	if _, err := r.Enqueue(ctx, ping{}, &queue.Options{Timeout: time.Millisecond}); err == nil {
 		t.Error("timeout of 1 ms: want an error")

@@ -55,8 +55,8 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	if r.ids == nil {
 		r.ids, r.unique, r.debounced = make(map[string]bool), make(map[string]bool), make(map[string]string)
 	}
-	unique := fmt.Sprintf("%q %q %q", o.Queue, t.Kind(), payload)
-	if o.UniqueFor > 0 && r.unique[unique] {
+	unique, isUnique := fmt.Sprintf("%q %q %q", o.Queue, t.Kind(), payload), o.Unique || o.UniqueFor > 0
+	if isUnique && r.unique[unique] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrDuplicate)
 	}
 	nameOf := func(id string) string { return fmt.Sprintf("%q %q", o.Queue, id) }
@@ -70,7 +70,7 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrTaskIDConflict)
 	}
 	r.ids[id] = true
-	if o.UniqueFor > 0 {
+	if isUnique {
 		r.unique[unique] = true
 	}
 	replaced := r.replace(t, o)
