@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -312,5 +313,35 @@ func TestWorkerMakesNoIDThatIsTaken(t *testing.T) {
 	}
 	if want := []string{"task-1", "task-2", "task-3"}; !slices.Equal(ids, want) {
 		t.Errorf("want %v, have %v", want, ids)
+	}
+}
+
+// A hidden task loses what names its resource on its way, and so does one that is valid only before it.
+type hidden struct{ order string }
+
+func (hidden) Kind() string       { return "order:hidden" }
+func (h hidden) Resource() string { return h.order }
+
+type unsent struct{ order string }
+
+func (unsent) Kind() string { return "order:unsent" }
+func (u unsent) Validate() error {
+	if u.order == "" {
+		return errors.New("order is empty")
+	}
+	return nil
+}
+
+// A worker archives a task that is not valid when it arrives, and runs nothing of it.
+func TestRunRefusesWhatAWorkerRefuses(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	for want, err := range map[string]error{
+		"order is empty": queuetest.Run(t.Context(), &w, unsent{"1"}, func(context.Context, unsent) error { return nil }),
+		"order:hidden: resource: lock: bad resource name: it is empty": queuetest.Run(t.Context(), &w, hidden{"1"}, func(context.Context, hidden) error { return nil }),
+	} {
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
 	}
 }

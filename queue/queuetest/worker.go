@@ -82,6 +82,9 @@ func sent[T queue.Task](t T) (decoded T, err error) {
 	if err := json.Unmarshal(payload, &decoded); err != nil {
 		return decoded, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
 	}
+	if err := queue.Check(decoded, nil); err != nil { // a worker would archive it
+		return decoded, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
+	}
 	return decoded, nil
 }
 
