@@ -345,3 +345,20 @@ func TestRunRefusesWhatAWorkerRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A lease is lost also if the time of its task was over before.
+func TestLoseAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	ctx, cancel := context.WithCancel(t.Context())
+	err := queuetest.Run(ctx, &w, audit{Order: "1"}, func(context.Context, audit) error {
+		cancel()
+		if !w.Lose("order:1") {
+			t.Error("lose: want true while the task runs")
+		}
+		return nil
+	})
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("want ErrLost, have %v", err)
+	}
+}

@@ -193,14 +193,18 @@ func (w *Worker) hold(ctx context.Context, name string, fn func(context.Context)
 	// Like the real one: rising, and never small enough to be mistaken for a count.
 	w.fence = max(w.fence+1, time.Now().UnixMicro())
 	ctx = lease.WithFence(ctx, name, w.fence)
-	r.lose = func() { cancel(fmt.Errorf("queuetest: %s: %w", name, lock.ErrLost)) }
+	var lost error
+	r.lose = func() {
+		lost = fmt.Errorf("queuetest: %s: %w", name, lock.ErrLost)
+		cancel(lost)
+	}
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
 		r.lose = nil
 		w.mu.Unlock()
-		if cause := context.Cause(ctx); errors.Is(cause, lock.ErrLost) {
-			err = errors.Join(cause, err)
+		if lost != nil {
+			err = errors.Join(lost, err)
 		}
 		cancel(nil)
 		r.turn <- struct{}{}
