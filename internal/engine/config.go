@@ -14,8 +14,7 @@ import (
 )
 
 // A Handler runs a task. The context ends with the task's timeout, its deadline, its cancellation, the loss of its
-// lock, and the end of the server.
-// A Handler calls [Task.Begin] just before what the user has registered.
+// lock, and the end of the server. It calls [Task.Begin] just before what the user has registered.
 type Handler func(ctx context.Context, t *Task) error
 
 // A Task is an attempt as its handler sees it.

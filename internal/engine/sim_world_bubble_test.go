@@ -945,6 +945,9 @@ func (w *world) apart(name string, n *member) {
 func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	w := n.w
 	w.apart(t.Taken.Attempt, n)
+	if err := t.Begin(ctx); err != nil {
+		return err
+	}
 	r, ok := w.begins(ctx, n, t)
 	if !ok {
 		return nil
