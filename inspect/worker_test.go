@@ -104,7 +104,7 @@ func TestHolderGone(t *testing.T) {
 	}
 }
 
-var requeuedBy = regexp.MustCompile(`for its lock again by (\S+) UTC`)
+var requeuedBy = regexp.MustCompile(`runs again before those that wait, by (\S+) UTC`)
 
 // What a verdict promises comes true: the task of the dead worker runs again, and then the waiter.
 func TestPromises(t *testing.T) {
