@@ -40,11 +40,11 @@ func (s *testbed) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }}) //nolint:contextcheck // it ends with Close
+	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }}) //nolint:contextcheck // it ends with EndWatching
 	if err != nil {
 		return err
 	}
-	defer pages.Close()
+	defer pages.EndWatching()
 	ids, err := s.rdb.ZRange(ctx, retryKey, -1, -1).Result()
 	if err != nil || len(ids) == 0 {
 		return errors.Join(err, fmt.Errorf("want waiting tasks, have %d", len(ids)))
