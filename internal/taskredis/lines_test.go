@@ -168,6 +168,25 @@ func TestAskUnderALostLock(t *testing.T) {
 	})
 }
 
+// Nobody hears that a task was given another lock than it had, and it asks again: neither lock stands idle.
+func TestAskForALockThatWasGranted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s, first := b.oneWaits("q")
+		ask := Outcome{Name: first.Name, Kind: Ask, Want: "lock:b"}
+		for _, want := range []Result{Granted, Parked} {
+			if _, a := s.make([]Outcome{ask}, 0, "q"); a.Results[0] != want {
+				t.Errorf("want the lock %v, have %v", want, a.Results[0])
+			}
+		}
+		if b.rdb.Exists(t.Context(), "lock:b").Val() != 0 {
+			t.Error("want the other lock free, as its task waits")
+		}
+		s.takes("1 ", nil, 2, "q")
+	})
+}
+
 // A task that holds its line ends by its deadline: those behind it go on at once.
 func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 	t.Parallel()

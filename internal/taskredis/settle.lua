@@ -77,7 +77,10 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
   -- nor one that has run out, which is taken for revoked until then.
   local lost, asks = lock ~= '' and (not held_keys or revoked), kind == 'ask'
-  if lost and asks then kind = 'requeue' end -- it is not at work yet
+  if lost and asks then
+    -- It is not at work yet. If the lock that it asked for was granted in a step that was thought to be refused, it has that.
+    kind, own_keys = 'requeue', held_by(task_lock or '', lock_owner)
+  end
   if lost and kind ~= 'requeue' then
     call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
