@@ -620,7 +620,7 @@ func (w *world) checkLine(queue, resource string) {
 	if w.limits != "" {
 		most += 3 * time.Second
 	}
-	if rest := w.restOf(line); rest > 0 {
+	if rest := w.restOf(queue, lock, line); rest > 0 {
 		most = max(most, rest+time.Millisecond+w.back)
 	}
 	if until := time.Duration(due)*time.Microsecond - time.Duration(w.redis.now().UnixMicro())*time.Microsecond; until > most {

@@ -77,10 +77,13 @@ func (w *world) nobodyHolds(queue string, at *attempt0) {
 	}
 }
 
-// restOf is for how long nobody need look at a line, as its head holds it.
-func (w *world) restOf(line map[string]float64) time.Duration {
+// restOf is for how long nobody need look at a line, as its head holds it. A task that has left the line is passed.
+func (w *world) restOf(queue, lock string, line map[string]float64) time.Duration {
 	first := ""
 	for id, ticket := range line {
+		if w.tasks[id].hold.resources == "" && !w.waits(queue, id, lock, ticket) {
+			continue
+		}
 		if first == "" || ticket < line[first] || ticket == line[first] && id < first { // one that asks may have the ticket of another
 			first = id
 		}
