@@ -31,6 +31,13 @@ func lostAndPassed(h *History) {
 	inLine(h, "d", 6500*ms, done(8*s))
 }
 
+// doneAndPassed has d begin after c is done, and before c comes again.
+func doneAndPassed(h *History) {
+	inLine(h, "c", 6*s, done(7*s), done(9*s))
+	h.Effects = h.Effects[:len(h.Effects)-1] // the second time finds it done
+	inLine(h, "d", 6500*ms, done(8*s))
+}
+
 // inBatch has c and d done in one batch, where d begins at a time, and then again, as an operator has taken their lock at another.
 func inBatch(second, revoked time.Duration) change {
 	return func(h *History) {
@@ -80,6 +87,8 @@ func TestCheckOrder(t *testing.T) {
 		with("after another lock was deleted", early, passed, deleteLock("line:1", 7050*ms)),
 		with("before one without retries that had lost its lock", "", lostAndPassed, onceC),
 		with("before one with retries that had lost its lock", early, lostAndPassed),
+		with("before one without retries that ended unheard", "", doneAndPassed, onceC, hang(6500*ms, 7900*ms)),
+		with("before one with retries that ended unheard", early, doneAndPassed, hang(6500*ms, 7900*ms)),
 		with("before one without retries that has lost nothing", early, line("c", 6*s, done(9*s)), onceC, d),
 		with("in a batch after it, which had lost its lock", "", inBatch(8*s, 7550*ms)),
 		with("in a batch that lost its lock long after it was done", "", inBatch(9500*ms, 9*s)),
