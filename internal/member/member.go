@@ -123,7 +123,7 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 	if len(m.server.Kinds()) == 0 {
 		err = errors.New("no task has a handler: want a function that calls queue.Handle")
 	} else {
-		m.web, err = newWeb(m) //nolint:contextcheck // it lives until it is stopped
+		m.web, err = newWeb(m)
 	}
 	if err != nil {
 		return errors.Join(err, m.server.Shutdown(ctx))
