@@ -40,7 +40,7 @@ func (s *testbed) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }}) //nolint:contextcheck // it ends with EndWatching
+	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }})
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (s *testbed) restart(ctx context.Context) error {
 
 // dashboard times its pages.
 func (s *testbed) dashboard(ctx context.Context) error {
-	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true}) //nolint:contextcheck // its sampling ends with Close
+	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
 	if err != nil {
 		return err
 	}
