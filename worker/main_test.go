@@ -45,7 +45,7 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 	}
 	expect.Eventually(t, "one task done and one running", func() bool {
 		have, err := inspector.GetQueueInfo("default")
-		return err == nil && have.Completed == 1 && have.Active == 1
+		return err == nil && have.Completed == 1 && strings.Contains(p.Stderr.String(), `"msg":"a note is taken","page":"2"`)
 	})
 	p.Signal(t, syscall.SIGTERM)
 	wantStatus(t, p, exitOK)
