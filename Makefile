@@ -29,7 +29,7 @@ MINUTES = 5
 TTL =
 SCENARIO = standalone sentinel cluster
 
-# A folder for the journals and logs of chaos, which are gone without.
+# Where chaos keeps its journals and logs; empty for nowhere.
 ARTIFACTS =
 
 # Where go install puts tools, which need not be in PATH.

@@ -68,11 +68,17 @@ func newTestbed(t *testing.T, args ...string) *testbed {
 	return b
 }
 
-// serve starts a guarded server of the queue default, which may have its locks in a store.
-func (b *testbed) serve(t *testing.T, store ...lock.Store) {
+// serve starts a guarded server of the queue default.
+func (b *testbed) serve(t *testing.T) {
+	t.Helper()
+	b.serveWith(t, nil)
+}
+
+// serveWith starts one whose locks are in a store, or in Redis if that is nil.
+func (b *testbed) serveWith(t *testing.T, store lock.Store) {
 	t.Helper()
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{b.at.Addr}}, queue.ServerConfig{
-		Store: append(store, nil)[0],
+		Store: store,
 		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
 	expect.OK(t, err)

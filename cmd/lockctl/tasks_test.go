@@ -53,11 +53,11 @@ func TestTasks(t *testing.T) {
 // A task of a plain asynq client names no resource. Its lock does, also one in an external store.
 func TestTasksWithoutAHeader(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string][]lock.Store{"redis": nil, "external store": {locktest.NewMemory()}} {
+	for name, store := range map[string]lock.Store{"redis": nil, "external store": locktest.NewMemory()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTestbed(t)
-			b.serve(t, store...)
+			b.serveWith(t, store)
 			client := asynq.NewClientFromRedisClient(b.rdb)
 			for n, want := range []inspect.State{inspect.StateRunning, inspect.StateWaiting} {
 				id := []string{"first", "second"}[n]

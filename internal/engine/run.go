@@ -135,13 +135,13 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	}
 }
 
-// Begin writes down that the handler of a guarded task without retries begins, or that a task has WaitOver. Without that it would
-// run if its server dies. Whoever runs the handler calls it once that has all its locks, also those that the engine does not take.
+// Begin writes down that the handler of a guarded task without retries begins, or that a task has WaitOver. Without that the
+// handler would run if the server dies. It is called once the task has all its locks, also those that the engine does not take.
 // While Redis refuses for a time, or does not answer, the task keeps its lock, and so its place. An error says that it cannot
 // begin now.
 func (t *Task) Begin(ctx context.Context) error {
 	a, l := t.attempt, t.loop
-	if a == nil || a.Lock == "" || !t.WaitOver && (t.Retry > 0 || l.cfg.OnceToo) {
+	if a.Lock == "" || !t.WaitOver && (t.Retry > 0 || l.cfg.OnceToo) {
 		return nil
 	}
 	for {

@@ -45,7 +45,7 @@ func CheckForm(pattern string) error {
 // New returns a table of a program's rules, which are valid.
 func New(rules map[string]*store.Rule) *Table { return &Table{rules: rules} }
 
-// AtMost has an override that allows more holders than these count as one of so many.
+// AtMost returns the table with a bound: an override that allows more holders counts as one that allows so many.
 func (t *Table) AtMost(holders int) *Table { return &Table{rules: t.rules, most: holders} }
 
 // With returns the table with these overrides in place of the earlier ones. It returns t itself if they

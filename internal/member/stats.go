@@ -49,13 +49,14 @@ func (c *Collector) Observe(e queue.Event) {
 		if e.HandOff > 0 {
 			c.handOffs.add(e.HandOff)
 		}
-	case queue.EventReleased, queue.EventFinished, queue.EventLost:
+	case queue.EventReleased, queue.EventFinished:
 		c.sum.Tasks++
-		if e.Kind == queue.EventLost {
-			c.sum.Lost++
-		} else if e.Err == nil {
+		if e.Err == nil {
 			c.sum.Succeeded++
 		}
+	case queue.EventLost:
+		c.sum.Tasks++
+		c.sum.Lost++
 	case queue.EventRecovered: // its attempt begins anew
 	case queue.EventStarted: // it ends with another event
 	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong: // no handler has run

@@ -7,9 +7,9 @@ import (
 
 var beganScript = script("began")
 
-// Began writes down that the handler of a task without retries is about to begin, and reports whether the attempt is the task's
-// latest. If its server dies from then on, the task does not run again, unless [Steps.OnceToo] says so. With late it writes down
-// that the task has waited for too long, as its server has found out.
+// Began writes down what is about to begin, so that it still counts if the server dies, and reports whether the attempt is the
+// task's latest: the handler of a task without retries, which then does not run again, unless [Steps.OnceToo] says so; or with
+// late what the user does with a task that got its lock too late, whose handler then never runs.
 func (c *Steps) Began(ctx context.Context, n Name, late bool) (latest bool, err error) {
 	latest, err = beganScript.Run(ctx, c.Redis, []string{TaskKey(n.Queue, n.ID)}, n.Attempt, flag(late)).Bool()
 	if err != nil {

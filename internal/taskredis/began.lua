@@ -1,13 +1,13 @@
--- Writes down that the handler of a task without retries is about to begin: if its server dies from then on, the task does not
--- run again. Or that a task which has its lock has waited for it too long: then it does not run at all, whoever takes it next.
+-- Writes down what is about to begin, so that it still counts if the server dies: the handler of a task without retries, which
+-- then does not run again; or what the user does with a task that got its lock too late, whose handler then never runs.
 --
 -- KEYS[1]  task
 -- ARGV[1]  attempt
--- ARGV[2]  1 if it has waited for too long
+-- ARGV[2]  1 if the task got its lock too late
 --
 -- Returns 1, or 0 if the attempt is not the task's latest, which changes nothing.
 --
--- Guarantee: the mark is of one attempt alone. The end of the wait stays until the task runs or ends.
+-- Guarantee: the mark that a handler has begun is of one attempt alone. That of a task that is too late stays with the task.
 
 if redis.call('HGET', KEYS[1], 'siding_attempt') ~= ARGV[1] then return 0 end
 redis.call('HDEL', KEYS[1], 'siding_began') -- a write that takes no memory: then Redis does not refuse the next one for want of it

@@ -78,7 +78,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   -- nor one that has run out, which is taken for revoked until then.
   local lost, asks = lock ~= '' and (not held_keys or revoked), kind == 'ask'
   if lost and asks then
-    -- It is not at work yet. If the lock that it asked for was granted in a step that was thought to be refused, it has that.
+    -- It is not at work yet. It may have been granted what it asks for, unheard, in place of the lock that it had: that is freed.
     kind, own_keys = 'requeue', held_by(task_lock or '', lock_owner)
   end
   if lost and kind ~= 'requeue' then

@@ -93,9 +93,9 @@ local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
 local late = math.abs(now - sent) > LATE
 
--- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; and by queue: the last
--- ticket given, whether it has joined the lines, and what the answer says of those parked. No task of pending gets one of them
--- from then on; a look at its line may still give it to the head.
+-- Locks that this step has found busy: what they hold, or that they are free and others come first; when to look at them, the
+-- sentence for people; and by queue: the last ticket given, whether it has joined the lines, and what the answer says of those
+-- parked. No task of pending gets one of them from then on; a look at its line may still give it to the head.
 local busy = {}
 -- The queues that a slot has tried, by their numbers, and below 0 those of outcomes that ask for more. Of many queues that a step
 -- names it tries a few.
