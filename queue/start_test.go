@@ -223,7 +223,9 @@ func TestStop(t *testing.T) {
 	s.Stop()
 	s.Stop() // nor does it a second time
 	late := b.enqueue(job{Res: b.resource + ".other", N: 2})
-	steadily(t, 1500*time.Millisecond, "no task taken", func() bool { return b.state(late) == asynq.TaskStatePending && len(b.order()) == 1 })
+	// A step that was under way may have taken it, and then it goes back.
+	steadily(t, 1500*time.Millisecond, "no task run", func() bool { return len(b.order()) == 1 })
+	expect.Equal(t, "the state of a later task", b.state(late), asynq.TaskStatePending)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
