@@ -51,13 +51,14 @@ end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
-  local key, value, due = room(lock)
-  if type(value) == 'table' and value.err then
-    troubles[#troubles + 1] = lock .. ': ' .. value.err
-  end
   local function later(us)
     call('ZADD', q.ready, digits(us), lock)
     return false
+  end
+  if to_upkeep[lock] and to_upkeep[lock][q.name] then return later(now + FOREIGN) end
+  local key, value, due = room(lock)
+  if type(value) == 'table' and value.err then
+    troubles[#troubles + 1] = lock .. ': ' .. value.err
   end
   if not key then return later(due) end
   flush(q) -- one of those may come first

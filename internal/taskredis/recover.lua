@@ -48,8 +48,9 @@ local function recover(queue, index)
         -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.
         local soon = now + FOREIGN
         for place in each(lock_of(lock)) do
-          busy[place], to_upkeep[place] = {value = '', due = soon, text = Parking().sentence(place, nil), of = {}}, true
-          ours('ZADD', siding(queue, 'ready'), 'XX', digits(soon), place)
+          busy[place] = {value = '', due = soon, text = Parking().sentence(place, nil), of = {}}
+          to_upkeep[place] = to_upkeep[place] or {}
+          to_upkeep[place][queue] = true
         end
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then

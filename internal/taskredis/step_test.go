@@ -896,6 +896,35 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 	})
 }
 
+// Nobody goes before a crashed task that upkeep is about to end, not even if its lock is freed in that same step.
+func TestStepKeepsALineForOneThatCrashedTooOften(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		b.pending("q", "holds", "b")
+		b.pending("q", "asks", "")
+		b.pending("q", "crashed", "a")
+		taken := s.takes("holds asks crashed ", nil, 3, "q")
+		b.pending("q", "waits", "a")
+		s.takes("", nil, 1, "q")
+		// The lock ends before the lease, and the task that asks came before the one that waits.
+		b.must(b.rdb.Del(t.Context(), "lock:a").Err())
+		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"}
+		if _, a := s.make([]Outcome{ask}, 0); len(a.Results) != 1 || a.Results[0] == Parked {
+			t.Fatalf("want it granted, have %v", a.Results)
+		}
+		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "crashed"), "siding_crashes", 3).Err())
+		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "crashed"}).Err())
+		// The answer was lost, and it asks again, now for another lock: what it held is free.
+		ask.Want = "lock:b"
+		_, a := s.make([]Outcome{ask}, 1, "q")
+		if idsOf(a.Taken) != "" || a.Results[0] != Parked {
+			t.Errorf("want it parked and none taken, have %v, taken %q", a.Results, idsOf(a.Taken))
+		}
+	})
+}
+
 // While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
 func TestStepsWithoutMemory(t *testing.T) {
 	t.Parallel()
