@@ -11,10 +11,12 @@ import (
 type place struct {
 	loop    *loop
 	name    string
-	senders []*sender // first the one that is to ask next whether Redis has forgotten something
+	senders [taskredis.Lanes]*sender // by lane
 
 	unsent     []*attempt     // whose outcomes wait for a step
 	recent     []sentOutcomes // of the last seconds, in the order in which they were settled
+	settledAt  time.Time      // when outcomes were settled last
+	askNext    time.Time      // when to ask whether Redis has forgotten them
 	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
 	complained time.Time
@@ -23,7 +25,7 @@ type place struct {
 func newPlace(l *loop, name string) *place {
 	p := &place{loop: l, name: name}
 	for lane := range taskredis.Lanes {
-		p.senders = append(p.senders, &sender{place: p, lane: lane})
+		p.senders[lane] = &sender{place: p, lane: lane}
 	}
 	return p
 }
@@ -72,8 +74,8 @@ func (p *place) next(sooner func(time.Time)) {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.again)
-		case s.flight == nil && s.mayBeForgotten() && p.worth(len(p.unsent)):
-			sooner(s.askNext)
+		case s.flight == nil && p.mayBeForgotten() && p.worth(len(p.unsent)):
+			sooner(p.askNext)
 		}
 	}
 }

@@ -22,8 +22,6 @@ type sender struct {
 
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
-	settledAt  time.Time // when outcomes were settled last
-	askNext    time.Time // when to ask whether Redis has forgotten them
 }
 
 // A flight is a step that is under way.
@@ -85,6 +83,9 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	}
 	s.number++
 	f.Number, f.After, f.Sent = s.number, s.recorded, s.clock.at(now)
+	if other := s.senders[1-s.lane]; now.Sub(other.recordedAt) <= remembered {
+		f.OtherAfter = other.recorded
+	}
 	s.flight = f
 	s.try(ctx, now)
 	return true
@@ -166,7 +167,6 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.careful = max(0, s.careful-1)
 		s.refused(ctx, f, a.err, now)
 	}
-	slices.SortStableFunc(s.senders, func(a, b *sender) int { return a.askNext.Compare(b.askNext) })
 }
 
 // passes reports whether Redis refused a call for a reason that ends by itself.
@@ -201,10 +201,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	s.askNext = now.Add(askAgain)
 	if !a.Follows(f.Step) { // it has done nothing: what it was to say goes with the next one
 		s.unsent = append(f.attempts, s.unsent...)
-		if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
-			s.forgotten(a.Known, now)
-		}
-		s.recorded, s.recordedAt = a.Known, now
+		s.forgotten(f, a, now)
 		return
 	}
 	s.recorded, s.recordedAt = f.Number, now
@@ -251,45 +248,49 @@ func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 	}
 }
 
-// forgotten is called when Redis has lost the steps after a number, in a failover. What was settled after the last step that it
-// knows is sent again, before all else and in the order in which it was settled, also that of the other lane: a task that is at work
-// again, for Redis, holds a lock that nobody will free, and the tasks of a batch end before their lock is free. What was taken by
-// a lost step is not ours any more.
-func (s *sender) forgotten(known int64, now time.Time) {
-	l := s.loop
-	l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", s.recorded, "known", known)
-	kept := 0
-	for i, sent := range s.recent {
-		if sent.sender == s && sent.number <= known {
-			kept = i + 1
+// forgotten is called with a step that does not follow those before it. If Redis has lost these in a failover, what they had settled
+// is sent again, before all else and in the order in which it was settled: a task that is at work again, for Redis, holds a lock that
+// nobody will free, and the tasks of a batch end before their lock is free. What was taken by a lost step is not ours any more.
+func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
+	l, other, expired := s.loop, s.senders[1-s.lane], now.Sub(s.recordedAt) >= taskredis.Recorded
+	lost := func(by *sender, step int64) bool {
+		if by == s {
+			return a.Known < step && !expired
 		}
+		return a.OtherKnown < step && step <= f.OtherAfter // of what it has done since, this answer knows nothing
+	}
+	if lost(s, s.recorded) || lost(other, f.OtherAfter) {
+		l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", s.recorded, "known", a.Known)
 	}
 	var again []*attempt
-	for _, sent := range s.recent[kept:] {
+	s.recent = slices.DeleteFunc(s.recent, func(sent sentOutcomes) bool {
+		if !lost(sent.sender, sent.number) {
+			return false
+		}
 		for _, o := range sent.outcomes {
 			if o.Kind != taskredis.Ask && o.Kind != taskredis.More {
 				again = append(again, &attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
 			}
 		}
-	}
-	s.unsent, s.recent = append(again, s.unsent...), s.recent[:kept]
-	for _, other := range s.senders {
-		if other != s {
-			other.askNext = now
-		}
-	}
+		return true
+	})
+	s.unsent = append(again, s.unsent...)
 	for _, a := range l.attempts {
-		if a.sender == s && a.step > known && a.ended.IsZero() {
+		if a.sender.place == s.place && lost(a.sender, a.step) && a.ended.IsZero() {
 			l.lose(a)
 		}
 	}
+	if lost(other, other.recorded) {
+		other.recorded = a.OtherKnown
+	}
+	s.recorded, s.recordedAt = a.Known, now
 	l.beatNext = now // which of the others does Redis still know?
 }
 
-// mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the sender makes a
-// step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
-func (s *sender) mayBeForgotten() bool {
-	return time.Since(s.settledAt) <= remembered && !s.loop.stopping
+// mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the place makes a step
+// each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
+func (p *place) mayBeForgotten() bool {
+	return time.Since(p.settledAt) <= remembered && !p.loop.stopping
 }
 
 // A clock tells Redis' time by the answers of Redis.

@@ -3,13 +3,13 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A step costs about as much as two tasks, so while one is under way another one waits until it is worth that.
@@ -45,15 +45,13 @@ type worked struct {
 
 	mu       sync.Mutex
 	underWay int
-	most     int   // steps that were under way at once
-	lanes    []int // of the steps
+	most     int // steps that were under way at once
 }
 
 func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
 	w.mu.Lock()
 	w.underWay++
 	w.most = max(w.most, w.underWay)
-	w.lanes = append(w.lanes, s.Lane)
 	a := nothing(s)
 	a.Known = s.Number
 	for range s.Outcomes {
@@ -106,47 +104,52 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 	})
 }
 
-// Each lane is to say again and again whether Redis knows of its last step, also if one would do for the work.
-func TestLanesTakeTurns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &worked{takes: time.Millisecond, left: 10}
-		cfg := loopConfig(t, func(context.Context, *Task) error { return nil })
-		cfg.Concurrency = 1
-		w.serve(t, newLoop(cfg, script{step: w.step}))
-		for i, lane := range w.lanes[:10] {
-			if lane != i%2 {
-				t.Fatalf("want them to take turns, have lanes %v", w.lanes)
-			}
-		}
-	})
-}
-
-// What Redis has forgotten of one lane, in a failover, it has of the other one: that is sent again, in the order in which it was
-// settled and before what has ended since, as the first task of a batch ends last. What it knows is not.
+// What Redis has forgotten in a failover, of either lane, is sent again in the order in which it was settled and before what has
+// ended since, as the first task of a batch ends last. What Redis knows is not, nor what a lane did after the step that found out.
 func TestFailoverOfBothLanes(t *testing.T) {
 	t.Parallel()
-	l := newLoop(loopConfig(t, nil), script{})
+	l := newLoop(loopConfig(t, nil), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) { return nothing(s), nil }})
 	p, now := l.places[""], time.Now()
 	one, other := p.senders[0], p.senders[1]
-	other.askNext = now.Add(askAgain)
+	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
 	named := func(id string) []taskredis.Outcome { return []taskredis.Outcome{{Name: taskredis.Name{ID: id}}} }
-	p.recent = []sentOutcomes{{other, 8, now, named("known")}, {one, 4, now, named("known, too")}, {other, 9, now, named("member")}, {one, 5, now, named("first")}}
-	l.toSend(&attempt{outcome: named("since")[0]})
-	one.forgotten(4, now)
+	p.recent = []sentOutcomes{{other, 8, now, named("known")}, {one, 3, now, named("known, too")}, {other, 9, now, named("member")}, {one, 4, now, named("first")}}
+	l.toSend(&attempt{outcome: named("ended")[0]})
+	idle, cancel := context.WithCancel(t.Context())
+	cancel() // nobody hears of the answers of the script
+	expect.That(t, one.send(idle, now, nil, nil), "want a step, have none")
+	f := one.flight
+	expect.Equal(t, "what the step is to follow", [2]int64{f.After, f.OtherAfter}, [2]int64{4, 9})
+	other.recorded = 10
+	p.recent = append(p.recent, sentOutcomes{other, 10, now, named("afterwards")})
+	one.apply(idle, f, &taskredis.Answer{Known: 3, OtherKnown: 8}, now, now)
 	var have []string
 	for _, a := range p.unsent {
 		have = append(have, a.outcome.ID)
 	}
-	if want := []string{"member", "first", "since"}; !slices.Equal(have, want) {
-		t.Errorf("want %q sent, have %q", want, have)
+	expect.Equal(t, "sent", fmt.Sprint(have), "[member first ended]")
+	expect.Equal(t, "steps that are kept", len(p.recent), 3)
+	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{3, 10})
+}
+
+// A lane that was the only one to lose its steps is asked for by the other one, whose own are all there.
+func TestFailoverOfTheOtherLane(t *testing.T) {
+	t.Parallel()
+	l := newLoop(loopConfig(t, nil), script{})
+	p, now := l.places[""], time.Now()
+	one, other := p.senders[0], p.senders[1]
+	f := &flight{Step: &taskredis.Step{Number: 5, After: 4, OtherAfter: 9}}
+	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
+	newAttempt := func(by *sender, step int64) *attempt {
+		a := &attempt{sender: by, step: step}
+		a.ctx, a.cancel = context.WithCancelCause(t.Context())
+		return a
 	}
-	if len(p.recent) != 2 {
-		t.Errorf("want two steps kept, have %d", len(p.recent))
-	}
-	if other.askNext.After(now) {
-		t.Errorf("want the other lane to ask at once, have it in %v", other.askNext.Sub(now))
-	}
+	lost, kept := newAttempt(other, 9), newAttempt(one, 4)
+	l.attempts["lost"], l.attempts["kept"] = lost, kept
+	one.apply(t.Context(), f, &taskredis.Answer{Known: 4, OtherKnown: 7}, now, now)
+	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{4, 7})
+	expect.That(t, lost.lost && !kept.lost, "want the attempt lost that the lost step began, have %v and %v", lost.lost, kept.lost)
 }
 
 // An outcome that a failover has forgotten was settled when its attempt had its lock. It counts, also if the lock has run out by

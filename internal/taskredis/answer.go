@@ -63,16 +63,17 @@ type Drawn struct {
 // An Answer is what a step came to.
 type Answer struct {
 	Now int64 // Redis' clock, in µs
-	// Known is the number of the server's step that Redis had recorded before; 0 for none. If it is neither the step's own
-	// number nor Step.After, Redis has forgotten steps, and has done nothing: the rest is empty.
-	Known     int64
-	Results   []Result
-	Replies   []Reply // to what the outcomes have asked for
-	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
-	Taken     []Taken
-	Parked    []ParkedTask
-	Recovered []Name   // tasks whose servers have died, and that are back in their places
-	Troubles  []string // for the log
+	// Known is the number of the step that Redis had recorded before in this lane; 0 for none. OtherKnown is that of the other lane,
+	// which it may say only if Step.OtherAfter asks for it. Unless the step [Answer.Follows] them, Redis has forgotten steps, and has
+	// done nothing: the rest is empty.
+	Known, OtherKnown int64
+	Results           []Result
+	Replies           []Reply // to what the outcomes have asked for
+	Drawn             []Drawn // as Step.Draws; empty if the step was answered from its record
+	Taken             []Taken
+	Parked            []ParkedTask
+	Recovered         []Name   // tasks whose servers have died, and that are back in their places
+	Troubles          []string // for the log
 }
 
 // A Reply is what a step says to an Ask.
@@ -95,7 +96,7 @@ type ParkedTask struct {
 }
 
 func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
-	a := &Answer{Now: r.Number(), Known: r.Number()}
+	a := &Answer{Now: r.Number(), Known: r.Number(), OtherKnown: r.Number()}
 	results, drawn, tasks, parked, recovered := r.List(), r.List(), r.List(), r.List(), r.List()
 	for results.More() {
 		result, reply := readResult(r, results.Text())

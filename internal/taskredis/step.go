@@ -106,14 +106,16 @@ const Lanes = 2
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
 type Step struct {
 	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
-	Place    string
-	Lane     int   // below Lanes
-	Number   int64 // of the server's steps in this lane, from 1 on
-	After    int64 // the number of the last one that was answered; 0 for none
-	Sent     int64 // when it is sent first, by Redis' clock, in µs
-	Outcomes []Outcome
-	Draws    []Draw // at most 255
-	Slots    []Order
+	Place  string
+	Lane   int   // below Lanes
+	Number int64 // of the server's steps in this lane, from 1 on
+	After  int64 // the number of the last one that was answered; 0 for none
+	// OtherAfter is that of the other lane; 0 if no failover forgets it any more.
+	OtherAfter int64
+	Sent       int64 // when it is sent first, by Redis' clock, in µs
+	Outcomes   []Outcome
+	Draws      []Draw // at most 255
+	Slots      []Order
 }
 
 // An Order says for one free slot from which queues to take a task: indexes of [Step.Draws], from 1 on, the first
@@ -164,8 +166,8 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	if rules == nil {
 		rules = &Rules{}
 	}
-	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+2*len(s.Slots))
-	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
+	argv := make([]any, 0, 20+9*len(s.Outcomes)+2*len(s.Draws)+2*len(s.Slots))
+	argv = append(argv, s.Number, s.After, s.OtherAfter, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
 		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
 		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
@@ -177,7 +179,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		argv = append(argv, d.Queue, turn(d.Pending))
 	}
 	argv = appendSlots(argv, s.Slots)
-	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place, s.Lane), slotsOf(s.Place)}, argv...).Result()), s)
+	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place, s.Lane), slotsOf(s.Place), c.record(s.Place, 1-s.Lane)}, argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -279,5 +281,7 @@ func flag(is bool) int {
 	return 0
 }
 
-// Follows reports whether Redis knew of the steps before s. If not, s has done nothing.
-func (a *Answer) Follows(s *Step) bool { return a.Known == s.After || a.Known == s.Number }
+// Follows reports whether Redis knew of the steps before s, in both lanes. If not, s has done nothing.
+func (a *Answer) Follows(s *Step) bool {
+	return a.Known == s.Number || a.Known == s.After && a.OtherKnown >= s.OtherAfter
+}

@@ -3,11 +3,13 @@
 --
 -- KEYS[1]  record   what this server's last step in this lane came to, for a call that is made twice
 -- KEYS[2]  slots    hash of queues by when a server of theirs had a free slot last, us
+-- KEYS[3]  other    the record of its other lane
 -- The other keys are those of the queues and locks that the arguments name; see doc.go.
 --
 -- ARGV     read in this order by the function arg, below
---   number, after, sent           of the step in its lane, from 1 on; of the last step there that was answered, 0 for none;
---                                 when it was sent by Redis' clock, us
+--   number, after, other_after    of the step in its lane, from 1 on; of the last step there that was answered, 0 for none; of the
+--                                 last one in the other lane, 0 if no failover forgets it any more
+--   sent                          when it was sent by Redis' clock, us
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
 --   handoff                       for how long a lock is reserved for a goroutine that came before the tasks, ms
@@ -35,8 +37,9 @@
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many kinds follow; each is the queues to try, a byte each, 1 for the first; and how many slots
 --
--- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
--- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
+-- Returns {now in us, known, other_known, results, queues, tasks, parked, recovered, troubles}. The second and third are the
+-- numbers of the steps that were recorded last in the two lanes. If known is neither this step's number nor after, or other_known is
+-- below other_after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
 --   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked',
 --             'rejected <how many wait, or 0> <what the lock holds>', 'coalesced <id of an equal task>', 'more', 'stale',
 --             'lost', or 'error <text>'
@@ -69,7 +72,7 @@ local at = 0
 local function arg() at = at + 1 return ARGV[at] end
 local function args(n) at = at + n return unpack(ARGV, at - n + 1, at) end
 
-local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
+local number, after, other_after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl, handoff = arg(), arg(), arg(), tonumber(arg())
 local free_crashes, no_retries_too = tonumber(arg()), arg() == '1'
@@ -131,7 +134,7 @@ call('EXPIRE', slots, '86400')
 -- The first says how many results there are, and how many items of three kinds follow: results other than 'settled', attempts
 -- that have asked for a lock and were given it, and attempts that have begun.
 local record = call('GET', KEYS[1])
-local known = record and tonumber(string.match(record, '^%d+')) or 0
+local known, other_known = record and tonumber(string.match(record, '^%d+')) or 0, 0
 if known > number then return redis.error_reply('SIDING step ' .. digits(number) .. ' comes after step ' .. digits(known)) end
 if known == number then
   local from = string.find(record, '\n', 1, true) + 1
@@ -177,12 +180,15 @@ if known == number then
   end
   clear()
   tell()
-  return {now, known, results, {}, tasks, parked, recovered, troubles}
+  return {now, known, other_known, results, {}, tasks, parked, recovered, troubles}
 end
 
--- After a failover the server has to know first what was forgotten. And this may be a late copy of a step that was answered
--- before: nobody would hear of what it takes.
-if known ~= after then return {now, known, results, {}, tasks, parked, recovered, troubles} end
+-- After a failover the server says first again what was forgotten, whichever lane that went by. And this may be a late copy of a
+-- step that was answered before: nobody would hear of what it takes.
+if other_after > 0 or known ~= after then other_known = tonumber(string.match(call('GETRANGE', KEYS[3], 0, 20), '^%d+') or 0) end
+if known ~= after or other_known < other_after then
+  return {now, known, other_known, results, {}, tasks, parked, recovered, troubles}
+end
 
 ---------------------------------------------------------------------------------------------------------
 -- Settle: what has ended. Those who ask come after what has crashed, as they may not go before it.
@@ -336,4 +342,4 @@ for i = 1, #tasks, 8 do -- what the task itself says of its attempt is not writt
   item(q.number, q.name, tasks[i + 1], tasks[i + 4])
 end
 call('SET', KEYS[1], table.concat(texts), 'PX', RECORD_KEPT)
-return {now, known, results, states, tasks, parked, recovered, troubles}
+return {now, known, other_known, results, states, tasks, parked, recovered, troubles}

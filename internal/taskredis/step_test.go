@@ -340,8 +340,15 @@ func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 		if a.Known != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
 			t.Fatalf("want nothing done, have %+v", a)
 		}
-		step.Number, step.After = 4, 0
+		// Nor does one that knows of a step of the other lane which is gone.
+		step.Number, step.After, step.OtherAfter = 4, 0, 1
 		a, err := s.Step(ctx, step)
+		b.must(err)
+		if a.Known != 0 || a.OtherKnown != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
+			t.Fatalf("want nothing done, have %+v", a)
+		}
+		step.OtherAfter = 0
+		a, err = s.Step(ctx, step)
 		b.must(err)
 		if !a.Follows(step) || idsOf(a.Taken) != "2 " || a.Results[0] != Settled {
 			t.Errorf("want 1 settled and 2 taken, have %+v", a)
