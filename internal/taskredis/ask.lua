@@ -42,19 +42,19 @@ end
 
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
 -- what the first one holds that it cannot have, when to look at that, and which it is.
---   queue  the one in whose lines it waits: then lines of other queues that do not go on are not before it; nil if it asks
-local function keys_for(locks, ticket, queue)
+--   asks  whether it asks: then lines of other queues are before it that do not go on, too, and older ones get an offer
+local function keys_for(locks, ticket, queue, asks)
   local keys = {}
   for lock in each(locks) do
-    local _, first = Lines().first_line(lock)
+    local oldest, first = Lines().first_line(lock)
     local key, value, due = Queue().serve_found(lock, math.min(first, ticket), by)
     if key and first < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
-        if not queue or older == queue or goes_on(older, lock) then key = nil end
+        if asks or older == queue or goes_on(older, lock) then key = nil end
       end
-      if not key and not queue then due = now + Lines().OFFER end -- it is offered to the older one
+      if not key and asks then due = oldest == queue and now or now + Lines().OFFER end
     end
-    if not key or to_upkeep[lock] then return nil, value, due or now, lock end
+    if not key or to_upkeep[lock] or asks and more_crashed[queue] then return nil, value, due or now, lock end
     keys[#keys + 1] = key
   end
   return table.concat(keys, '\n')
@@ -73,7 +73,7 @@ local function ask(queue, id, task, attempt, given)
     call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
     have[5] = nil
   end
-  local key, value, due, first_busy = keys_for(want, ticket)
+  local key, value, due, first_busy = keys_for(want, ticket, queue, true)
   if key then
     local fence = take_locks(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)

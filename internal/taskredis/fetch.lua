@@ -3,17 +3,13 @@
 -- Comes after ready.lua.
 
 -- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
-local function free_key(lock, queue, ticket)
+local function free_key(lock, ticket)
   if busy[lock] then return nil end
   local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
   if others == 0 and not rule_of(lock) then return lock end
   local first, oldest = Lines().first_line(lock)
   local key, value, due = Queue().serve_found(lock, math.min(ticket, oldest), by)
-  if key then
-    if not first then return key end
-    -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
-    if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
-  end
+  if key and not first then return key end
   busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, free = key ~= nil, text = Parking().sentence(lock, value), of = {}}
   return nil
 end
@@ -35,20 +31,23 @@ local function take(q, id)
   local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
   if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
   local own = have.siding_ticket and place and place ~= ''
-  if own and have.siding_held and not over then
-    -- Somebody has it run that holds its lines. It starts from there: those behind it must not go on while it asks for its locks.
+  -- Several locks, and names that Go checks, are asked for; and whatever a plain client has not said.
+  local known = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
+  if own and not over and (have.siding_held or not known) then
+    -- It has a place, and starts from there: those behind it must not go on while it asks for its locks.
     local waits_until = until_of(ends)
     Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
-    call('HSET', task, 'state', 'retry', 'siding_until', waits_until, 'siding_held', digits(now))
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)
+    if have.siding_held then call('HSET', task, 'siding_held', digits(now)) end
+    Parking().keep_unique(have.unique_key, id, waits_until)
     q.passed, q.quiet = q.passed + 1, false
     return false
   end
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
-  -- Several locks, and names that Go checks, are asked for.
-  if resource and resource ~= '' and not over and not asks and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]') then
+  if known and not over and not asks then
     lock = prefix .. resource
-    key = free_key(lock, q.name, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
+    key = free_key(lock, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
     if not key then
       Parking().park(q, id, task, lock, have, ends)
       q.passed = q.passed + 1
@@ -59,8 +58,8 @@ local function take(q, id)
       return false
     end
   end
-  local ticket = own and (lock == '' or lock_of(place) == lock) and have.siding_ticket
-  -- Also one that has not waited may come back to its place. Where it is to ask for its lock its priority is added then.
+  -- Also one that has not waited yet may come back to its place. Where it is to ask for its lock its priority is added then.
+  local ticket = (not own or lock == '' or lock_of(place) == lock) and have.siding_ticket
   if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts
@@ -122,13 +121,16 @@ end
 
 local function fetch(q)
   if q.paused or q.blocked then return false end
-  local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
-  local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
-  if from(q) then
-    q.turn = q.turn == 'ready' and 'pending' or 'ready'
-    return true
+  local pending = q.turn == 'pending'
+  for _ = 1, 3 do -- as a task that goes to its line may make that ready
+    local take_from = pending and from_pending or from_ready
+    if take_from(q) then
+      q.turn = pending and 'ready' or 'pending'
+      return true
+    end
+    pending = not pending
   end
-  return other(q)
+  return false
 end
 
 return fetch

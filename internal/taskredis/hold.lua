@@ -39,8 +39,9 @@ end
 --   waits  whether it waits in the retry set
 local function holds_until(held, state, waits)
   if held == 'stop' then return (state == 'archived' or state == 'pending') and math.huge or nil end
+  if tonumber(held) <= now then return nil end
   if state == 'pending' then return math.huge end -- somebody has it run, and it is about to come
-  return waits and tonumber(held) > now and tonumber(held) or nil
+  return waits and tonumber(held) or nil
 end
 
 return LOOK, list_line, hold_line, release_line, holds_until

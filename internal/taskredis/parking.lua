@@ -51,8 +51,13 @@ local function park(q, id, task, lock, have, ends)
   if not mine.joined or own or priority > 0 then
     ours('ZADD', lines_of(lock), 'LT', ticket, q.name)
     -- Behind others who wait for a free lock it changes nothing: the entry says when the first of them may start.
-    local behind = b.free and not own and priority == 0
-    ours('ZADD', q.ready, behind and 'NX' or 'LT', digits(b.due), lock)
+    local behind, due = b.free and not own and priority == 0, b.due
+    if b.free then
+      -- If the line of another queue is older, and somebody serves that, it comes first.
+      local first = Lines().first_line(lock)
+      if first ~= q.name and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
+    end
+    ours('ZADD', q.ready, behind and 'NX' or 'LT', digits(due), lock)
     mine.joined, q.quiet = true, false
   end
   local times = have.siding_parked and digits(have.siding_parked + 1) or '1'

@@ -30,10 +30,16 @@ local function next_in_line(q, lock, head, ticket, moves)
   end
 end
 
--- Reports whether a task waits for a lock with a ticket.
+-- Reports whether a task waits for a lock with a ticket. One that an operator has run, and that is pending, does so at its place: it
+-- begins from here. But not if its time is over: then it ends when it is popped.
 local function waits_for(q, id, have, lock, ticket)
-  local score = call('ZSCORE', q.retry, id)
-  return not have.err and have.state == 'retry' and have.siding_ticket == ticket and needs(have.siding_lock or '', lock) and score and tonumber(score) == tonumber(have.siding_until)
+  if have.err or have.siding_ticket ~= ticket or not needs(have.siding_lock or '', lock) then return false end
+  if have.state == 'pending' then
+    local ends = end_of(have.siding_deadline, have.siding_wait_ends)
+    return ends == 0 or ends > now_s
+  end
+  local score = have.state == 'retry' and call('ZSCORE', q.retry, id)
+  return score and tonumber(score) == tonumber(have.siding_until)
 end
 
 -- Begins an attempt of a task that has waited for a lock, and leaves its line to the caller.
@@ -46,7 +52,7 @@ local function start_waiting(q, id, task, key, ticket, have, lock, line)
     call('HDEL', beside(lock, 'equal'), equal)
   end
   start(q, id, task, key, ticket, have, line)
-  call('ZREM', q.retry, id)
+  if have.state == 'pending' then call('LREM', asynq(q.name, 'pending'), 1, id) else call('ZREM', q.retry, id) end
 end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.

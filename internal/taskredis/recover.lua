@@ -3,7 +3,6 @@
 -- Comes after settle.lua.
 
 local MOST_CRASHED, MOST_ENDED = 20, 500
-local more_crashed = {} -- by queue: whether there may be more
 
 local function leave_active(queue, id)
   call('LREM', asynq(queue, 'active'), 0, id)

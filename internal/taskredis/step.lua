@@ -103,7 +103,8 @@ local busy = {}
 -- The queues that a slot has tried, by their numbers, and below 0 those of outcomes that ask for more. Of many queues that a step
 -- names it tries a few.
 local queues = {}
-local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end: nobody goes before these
+local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end, with their queues: nobody goes before these
+local more_crashed = {} -- by queue: whether more have crashed than this step puts back
 
 -- include asynq
 -- include Permits

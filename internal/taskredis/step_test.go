@@ -903,6 +903,64 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 	})
 }
 
+// Who asks for a lock does not pass a crashed task either that this step has not put back, as more have crashed than it may.
+func TestAskBehindManyCrashes(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		s := b.server("one")
+		const crashes = 25
+		for i := range crashes {
+			b.pending("q", fmt.Sprint("crashed-", i), fmt.Sprint("r", i))
+		}
+		s.make(nil, crashes, "q")
+		b.pending("q", "asks", "")
+		taken := s.takes("asks ", nil, 1, "q")
+		for i := range crashes {
+			b.must(b.rdb.Del(t.Context(), fmt.Sprint("lock:r", i)).Err())
+			b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: float64(i), Member: fmt.Sprint("crashed-", i)}).Err())
+		}
+		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: fmt.Sprint("lock:r", crashes-1)}
+		if _, a := s.make([]Outcome{ask}, 0); a.Results[0] != Parked {
+			t.Errorf("want it parked, have %s", a.Results[0])
+		}
+	})
+}
+
+// An operator has the first of a line run: it is pending, and keeps its place. So does one whose lock only its server can tell, which
+// must not ask for it while the next one takes it.
+func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for name, resource := range map[string]string{"known": "a", "asks": ""} {
+			queue := "q-" + name
+			s := b.server("one-" + name)
+			lock := "a" + resource
+			b.pending(queue, "holds", lock)
+			holds := s.takes("holds ", nil, 1, queue)
+			for _, id := range []string{"first", "second"} {
+				r := resource
+				if r != "" {
+					r = lock
+				}
+				b.pending(queue, id, r)
+				_, a := s.make(nil, 1, queue)
+				for _, taken := range a.Taken {
+					s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: "lock:" + lock}}, 0)
+				}
+			}
+			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "first"), "state", "pending").Err())
+			b.must(b.rdb.ZRem(t.Context(), RetryKey(queue), "first").Err())
+			b.must(b.rdb.LPush(t.Context(), PendingKey(queue), "first").Err())
+			s.takes("first ", done(holds...), 2, queue)
+			if n := b.rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 0 {
+				t.Errorf("%s: want nobody pending, have %d", name, n)
+			}
+		}
+	})
+}
+
 // Nobody goes before a crashed task that upkeep is about to end, not even if its lock is freed in that same step.
 func TestStepKeepsALineForOneThatCrashedTooOften(t *testing.T) {
 	t.Parallel()
