@@ -61,7 +61,7 @@ func (m *Model) places(from, to *State, move Move) string {
 			return fmt.Sprintf("lost: task %d waits, and loses its place in its line", id)
 		case was.Status == Active && t.Status == Pending && t.Known && move.Event != Failover:
 			return fmt.Sprintf("order: task %d comes back, and not to its line", id)
-		case t.Retried > 0 && t.Crashes <= freeCrashes:
+		case t.Retried > 0 && t.Crashes <= FreeCrashes:
 			return fmt.Sprintf("crashes: a free crash of task %d used a retry", id)
 		}
 	}
@@ -148,7 +148,7 @@ func (m *Model) order(from, to *State, move Move) string {
 	}
 	for n := range m.Tasks {
 		was, t, spec := &from.Tasks[n], &to.Tasks[n], m.Tasks[n]
-		locked := t.Status == Active && t.Known && to.Locks[spec.Resource].Token == t.Attempt
+		locked := t.Status == Active && t.Known && to.Locks[spec.Resource].Token == t.Attempt && !to.Locks[spec.Resource].Revoked
 		if !locked || from.Locks[spec.Resource].Token == t.Attempt && from.Attempts[t.Attempt-1].Phase != None {
 			continue
 		}
@@ -235,7 +235,7 @@ func (m *Model) between(from, to *State, q, r uint8) string {
 		switch {
 		case quiet && !older:
 			return fmt.Sprintf("offer: lock %d is kept from queue %d for a queue that nobody serves", r+1, q+1)
-		case !l.Fresh:
+		case !l.Fresh && before != NoEntry: // a new line waits once
 			return fmt.Sprintf("offer: lock %d is kept from queue %d once more", r+1, q+1)
 		}
 	}

@@ -63,14 +63,13 @@ func (m *Model) apply(s *State, move Move) bool {
 		l.Token = free
 	case LockerTakes:
 		l.Token, l.Fresh = locker, false
-	case LockerLeaves, Revoke:
-		if move.Event == Revoke {
-			s.Attempts[l.Token-1].Orphan = true
-		}
+	case LockerLeaves:
 		if l.Token = free; m.Mistake != LockerUnmarked {
 			x := &script{Model: m, s: s}
 			x.release(move.Resource, MaxQueues)
 		}
+	case Revoke:
+		l.Revoked, s.Attempts[l.Token-1].Orphan = true, true
 	case Expire:
 		m.expire(s, move.Resource)
 	case EntryDue:
@@ -124,7 +123,9 @@ func (m *Model) taskEvent(s *State, move Move) {
 		}
 		queue.Notify = true
 	case RunNow:
-		t.Status, t.Set = Pending, NotIn
+		if t.Status = Pending; !t.holds() {
+			t.Set = NotIn
+		}
 		queue.push(move.Task)
 	default:
 		panic("ready: no such move")
@@ -150,7 +151,7 @@ func (m *Model) goOn(s *State, server uint8) {
 		}
 		if !a.Locked || m.Mistake == LeaseRenewedAlone {
 			t.Lease = Runs
-		} else if l := &s.Locks[m.Tasks[a.Task-1].Resource]; l.Token == token(i) {
+		} else if l := &s.Locks[m.Tasks[a.Task-1].Resource]; l.Token == token(i) && !l.Revoked {
 			t.Lease, l.Far = Runs, false
 		}
 	}
@@ -165,7 +166,7 @@ func (m *Model) expire(s *State, r uint8) {
 	if t := s.task(a.Task); t.Status == Active && t.Attempt == l.Token && m.Mistake != LeaseLater {
 		t.Lease = Over
 	}
-	l.Token, l.Fresh = free, false
+	l.Token, l.Fresh, l.Revoked = free, false, false
 	for q := range uint8(MaxQueues) {
 		m.entryDue(s, q, r)
 		m.wakeAll(s, q)

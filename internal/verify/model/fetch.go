@@ -5,24 +5,11 @@ import "slices"
 // fetch begins attempts for the free slots, and returns how many of these are left.
 func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 	s := x.s
-	var open [MaxQueues]bool
-	if sent.Slots == 0 {
-		return 0
-	}
-	for n := range uint8(MaxQueues) {
-		q := (sent.Order + n) % MaxQueues
-		if !x.serves(x.server, q) {
-			continue
-		}
-		if open[q] = x.done[q] && !s.Queues[q].Paused; open[q] {
-			s.Queues[q].Seen = true
-		}
-	}
-	for left = sent.Slots - min(sent.Slots, x.asking); left > 0; left-- {
+	for left = sent.Slots; left > 0; left-- {
 		took := false
 		for n := range uint8(MaxQueues) {
 			q := (sent.Order + n) % MaxQueues
-			if took = open[q] && x.take(q, answers); took {
+			if took = x.serves(x.server, q) && x.open(q) && x.take(q, answers); took {
 				break
 			}
 		}
@@ -30,13 +17,28 @@ func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 			break
 		}
 	}
+	all := x.serves(x.server, 0) && x.serves(x.server, 1)
 	for q := range uint8(MaxQueues) {
-		if x.Mistake == RecoverLast && x.serves(x.server, q) {
+		if !x.serves(x.server, q) || !x.visited[q] || s.Queues[q].Paused {
+			continue
+		}
+		s.Queues[q].Seen = s.Queues[q].Seen || sent.Slots > 0 && (left > 0 || all)
+		x.more = x.more || s.Queues[q].first() < MaxResources // to park a task may make its lock's entry due
+		if x.Mistake == RecoverLast {
 			x.recover(q)
 			x.more = true
 		}
 	}
 	return left
+}
+
+// open reports whether a step may take tasks of a queue: it puts the crashed ones back when it first comes there.
+func (x *script) open(q uint8) bool {
+	if !x.visited[q] {
+		x.visited[q] = true
+		x.done[q] = x.Mistake == RecoverLast || x.recover(q)
+	}
+	return x.done[q] && !x.s.Queues[q].Paused
 }
 
 // take begins an attempt of a task of the queue, from the ready set and from pending in turns.
@@ -93,7 +95,7 @@ func (x *script) fair(q, r uint8) {
 
 // fromReady begins the first waiter of the resource that has been ready longest.
 func (x *script) fromReady(q uint8, answers bool) bool {
-	for range maxLooks {
+	for range x.most(maxLooks) {
 		r := x.s.Queues[q].first()
 		if r == MaxResources {
 			return false
@@ -166,7 +168,7 @@ func (x *script) look(q, r uint8, answers bool) (began, over bool) {
 		case waits:
 			x.fair(q, r)
 			return x.begin(id, t.Line, answers), false
-		case passed == maxPassed:
+		case passed == x.most(maxPassed):
 			x.more = true
 			if x.Mistake == PassedForLater {
 				*entry = Expiry
@@ -201,12 +203,22 @@ func (x *script) relist(q, r uint8, looked bool) {
 // fromPending begins the first task of pending that may start, and parks those before it.
 func (x *script) fromPending(q uint8, answers bool) bool {
 	s := x.s
-	for range maxParked {
+	for range x.most(maxParked) {
 		id := s.Queues[q].Pending[0]
 		if id == 0 {
 			return false
 		}
 		t, r := s.task(id), x.Tasks[id-1].Resource
+		if t.Status == Pending && (t.holds() || x.Tasks[id-1].Plain && t.Known && t.Ticket > 0) { // it starts from its place
+			x.item(func() {
+				set(x, &t.Set, Waits)
+				x.enter(id, t.Ticket)
+				set(x, &t.Status, Retry)
+				x.write()
+				s.Queues[q].remove(id)
+			})
+			continue
+		}
 		if t.Status != Pending && x.Mistake != PopUnchecked {
 			x.item(func() {
 				x.write()
@@ -218,7 +230,7 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 		if ticket == 0 && r != Unguarded {
 			ticket = x.newTicket(r)
 		}
-		if !t.Known || s.Locks[r].Token == free && x.next(id, ticket) {
+		if !t.Known || s.Locks[r].Token == free && x.alone(q, r) {
 			if x.begin(id, ticket, answers) {
 				return true
 			}
@@ -230,7 +242,16 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 	return false
 }
 
-// next reports whether a task with that ticket comes before all that wait for its lock, in any queue.
+// alone reports whether nobody waits for a lock. If somebody does, a pending task joins the line, also if its ticket is older.
+func (x *script) alone(q, r uint8) bool {
+	lines := x.s.Locks[r].Lines
+	if x.Mistake == OtherLinesPassed {
+		return lines[q] == 0
+	}
+	return lines == [MaxQueues]uint8{}
+}
+
+// next reports whether a task that asks comes before all that wait for its lock, in any queue.
 func (x *script) next(id ID, ticket uint8) bool {
 	q, r := x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	for n := range x.Tasks {
@@ -240,7 +261,7 @@ func (x *script) next(id ID, ticket uint8) bool {
 		}
 	}
 	for n, line := range x.s.Locks[r].Lines {
-		if line > 0 && line < ticket && uint8(n) != q && x.Mistake != OtherLinesPassed {
+		if line > 0 && line < ticket && uint8(n) != q {
 			return false
 		}
 	}

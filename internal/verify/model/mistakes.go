@@ -72,7 +72,6 @@ const (
 	LostSettles       Mistake = "an outcome counts although the lock is lost"
 	ReleaseOfAnothers Mistake = "a release does not compare the token"
 	AsksFirst         Mistake = "a step gives a lock to who asks before it recovers"
-	AsksUncounted     Mistake = "a step fetches for the slot of who asks and is given its lock"
 	AskAgainParks     Mistake = "who asks again for a lock that it has is parked"
 	AsksInAnyOrder    Mistake = "a step gives locks to those that ask in any order"
 	StaleKeepsLock    Mistake = "a stale outcome leaves the lock alone"

@@ -55,6 +55,7 @@ type Model struct {
 	Only     []Event // the faults and actions that happen; nil for all but ReplicaStops
 	Mistake  Mistake
 	Turns    bool // count who was passed
+	Wide     bool // a step has the bounds of the scripts, which a few tasks do not reach
 }
 
 // Start returns the state in which the model starts.

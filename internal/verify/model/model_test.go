@@ -170,7 +170,6 @@ func mistakes() []found {
 		{"order", model.Model{Mistake: model.AsksFirst, Tasks: plain, Servers: fleet, Faults: 1}},
 		{"order", model.Model{Mistake: model.AsksInAnyOrder, Tasks: plain, Servers: wide}},
 		{"prompt", model.Model{Mistake: model.AskAgainParks, Tasks: plain, Servers: fleet, Faults: 1, Only: only(model.StepFails)}},
-		{"slots", model.Model{Mistake: model.AsksUncounted, Tasks: unlike, Servers: single}},
 
 		{"turns", model.Model{Mistake: model.TurnForgotten, Tasks: others, Servers: wide, Failures: 1, Turns: true}},
 		{"turns", model.Model{Mistake: model.OwnFirst, Tasks: pairs, Servers: wider, Turns: true}},

@@ -1,21 +1,5 @@
 package model
 
-// recoverAll recovers the queues from which this step begins attempts.
-func (x *script) recoverAll(sent *Copy) {
-	var open [MaxQueues]bool
-	for q := range open {
-		open[q] = sent.Slots > 0 && x.serves(x.server, uint8(q))
-	}
-	for slot, kind := range sent.Kinds {
-		if kind == Ask {
-			open[x.Tasks[x.s.Attempts[slot].Task-1].Queue] = true
-		}
-	}
-	for q := range open {
-		x.done[q] = open[q] && (x.Mistake == RecoverLast || x.recover(uint8(q)))
-	}
-}
-
 // recover puts the crashed tasks of a queue back into their lines. It reports whether it did so with all.
 func (x *script) recover(q uint8) (all bool) {
 	s := x.s
@@ -29,7 +13,7 @@ func (x *script) recover(q uint8) (all bool) {
 		if t.Status == Active && alive && x.Mistake != RecoveryByLease {
 			continue // whoever holds the lock may trust it
 		}
-		if count == maxRecovered {
+		if count == x.most(maxRecovered) {
 			x.more = true
 			return x.Mistake == RecoveryBounded
 		}
@@ -46,8 +30,8 @@ func (x *script) crash(id ID) {
 		if x.Mistake == RecoveryByLease && t.Known && x.s.Locks[r].Token == t.Attempt {
 			x.free(int(t.Attempt-1), r)
 		}
-		t.Crashes = min(t.Crashes+1, freeCrashes+1)
-		if t.Crashes > freeCrashes || x.Mistake == CrashUsesRetry {
+		t.Crashes = min(t.Crashes+1, FreeCrashes+1)
+		if t.Crashes > FreeCrashes || x.Mistake == CrashUsesRetry {
 			t.Retried++
 			x.backOff(t, 0)
 		} else {

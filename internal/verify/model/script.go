@@ -11,8 +11,18 @@ const (
 	maxLooks     = 2 // at entries of a ready set, for each slot
 	maxPassed    = 1 // waiters that are gone, for each look
 	maxParked    = 2 // tasks from pending, for each slot
-	freeCrashes  = 2 // of a task
 )
+
+// FreeCrashes is how many crashes of a task use no retry.
+const FreeCrashes = 2
+
+// most returns a bound of a step.
+func (m *Model) most(bound int) int {
+	if m.Wide {
+		return 20
+	}
+	return bound
+}
 
 // A script is one run of step.lua. Each outcome, each recovered task and each start is an item that
 // stands by itself: if a write fails, the rest of its item is left out, and the next item goes on.
@@ -24,9 +34,9 @@ type script struct {
 	fails   uint8 // the number of the write that fails, counted down; 0 for none
 	failed  bool
 	tickets [MaxResources]uint8 // the last one of each resource
-	asking  uint8               // attempts that asked for a lock and are not over, so they keep their slots
 	more    bool                // a bound was reached: there may be more to do at once
-	done    [MaxQueues]bool     // all crashed tasks of a queue that is drawn, or whose tasks ask, are recovered
+	visited [MaxQueues]bool     // a queue that is drawn, or whose tasks ask
+	done    [MaxQueues]bool     // all its crashed tasks are recovered
 	touched [MaxQueues]bool     // an entry of the ready set became due, or is offered
 }
 
@@ -67,7 +77,7 @@ func (x *script) item(do func()) (ok bool) {
 	return true
 }
 
-// step is the whole script. Without fetch it only settles. answers is false if no server waits for it.
+// step is the whole script. Without fetch it settles alone, and gives locks to those that ask. answers is false if no server waits for it.
 func (x *script) step(sent *Copy, fetch, answers bool) {
 	s, server := x.s, &x.s.Servers[x.server]
 	left := sent.Slots
@@ -80,11 +90,17 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 		server.Strange = !x.item(x.rescan)
 		x.more = true
 	}
-	if fetch && !lost {
-		x.recoverAll(sent)
+	if !lost {
+		for slot, kind := range sent.Kinds {
+			if kind == Ask {
+				x.open(x.Tasks[s.Attempts[slot].Task-1].Queue)
+			}
+		}
 		if x.Mistake != AsksFirst {
 			x.settleAll(sent, answers, true)
 		}
+	}
+	if fetch && !lost {
 		left = x.fetch(sent, answers)
 	}
 	if !answers {
@@ -118,9 +134,6 @@ func (x *script) settleAll(sent *Copy, answers, asks bool) {
 	for _, slot := range slots {
 		result := NoResult // of an item that fails: it is sent again
 		x.item(func() { result = x.settle(slot, sent.Kinds[slot]) })
-		if asks && result != IsOver && x.Mistake != AsksUncounted {
-			x.asking++
-		}
 		if a := &s.Attempts[slot]; answers && a.Phase == Ended {
 			a.Result = result
 		}

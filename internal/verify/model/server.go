@@ -90,7 +90,7 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 	own := t.Status == Active && t.Attempt == token(slot)
 	if a.Locked {
 		l := &s.Locks[m.Tasks[a.Task-1].Resource]
-		own = own && l.Token == token(slot)
+		own = own && l.Token == token(slot) && !l.Revoked
 		if replayed && own {
 			l.Far = false
 		}

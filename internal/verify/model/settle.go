@@ -21,13 +21,15 @@ func (x *script) settle(slot int, kind Kind) Result {
 		return IsOver
 	case kind == Ask:
 		return x.ask(a.Task, slot)
-	case kind != Again && kind != Delay && a.Locked && s.Locks[r].Token != token(slot) && x.Mistake != LostSettles:
+	case kind != Again && kind != Delay && a.Locked && x.lost(slot, r) && x.Mistake != LostSettles:
+		x.keep(slot, r)
 		return IsLost
 	}
 	switch kind {
 	case Succeed:
 		set(x, t, Task{Status: Done, Lease: t.Lease, Line: t.Line})
 	case Fail:
+		t.Known = t.Known && !x.Tasks[a.Task-1].Plain
 		x.backOff(t, 0)
 	case Delay:
 		x.backOff(t, t.Ticket)
@@ -43,6 +45,22 @@ func (x *script) settle(slot int, kind Kind) Result {
 	set(x, &t.Lease, NoLease)
 	x.free(slot, r)
 	return IsOver
+}
+
+// lost reports whether an attempt does not have a lock any more.
+func (x *script) lost(slot int, r uint8) bool {
+	l := &x.s.Locks[r]
+	return l.Token != token(slot) || l.Revoked
+}
+
+// keep keeps the place of a task whose attempt has lost its lock, as its server is about to say what becomes of it.
+func (x *script) keep(slot int, r uint8) {
+	l, t := &x.s.Locks[r], x.s.task(x.s.Attempts[slot].Task)
+	set(x, &t.Lease, Runs)
+	if l.Token == free && t.Known {
+		x.write()
+		l.Token, l.Fresh, l.Revoked = token(slot), false, true
+	}
 }
 
 // backOff puts a task into the retry set for a while. Without a ticket it then comes at the end of its line.
@@ -93,11 +111,9 @@ func (x *script) enter(id ID, ticket uint8) {
 	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	l := &s.Locks[r]
 	first := l.Lines[q] == 0 || ticket < l.Lines[q]
-	head := x.head(&s.Redis, q, r)
-	held := head != 0 && s.task(head).holds() && s.task(head).Line < ticket
 	// A new task behind others who wait for a free lock changes nothing: the entry says when the first of them may start.
 	behind := x.Mistake != ScoredAhead && l.Token == free && !first && t.Ticket == 0 && s.Queues[q].Ready[r] != NoEntry
-	if t.Set == Waits && !held && !behind && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
+	if t.Set == Waits && !behind && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
 		x.mark(q, r, x.when(q, r, ticket))
 	}
 	if first && x.Mistake != LineUnlisted {
@@ -118,7 +134,7 @@ func (x *script) when(q, r, ticket uint8) Score {
 		return Second
 	case l.Token != free:
 		return Expiry
-	case l.Fresh && x.offered(q, r, ticket):
+	case x.offered(q, r, ticket):
 		return Offer
 	default:
 		return 1
@@ -176,7 +192,10 @@ func (x *script) release(r, own uint8) {
 	for q, ticket := range l.Lines {
 		switch {
 		case ticket == 0, x.Mistake == OwnLineOnly && uint8(q) != own:
-		case x.offered(uint8(q), r, ticket):
+		case x.offered(uint8(q), r, ticket), l.oldest() == own && uint8(q) != own: // whose server has a free slot now
+			if entry := &x.s.Queues[q].Ready[r]; entry.due() {
+				set(x, entry, Later) // it was not the line's turn
+			}
 			x.mark(uint8(q), r, Offer)
 		default:
 			x.mark(uint8(q), r, 1)
@@ -184,5 +203,5 @@ func (x *script) release(r, own uint8) {
 		x.s.Queues[q].Notify = x.s.Queues[q].Notify || own == MaxQueues && ticket > 0 // no step will tell
 	}
 	x.write()
-	l.Token, l.Far, l.Fresh = free, false, l.oldest() < MaxQueues
+	l.Token, l.Far, l.Fresh, l.Revoked = free, false, l.oldest() < MaxQueues, false
 }

@@ -20,7 +20,7 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	if t.Known {
 		x.write()
 		l := &s.Locks[r]
-		l.Token, l.Far, l.Fresh = token(slot), false, false
+		l.Token, l.Far, l.Fresh, l.Revoked = token(slot), false, false, false
 	}
 	if x.Mistake == PopsFirst {
 		x.leave(id)
@@ -29,7 +29,7 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	x.write()
 	t.Status, t.Attempt, t.Ticket = Active, token(slot), ticket
 	x.leave(id)
-	if t.Line > 0 {
+	if t.Known && t.Line > 0 { // one that is to ask keeps its place until then
 		set(x, &t.Line, 0)
 		x.relist(q, r, true)
 	}
@@ -41,7 +41,7 @@ func (x *script) leave(id ID) {
 	if t.Set != NotIn {
 		set(x, &t.Set, NotIn)
 	}
-	if queue.index(id) >= 0 && (t.Line == 0 || x.Mistake != PopUnchecked) {
+	if queue.index(id) >= 0 && (!t.Known || t.Line == 0 || x.Mistake != PopUnchecked) {
 		x.write()
 		queue.remove(id)
 	}
@@ -55,7 +55,7 @@ func (x *script) ask(id ID, slot int) Result {
 	mine := l.Token == token(slot) && x.Mistake != AskAgainParks // an earlier try failed after that
 	if mine || l.Token == free && x.next(id, t.Ticket) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst) {
 		x.write()
-		l.Token, l.Far, l.Fresh = token(slot), false, false
+		l.Token, l.Far, l.Fresh, l.Revoked = token(slot), false, false, false
 		set(x, &t.Known, true)
 		s.Attempts[slot].Locked = true
 		return IsGranted

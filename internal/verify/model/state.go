@@ -114,7 +114,9 @@ type Lock struct {
 	Token uint8 // an attempt's slot + 1, or one of the above
 	Far   bool  // it does not expire in time, as the clock stepped back
 	Fresh bool  // it was released less than 50 ms ago, with waiting tasks
-	Lines [MaxQueues]uint8
+	// An operator has revoked it, or it had run out: the attempt has lost it, and keeps it until its server says what becomes of it.
+	Revoked bool
+	Lines   [MaxQueues]uint8
 }
 
 // attempt reports whether an attempt holds the lock.
@@ -187,7 +189,7 @@ type Attempt struct {
 	Locked bool // it was given its lock
 	Lost   bool // it knows that it must not trust its lock any more
 	Late   bool // its trust window was over before its server heard of it
-	Orphan bool // the lock was lost with the writes that a failover forgot: nobody can know
+	Orphan bool // the lock was revoked, or lost with the writes that a failover forgot: nobody can know
 }
 
 // A Copy is the content of a step.
@@ -296,10 +298,10 @@ func (s *State) each(server uint8, do func(a *Attempt)) {
 	}
 }
 
-// working returns how many attempts a server has at work.
+// working returns how many slots of a server are taken. Who asks for its lock keeps its own.
 func (s *State) working(server uint8) (n uint8) {
 	s.each(server, func(a *Attempt) {
-		if a.Phase == Begun || a.Phase == Running {
+		if a.Phase == Begun || a.Phase == Running || a.Phase == Ended && a.Kind == Ask {
 			n++
 		}
 	})

@@ -289,7 +289,7 @@ func (b *builder) resource(r uint8) {
 			may(Expire, byResource+r)
 		}
 	}
-	if l.attempt() {
+	if l.attempt() && !l.Revoked {
 		may(Revoke, nobody)
 	}
 	if l.Token != free && slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) {

@@ -1,0 +1,682 @@
+package model_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/internal/verify/model"
+)
+
+// walked are the models that the scripts follow.
+func walked() map[string]model.Model {
+	return map[string]model.Model{
+		"two tasks":                {Tasks: two, Servers: fleet},
+		"three tasks":              {Tasks: three, Servers: fleet},
+		"four tasks, two slots":    {Tasks: four, Servers: wide},
+		"without a resource":       {Tasks: others, Servers: wide},
+		"plain clients":            {Tasks: plain, Servers: fleet},
+		"a plain client's and one": {Tasks: mixed, Servers: wide},
+		"two queues, two servers":  {Tasks: crowd, Servers: apart},
+		"two queues, a server":     {Tasks: crowd, Servers: both},
+	}
+}
+
+// TestScriptsDoAsTheModel takes walks through models, and has the scripts of taskredis do the same on a Redis in memory. What the
+// two know must be the same after each move. So what the model shows holds for the scripts, as far as the walks have come.
+func TestScriptsDoAsTheModel(t *testing.T) {
+	t.Parallel()
+	walks := 60
+	if verify.All() {
+		walks = 1500
+	}
+	for name, m := range walked() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed, moves := verify.Seed(t), 0
+			for n := range uint64(walks) {
+				n, difference := walk(t, m, rand.New(rand.NewPCG(seed, n)), nil)
+				if moves += n; difference != "" {
+					t.Fatal(difference)
+				}
+			}
+			t.Logf("%d walks, %d moves", walks, moves)
+		})
+	}
+}
+
+// TestWalksFindMistakes: walks notice a script that does not what the model does. make verify tries them; the other times this only
+// looks whether the scripts are those that the mistakes change.
+func TestWalksFindMistakes(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]struct{ file, old, wrong string }{
+		"an outcome of any attempt counts":   {"taskredis/settle", "if latest ~= attempt or state ~= 'active' then", "if state ~= 'active' then"},
+		"so does one without its lock":       {"taskredis/settle", "if lost and kind ~= 'requeue' then", "if false then"},
+		"a task keeps its lease":             {"taskredis/settle", "call('ZREM', asynq(queue, 'lease'), unpack(ids))", ""},
+		"recovery takes a held lock":         {"taskredis/recover", "if key then", "if false then"},
+		"a crash is not counted":             {"taskredis/recover", "call('HSET', task, 'siding_crashes', crashed + 1)", ""},
+		"an operator's run loses the place":  {"taskredis/ready", "if have.state == 'pending' then\n    local ends", "if false then\n    local ends"},
+		"the end of a line stays in the set": {"taskredis/ready", "call('ZREM', q.ready, lock)", ""},
+		"pending passes those who wait":      {"taskredis/fetch", "if key and not first then", "if key then"},
+		"who has a place asks at once":       {"taskredis/fetch", "if own and not over and (have.siding_held or not known) then", "if false then"},
+		"who asks passes those who wait":     {"taskredis/ask", "if asks or older == queue or goes_on(older, lock) then key = nil end", ""},
+		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
+		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
+		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
+		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not late and", "while free > 0 and"},
+		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
+	} {
+		text, err := os.ReadFile("../../" + m.file + ".lua")
+		if n := strings.Count(string(text), m.old); err != nil || n != 1 {
+			t.Errorf("%s: want this once in %s.lua, have it %d times, %v: %s", name, m.file, n, err, m.old)
+		}
+		if !verify.All() {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			edit := func(script string) string { return strings.Replace(script, m.old, m.wrong, 1) }
+			for n := range uint64(1000) {
+				for of, walked := range walked() {
+					if moves, difference := walk(t, walked, rand.New(rand.NewPCG(1, n)), edit); difference != "" {
+						t.Logf("after %d walks: %s, %d moves", n, of, moves)
+						return
+					}
+				}
+			}
+			t.Error("want a difference, have none")
+		})
+	}
+}
+
+// alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
+var alike = []model.Event{
+	model.Delete, model.Archive, model.RunNow, model.EnqueueAgain, model.Pause,
+	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke,
+}
+
+// walk takes moves until all tasks are finished, and returns how many, and where the two differ. edit changes the scripts.
+func walk(t *testing.T, m model.Model, random *rand.Rand, edit func(script string) string) (moves int, difference string) {
+	t.Helper()
+	m.Wide, m.Only = true, alike
+	m.Faults, m.Failures, m.Actions = uint8(random.IntN(3)), uint8(random.IntN(3)), uint8(random.IntN(3))
+	w := newTwin(t, &m, edit)
+	defer w.close()
+	var steps []model.Transition
+	for range 80 {
+		steps = slices.DeleteFunc(m.Steps(steps[:0], &w.state), func(tr model.Transition) bool {
+			// Crashes of tasks without a lock are upkeep's.
+			return tr.Move.Event == model.Upkeep || tr.Move.Event == model.LeaseEnds && !w.state.Tasks[tr.Move.Task-1].Known
+		})
+		if len(steps) == 0 || m.Final(&w.state) {
+			break
+		}
+		next := steps[random.IntN(len(steps))]
+		w.moves = append(w.moves, next.Move.String())
+		w.move(next)
+		w.state = next.Next
+		if w.tie() {
+			break
+		}
+		if want, have := w.model(), w.redis(); want != have || w.err != nil {
+			return len(w.moves), fmt.Sprintf("%s\n%v\nthe model:\n%s\nthe scripts:\n%s", strings.Join(w.moves, "\n"), w.err, want, have)
+		}
+	}
+	return len(w.moves), ""
+}
+
+// offer is for how long a lock is offered to the oldest line alone, in µs.
+const offer = 50_000
+
+// A twin is a state of the model, and a Redis that should be in the same one.
+type twin struct {
+	t     *testing.T
+	m     *model.Model
+	edit  func(script string) string
+	state model.State
+	moves []string
+	err   error
+
+	db        *miniredis.Miniredis
+	rdb       *redis.Client
+	inspector *asynq.Inspector
+	now       time.Time
+	processes []*process
+	loaded    map[string]string
+	attempts  map[int]*attempt // by their places in the model's state
+	sessions  int
+}
+
+// An attempt is what the scripts have said of one.
+type attempt struct {
+	taskredis.Name
+
+	message []byte
+}
+
+// scripts runs other scripts than those that it is told to.
+type scripts struct {
+	*redis.Client
+
+	edit   func(script string) string // nil for none
+	loaded map[string]string          // the sums of edited scripts by those of the real ones
+}
+
+func (s scripts) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	sum := fmt.Sprintf("%x", sha1.Sum([]byte(script)))
+	if s.edit != nil {
+		script = s.edit(script)
+	}
+	s.loaded[sum] = s.ScriptLoad(ctx, script).Val()
+	return s.Client.EvalSha(ctx, s.loaded[sum], keys, args...)
+}
+
+func (s scripts) EvalSha(ctx context.Context, sum string, keys []string, args ...any) *redis.Cmd {
+	return s.Client.EvalSha(ctx, cmp.Or(s.loaded[sum], sum), keys, args...)
+}
+
+// A process is a server that makes steps.
+type process struct {
+	*taskredis.Steps
+
+	number, answered int64
+	sent, late       *taskredis.Step
+	lateOf           *process // which has sent the late one
+}
+
+func newTwin(t *testing.T, m *model.Model, edit func(string) string) *twin {
+	t.Helper()
+	w := &twin{t: t, m: m, edit: edit, state: m.Start(), db: miniredis.NewMiniRedis(), now: time.Unix(1_800_000_000, 0), attempts: map[int]*attempt{}, loaded: map[string]string{}}
+	if err := w.db.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.db.SetTime(w.now)
+	w.rdb = redis.NewClient(&redis.Options{Addr: w.db.Addr()})
+	w.inspector = asynq.NewInspectorFromRedisClient(w.rdb)
+	for range m.Servers {
+		w.processes = append(w.processes, w.newProcess())
+	}
+	return w
+}
+
+func (w *twin) close() {
+	_ = w.rdb.Close()
+	w.db.Close()
+}
+
+func (w *twin) newProcess() *process {
+	w.sessions++
+	return &process{Steps: &taskredis.Steps{
+		Redis: scripts{w.rdb, w.edit, w.loaded}, Session: fmt.Sprint("s", w.sessions), Holder: "test", Prefix: "lock:", TTL: 15 * time.Second, FenceTTL: time.Minute, Crashes: model.FreeCrashes,
+	}}
+}
+
+// must keeps the first error.
+func (w *twin) must(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// The names of the model's queues, tasks and locks.
+func queueOf(q uint8) string  { return fmt.Sprint("q", q) }
+func lockOf(r uint8) string   { return fmt.Sprint("lock:r", r) }
+func idOf(id model.ID) string { return fmt.Sprint(id) }
+func (w *twin) key(n int) string {
+	return taskredis.TaskKey(queueOf(w.m.Tasks[n].Queue), idOf(model.ID(n+1)))
+}
+func (w *twin) micros() float64      { return float64(w.now.UnixMicro()) }
+func (w *twin) ctx() context.Context { return w.t.Context() }
+
+// move does what the model does.
+func (w *twin) move(tr model.Transition) {
+	w.now = w.now.Add(10 * time.Microsecond)
+	w.db.SetTime(w.now)
+	move := tr.Move
+	queue, lock, id := queueOf(move.Queue), lockOf(move.Resource), idOf(move.Task)
+	var p *process
+	if int(move.Server) < len(w.processes) {
+		p = w.processes[move.Server]
+	}
+	switch move.Event {
+	case model.Step:
+		w.run(p, w.step(p, move), tr.Next)
+		p.answered = p.number
+	case model.StepUnheard:
+		p.sent = w.step(p, move)
+		w.run(p, p.sent, tr.Next)
+	case model.StepDelayed:
+		p.sent = w.step(p, move)
+		p.late, p.lateOf = p.sent, p
+	case model.Resend:
+		w.run(p, p.sent, tr.Next)
+		p.answered = p.number
+	case model.HearLate:
+		p.answered = p.number
+	case model.Arrive, model.ArriveAged:
+		late := *p.late
+		if move.Event == model.ArriveAged {
+			late.Sent -= (3 * time.Second).Microseconds()
+		}
+		w.run(p.lateOf, &late, tr.Next)
+	case model.Crash:
+		next := w.newProcess()
+		if tr.Next.Servers[move.Server].Way == model.Dead {
+			next.late, next.lateOf = p.late, p.lateOf
+		}
+		w.processes[move.Server] = next
+	case model.Continue:
+		w.renew(p, move.Server)
+	case model.Enqueue, model.EnqueueAgain:
+		w.enqueue(move)
+	case model.Delete:
+		w.must(w.inspector.DeleteTask(queue, id))
+	case model.Archive:
+		w.must(w.inspector.ArchiveTask(queue, id))
+	case model.RunNow:
+		w.must(w.inspector.RunTask(queue, id))
+	case model.TimeComes:
+		if w.state.Tasks[move.Task-1].Set == model.Held {
+			w.db.HSet(taskredis.TaskKey(queue, id), "siding_held", fmt.Sprint(w.now.UnixMicro()-1))
+			w.due(move.Queue, move.Resource)
+		} else {
+			w.must(w.inspector.RunTask(queue, id))
+		}
+	case model.GoOn:
+		w.holds(taskredis.RunNow(w.ctx(), w.rdb, queue, id))
+	case model.GiveUp:
+		w.holds(taskredis.GiveUp(w.ctx(), w.rdb, queue, id, func(*taskredis.Message) {}))
+	case model.LeaseEnds:
+		w.leaseEnds(queue, id)
+	case model.Expire:
+		token := w.state.Locks[move.Resource].Token
+		task := w.state.Attempts[token-1].Task
+		if t := w.state.Tasks[task-1]; t.Status == model.Active && t.Attempt == token {
+			w.leaseEnds(queueOf(w.m.Tasks[task-1].Queue), idOf(task))
+		}
+		w.db.Del(lock)
+		for q := range uint8(model.MaxQueues) {
+			w.due(q, move.Resource)
+		}
+	case model.EntryDue:
+		w.due(move.Queue, move.Resource)
+	case model.OfferEnds:
+		for q := range uint8(model.MaxQueues) {
+			if w.state.Queues[q].Ready[move.Resource] == model.Offer {
+				_, err := w.db.ZAdd(taskredis.ReadyKey(queueOf(q)), w.micros(), lock)
+				w.must(err)
+			}
+		}
+	case model.Unseen:
+		w.db.HDel("siding:slots", queue)
+	case model.Pause:
+		w.must(w.inspector.PauseQueue(queue))
+	case model.Unpause:
+		w.must(w.inspector.UnpauseQueue(queue))
+	case model.ForeignTakes:
+		w.must(w.db.Set(lock, "of a plain program"))
+	case model.ForeignLeaves:
+		w.db.Del(lock)
+	case model.Revoke:
+		value, err := w.db.Get(lock)
+		w.must(err)
+		w.must(w.db.Set(lock, revoked(value)))
+	default: // servers and handlers alone know of the others
+	}
+}
+
+// score returns the score of a member, if it is one.
+func (w *twin) score(key, member string) (float64, bool) {
+	members, err := w.db.SortedSet(key)
+	score, ok := members[member]
+	return score, ok && err == nil
+}
+
+// revoked is what a lock holds that an attempt has lost, and keeps.
+func revoked(name string) string { return strings.Replace(name, "siding:", "siding:revoked-", 1) }
+
+// tie reports whether lines of two queues begin with the same ticket. In the model one of them is older.
+func (w *twin) tie() bool {
+	for r := range uint8(model.MaxResources) {
+		lines, err := w.db.SortedSet(taskredis.LinesKey(lockOf(r)))
+		one, ok := lines[queueOf(0)]
+		if two, also := lines[queueOf(1)]; err == nil && ok && also && one == two {
+			return true
+		}
+	}
+	return false
+}
+
+// holds wants that a task has held its line.
+func (w *twin) holds(held bool, err error) {
+	w.must(err)
+	if !held {
+		w.must(errors.New("want a task that holds its line"))
+	}
+}
+
+func (w *twin) leaseEnds(queue, id string) {
+	w.must(w.rdb.ZAddXX(w.ctx(), taskredis.LeaseKey(queue), redis.Z{Score: 1, Member: id}).Err())
+}
+
+// due makes an entry of a ready set due, behind those that are.
+func (w *twin) due(q, r uint8) {
+	queue, lock := queueOf(q), lockOf(r)
+	if entry := w.state.Queues[q].Ready[r]; entry == model.Offer || entry == model.NoEntry {
+		return
+	}
+	if score, ok := w.score(taskredis.ReadyKey(queue), lock); ok && score > w.micros() {
+		_, err := w.db.ZAdd(taskredis.ReadyKey(queue), w.micros(), lock)
+		w.must(err)
+	}
+}
+
+func (w *twin) enqueue(move model.Move) {
+	spec, queue, id := w.m.Tasks[move.Task-1], queueOf(move.Queue), idOf(move.Task)
+	message := taskredis.Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
+	key := taskredis.TaskKey(queue, id)
+	w.db.HSet(key, "msg", string(message.Encode()), "state", "pending", "pending_since", "1")
+	if spec.Resource != model.Unguarded && !spec.Plain {
+		w.db.HSet(key, "siding_resource", strings.TrimPrefix(lockOf(spec.Resource), "lock:"))
+	}
+	_, err := w.db.Lpush(taskredis.PendingKey(queue), id)
+	w.must(err)
+	_, err = w.db.SAdd("asynq:queues", queue) // for the inspector
+	w.must(err)
+}
+
+// step is the next step of a server: with what has ended, and the slots that are free.
+func (w *twin) step(p *process, move model.Move) *taskredis.Step {
+	serving := w.m.Servers[move.Server]
+	free := int(serving.Slots)
+	var outcomes []taskredis.Outcome
+	var tasks []model.ID
+	for i, a := range w.state.Attempts {
+		switch {
+		case a.Server != move.Server:
+		case a.Phase == model.Begun, a.Phase == model.Running:
+			free--
+		case a.Phase == model.Ended:
+			if a.Kind == model.Ask {
+				free--
+			}
+			at, _ := slices.BinarySearchFunc(tasks, a.Task, func(have, want model.ID) int { return int(want) - int(have) }) // the last task first
+			tasks, outcomes = slices.Insert(tasks, at, a.Task), slices.Insert(outcomes, at, w.outcome(i, &a))
+		}
+	}
+	p.number++
+	s := &taskredis.Step{Number: p.number, After: p.answered, Sent: w.now.UnixMicro(), Outcomes: outcomes}
+	if w.state.Servers[move.Server].Drains {
+		free = 0
+	}
+	order := ""
+	for n := range uint8(model.MaxQueues) {
+		if q := (move.Queue + n) % model.MaxQueues; slices.Contains(serving.Queues, q) {
+			s.Draws = append(s.Draws, taskredis.Draw{Queue: queueOf(q), Pending: w.state.Servers[move.Server].Turn[q]})
+			order += string(rune(len(s.Draws)))
+		}
+	}
+	for range free {
+		s.Slots = append(s.Slots, taskredis.Order(order))
+	}
+	return s
+}
+
+func (w *twin) outcome(i int, a *model.Attempt) taskredis.Outcome {
+	o := taskredis.Outcome{Name: w.attempts[i].Name, Message: w.attempts[i].message}
+	switch a.Kind {
+	case model.Succeed:
+		o.Kind = taskredis.Done
+	case model.Fail:
+		o.Kind, o.After = taskredis.Retry, time.Hour
+	case model.Again:
+		o.Kind = taskredis.Requeue
+	case model.Delay:
+		o.Kind, o.After, o.Losses = taskredis.Again, time.Hour, 1
+		o.Lock = "" // it says so whether it has its lock or not
+	case model.Hold:
+		o.Kind, o.After, o.Hold = taskredis.Retry, time.Hour, true
+	case model.Halt:
+		o.Kind, o.Hold = taskredis.Archive, true
+	case model.Ask:
+		o.Kind, o.Want = taskredis.Ask, lockOf(w.m.Tasks[a.Task-1].Resource)
+	default:
+		w.must(fmt.Errorf("no such outcome: %v", a.Kind))
+	}
+	return o
+}
+
+// run is the arrival of a step at Redis, which a process has sent.
+func (w *twin) run(of *process, s *taskredis.Step, next model.State) {
+	answer, err := of.Step(w.ctx(), s)
+	if err != nil && strings.Contains(err.Error(), "comes after step") {
+		return
+	}
+	if err != nil {
+		w.must(err)
+		return
+	}
+	for _, trouble := range answer.Troubles {
+		w.must(errors.New(trouble))
+	}
+	for _, taken := range answer.Taken {
+		if !w.knows(taken.Attempt) {
+			w.begins(&taken, &next)
+		}
+	}
+	for i, result := range answer.Results {
+		for _, a := range w.attempts {
+			if a.Attempt != s.Outcomes[i].Attempt {
+				continue
+			}
+			if result == taskredis.Granted {
+				a.Lock = answer.Replies[i].Lock
+			}
+		}
+	}
+}
+
+func (w *twin) knows(name string) bool {
+	for _, a := range w.attempts {
+		if a.Attempt == name {
+			return true
+		}
+	}
+	return false
+}
+
+// begins finds the place of an attempt in the model's next state.
+func (w *twin) begins(taken *taskredis.Taken, next *model.State) {
+	for i, a := range next.Attempts {
+		if a.Phase != model.None && w.state.Attempts[i].Phase == model.None && idOf(a.Task) == taken.ID {
+			w.attempts[i] = &attempt{taken.Name, taken.Encoded}
+			return
+		}
+	}
+	w.moves = append(w.moves, fmt.Sprintf("-- the scripts begin an attempt of task %s, and the model does not", taken.ID))
+}
+
+// name returns what the scripts call the attempt with a token.
+func (w *twin) name(token uint8) string {
+	if a := w.attempts[int(token)-1]; a != nil {
+		return a.Attempt
+	}
+	return "somebody whom the scripts do not know"
+}
+
+// renew is the heartbeat of a server that goes on.
+func (w *twin) renew(p *process, server uint8) {
+	var names []taskredis.Name
+	for i, a := range w.state.Attempts {
+		if a.Server == server && !a.Lost && (a.Phase == model.Running || a.Phase == model.Ended && a.Result != model.IsGranted) {
+			names = append(names, w.attempts[i].Name)
+		}
+	}
+	_, err := p.Renew(w.ctx(), "", names)
+	w.must(err)
+}
+
+// model says in words what the model knows.
+func (w *twin) model() string {
+	s, text := &w.state, new(strings.Builder)
+	for n := range w.m.Tasks {
+		t := &s.Tasks[n]
+		fmt.Fprintf(text, "task %d:", n+1)
+		switch t.Status {
+		case model.Absent, model.Done, model.Deleted:
+			text.WriteString(" none")
+		default:
+			text.WriteString(" " + [...]string{model.Pending: "pending", model.Active: "active", model.Retry: "retry", model.Archived: "archived"}[t.Status])
+			if t.Status == model.Retry || t.Status == model.Archived {
+				text.WriteString([...]string{"", " waits", " held", " backoff", " stopped"}[t.Set])
+			}
+			if t.Status == model.Active {
+				text.WriteString(" by " + w.name(t.Attempt))
+			}
+			fmt.Fprintf(text, " crashes %d", t.Crashes)
+		}
+		if t.Lease != model.NoLease {
+			text.WriteString(" leased")
+		}
+		text.WriteString("\n")
+	}
+	for q := range uint8(model.MaxQueues) {
+		fmt.Fprintf(text, "queue %d:", q)
+		for _, id := range s.Queues[q].Pending {
+			if id != 0 {
+				fmt.Fprintf(text, " %d", id)
+			}
+		}
+		for r := range uint8(model.MaxResources) {
+			if entry := s.Queues[q].Ready[r]; entry != model.NoEntry {
+				fmt.Fprintf(text, "; lock %d", r)
+				switch {
+				case entry < model.Offer:
+					text.WriteString(" is due")
+				case entry == model.Offer && s.Locks[r].Token == 0:
+					text.WriteString(" is offered")
+				}
+			}
+			var line []model.ID
+			for n, t := range s.Tasks {
+				if t.Line > 0 && w.m.Tasks[n].Queue == q && w.m.Tasks[n].Resource == r {
+					line = append(line, model.ID(n+1))
+				}
+			}
+			slices.SortFunc(line, func(a, b model.ID) int { return int(s.Tasks[a-1].Line) - int(s.Tasks[b-1].Line) })
+			if len(line) > 0 {
+				fmt.Fprintf(text, " line %v", line)
+			}
+			if s.Locks[r].Lines[q] > 0 {
+				text.WriteString(" listed")
+			}
+		}
+		text.WriteString("\n")
+	}
+	for r := range uint8(model.MaxResources) {
+		holder := "nobody"
+		switch token := s.Locks[r].Token; {
+		case token == 255:
+			holder = "of a plain program"
+		case token > 0:
+			holder = w.name(token)
+			if s.Locks[r].Revoked {
+				holder = revoked(holder)
+			}
+		}
+		fmt.Fprintf(text, "lock %d: %s\n", r, holder)
+	}
+	return text.String()
+}
+
+// redis says in the same words what Redis knows.
+func (w *twin) redis() string {
+	text := new(strings.Builder)
+	for n, spec := range w.m.Tasks {
+		queue, id, key := queueOf(spec.Queue), idOf(model.ID(n+1)), w.key(n)
+		fmt.Fprintf(text, "task %d:", n+1)
+		state := w.db.HGet(key, "state")
+		held := w.db.HGet(key, "siding_held")
+		switch state {
+		case "":
+			text.WriteString(" none")
+		default:
+			text.WriteString(" " + state)
+			score, ok := w.score(taskredis.RetryKey(queue), id)
+			until := w.db.HGet(key, "siding_until")
+			switch {
+			case state == "archived" && held == "stop":
+				text.WriteString(" stopped")
+			case state != "retry" || !ok:
+			case fmt.Sprint(int64(score)) != until:
+				text.WriteString(" backoff")
+			case held != "" && held > fmt.Sprint(w.now.UnixMicro()):
+				text.WriteString(" held")
+			default:
+				text.WriteString(" waits")
+			}
+			if state == "active" {
+				text.WriteString(" by " + w.db.HGet(key, "siding_attempt"))
+			}
+			crashes := w.db.HGet(key, "siding_crashes")
+			if crashes == "" {
+				crashes = "0"
+			}
+			text.WriteString(" crashes " + crashes)
+		}
+		if _, ok := w.score(taskredis.LeaseKey(queue), id); ok {
+			text.WriteString(" leased")
+		}
+		text.WriteString("\n")
+	}
+	for q := range uint8(model.MaxQueues) {
+		queue := queueOf(q)
+		fmt.Fprintf(text, "queue %d:", q)
+		pending, _ := w.db.List(taskredis.PendingKey(queue))
+		pending = slices.Clone(pending)
+		slices.Reverse(pending)
+		for _, id := range pending {
+			text.WriteString(" " + id)
+		}
+		for r := range uint8(model.MaxResources) {
+			if score, ok := w.score(taskredis.ReadyKey(queue), lockOf(r)); ok {
+				fmt.Fprintf(text, "; lock %d", r)
+				switch {
+				case score <= w.micros():
+					text.WriteString(" is due")
+				case score <= w.micros()+offer && !w.db.Exists(lockOf(r)):
+					text.WriteString(" is offered")
+				}
+			}
+			if line, err := w.db.ZMembers(taskredis.LineKey(queue, lockOf(r))); err == nil {
+				fmt.Fprintf(text, " line %v", line)
+			}
+			if _, ok := w.score(taskredis.LinesKey(lockOf(r)), queue); ok {
+				text.WriteString(" listed")
+			}
+		}
+		text.WriteString("\n")
+	}
+	for r := range uint8(model.MaxResources) {
+		holder, err := w.db.Get(lockOf(r))
+		if err != nil {
+			holder = "nobody"
+		}
+		fmt.Fprintf(text, "lock %d: %s\n", r, holder)
+	}
+	return text.String()
+}
