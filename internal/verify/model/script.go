@@ -110,7 +110,6 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 		x.notify(q, left)
 	}
 	if answers {
-		server.Gap = server.Gap || s.Records[x.server] == Forgotten
 		s.Records[x.server] = Latest
 	}
 }

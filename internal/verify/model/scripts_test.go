@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -77,6 +78,7 @@ func TestWalksFindMistakes(t *testing.T) {
 		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
 		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
 		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
+		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
 		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not late and", "while free > 0 and"},
 		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
 	} {
@@ -106,7 +108,7 @@ func TestWalksFindMistakes(t *testing.T) {
 // alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
 var alike = []model.Event{
 	model.Delete, model.Archive, model.RunNow, model.EnqueueAgain, model.Pause,
-	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke,
+	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
 }
 
 // walk takes moves until all tasks are finished, and returns how many, and where the two differ. edit changes the scripts.
@@ -119,8 +121,14 @@ func walk(t *testing.T, m model.Model, random *rand.Rand, edit func(script strin
 	var steps []model.Transition
 	for range 80 {
 		steps = slices.DeleteFunc(m.Steps(steps[:0], &w.state), func(tr model.Transition) bool {
-			// Crashes of tasks without a lock are upkeep's.
-			return tr.Move.Event == model.Upkeep || tr.Move.Event == model.LeaseEnds && !w.state.Tasks[tr.Move.Task-1].Known
+			switch e := tr.Move.Event; e {
+			case model.Upkeep:
+				return true
+			case model.LeaseEnds: // crashes of tasks without a lock are upkeep's
+				return !w.state.Tasks[tr.Move.Task-1].Known
+			default: // whether an old copy does something depends on its number, which the model does not have
+				return w.state.Failed && (e == model.Arrive || e == model.ArriveAged)
+			}
 		})
 		if len(steps) == 0 || m.Final(&w.state) {
 			break
@@ -159,6 +167,7 @@ type twin struct {
 	loaded    map[string]string
 	attempts  map[int]*attempt // by their places in the model's state
 	sessions  int
+	replica   map[string]any // once it has stopped to follow: by key a string, a list, a hash, a sorted set or a set
 }
 
 // An attempt is what the scripts have said of one.
@@ -193,9 +202,9 @@ func (s scripts) EvalSha(ctx context.Context, sum string, keys []string, args ..
 type process struct {
 	*taskredis.Steps
 
-	number, answered int64
-	sent, late       *taskredis.Step
-	lateOf           *process // which has sent the late one
+	number, heard, answered int64 // of the last step; what Redis knows after it; what this process has heard of that
+	sent, late              *taskredis.Step
+	lateOf                  *process // which has sent the late one
 }
 
 func newTwin(t *testing.T, m *model.Model, edit func(string) string) *twin {
@@ -255,7 +264,7 @@ func (w *twin) move(tr model.Transition) {
 	switch move.Event {
 	case model.Step:
 		w.run(p, w.step(p, move), tr.Next)
-		p.answered = p.number
+		p.answered = p.heard
 	case model.StepUnheard:
 		p.sent = w.step(p, move)
 		w.run(p, p.sent, tr.Next)
@@ -264,9 +273,9 @@ func (w *twin) move(tr model.Transition) {
 		p.late, p.lateOf = p.sent, p
 	case model.Resend:
 		w.run(p, p.sent, tr.Next)
-		p.answered = p.number
+		p.answered = p.heard
 	case model.HearLate:
-		p.answered = p.number
+		p.answered = p.heard
 	case model.Arrive, model.ArriveAged:
 		late := *p.late
 		if move.Event == model.ArriveAged {
@@ -329,6 +338,10 @@ func (w *twin) move(tr model.Transition) {
 		w.must(w.inspector.UnpauseQueue(queue))
 	case model.ForeignTakes:
 		w.must(w.db.Set(lock, "of a plain program"))
+	case model.ReplicaStops:
+		w.copyTo()
+	case model.Failover:
+		w.failOver()
 	case model.ForeignLeaves:
 		w.db.Del(lock)
 	case model.Revoke:
@@ -344,6 +357,63 @@ func (w *twin) score(key, member string) (float64, bool) {
 	members, err := w.db.SortedSet(key)
 	score, ok := members[member]
 	return score, ok && err == nil
+}
+
+// copyTo has the replica know what Redis knows.
+func (w *twin) copyTo() {
+	w.replica = map[string]any{}
+	for _, key := range w.db.Keys() {
+		var err error
+		switch kind := w.db.Type(key); kind {
+		case "string":
+			w.replica[key], err = w.db.Get(key)
+		case "list":
+			list, listErr := w.db.List(key)
+			w.replica[key], err = slices.Clone(list), listErr
+		case "hash":
+			fields := map[string]string{}
+			names, keysErr := w.db.HKeys(key)
+			for _, name := range names {
+				fields[name] = w.db.HGet(key, name)
+			}
+			w.replica[key], err = fields, keysErr
+		case "zset":
+			members, setErr := w.db.SortedSet(key)
+			w.replica[key], err = maps.Clone(members), setErr
+		case "set":
+			w.replica[key], err = w.db.SMembers(key)
+		default:
+			err = fmt.Errorf("%s is a %s", key, kind)
+		}
+		w.must(err)
+	}
+}
+
+// failOver makes the replica the master.
+func (w *twin) failOver() {
+	w.db.FlushDB()
+	for key, value := range w.replica {
+		var err error
+		switch value := value.(type) {
+		case string:
+			err = w.db.Set(key, value)
+		case []string:
+			if key == "asynq:queues" {
+				_, err = w.db.SAdd(key, value...)
+			} else {
+				_, err = w.db.Push(key, value...)
+			}
+		case map[string]string:
+			for field, text := range value {
+				w.db.HSet(key, field, text)
+			}
+		case map[string]float64:
+			for member, score := range value {
+				_, err = w.db.ZAdd(key, score, member)
+			}
+		}
+		w.must(err)
+	}
 }
 
 // revoked is what a lock holds that an attempt has lost, and keeps.
@@ -465,6 +535,12 @@ func (w *twin) run(of *process, s *taskredis.Step, next model.State) {
 	answer, err := of.Step(w.ctx(), s)
 	if err != nil && strings.Contains(err.Error(), "comes after step") {
 		return
+	}
+	if err == nil && s.Number == of.number {
+		of.heard = s.Number
+		if !answer.Follows(s) {
+			of.heard = answer.Known
+		}
 	}
 	if err != nil {
 		w.must(err)

@@ -18,7 +18,10 @@ func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fail
 	case Dead:
 		x.step(sent, fetch, false)
 	default:
-		if record != Latest || m.Mistake == RecordUnchecked {
+		switch {
+		case record == Forgotten: // it does nothing, and says so
+			s.Records[server], s.Servers[server].Gap, x.more = Latest, true, true
+		case record != Latest || m.Mistake == RecordUnchecked:
 			s.forget(server)
 			x.step(sent, fetch, true)
 		}
