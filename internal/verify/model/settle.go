@@ -34,6 +34,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 	case Delay:
 		x.backOff(t, t.Ticket)
 	case Again:
+		t.Known = t.Known || a.Locked // the outcome names the lock, also if a failover has forgotten it
 		x.comeBack(a.Task, Waits)
 	case Hold:
 		x.comeBack(a.Task, Held)
