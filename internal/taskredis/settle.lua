@@ -82,10 +82,10 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     kind, own_keys = 'requeue', held_by(task_lock or '', lock_owner)
   end
   if lost and kind ~= 'requeue' then
-    call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
       if lock_of(one) == one and needs(task_lock or '', one) then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
     end
+    call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id) -- last: if this fails in the middle, recovery still comes before the others
     return 'lost'
   end
 

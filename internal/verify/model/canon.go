@@ -91,8 +91,8 @@ func (s *State) sortAttempts() {
 		sorted[i] = numbered{a, i}
 	}
 	slices.SortStableFunc(sorted[:], func(a, b numbered) int { return cmp.Compare(s.key(b.was), s.key(a.was)) })
-	var names [int(foreign) + 1]uint8
-	names[locker], names[foreign] = locker, foreign
+	var names [int(Foreign) + 1]uint8
+	names[locker], names[Foreign] = locker, Foreign
 	for i, a := range sorted {
 		s.Attempts[i] = a.Attempt
 		names[token(a.was)] = token(i)

@@ -163,6 +163,9 @@ func (m *Model) order(from, to *State, move Move) string {
 			waits := other.Status == Retry && other.Set == Waits && other.Line > 0
 			waits = waits || other.holds() && (other.Line > 0 || from.Tasks[k].Line > 0 || from.Tasks[k].Status == Active)
 			waits = waits && (from.Tasks[k].Status != Pending || from.Tasks[k].Line > 0)
+			if other.Status == Active && to.told(other.Attempt) {
+				continue // its lock was somebody else's, so nothing keeps its place until its server has answered
+			}
 			if waits || other.Status == Active && other.Known && from.Tasks[k].Status == Active && move.Event != StepFails && to.Actions == m.Actions {
 				return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)
 			}
@@ -171,12 +174,18 @@ func (m *Model) order(from, to *State, move Move) string {
 	return ""
 }
 
+// told reports whether an attempt has lost its lock, and a step has said so.
+func (s *State) told(attempt uint8) bool {
+	a := &s.Attempts[attempt-1]
+	return a.Phase == Ended && (a.Result == IsLost || a.Lost && a.Kind == Delay)
+}
+
 // servers: a living server hears of each attempt that is begun for it, and has no more than it has slots.
 func (m *Model) servers(from, to *State, move Move) string {
 	for i := range to.Attempts {
 		a := &to.Attempts[i]
 		own := a.Task != 0 && to.task(a.Task).Status == Active && to.task(a.Task).Attempt == token(i) &&
-			(!a.Locked || to.Locks[m.Tasks[a.Task-1].Resource].Token == token(i))
+			(!a.Locked || to.Locks[m.Tasks[a.Task-1].Resource].Token == token(i) && !to.Locks[m.Tasks[a.Task-1].Resource].Revoked)
 		switch {
 		case from.Attempts[i].Phase == Begun && a.Phase == Gone && own && move.Event == Resend:
 			return fmt.Sprintf("unheard: server %d sends a step again, and does not hear that it has task %d", a.Server+1, a.Task)
@@ -230,16 +239,17 @@ func (m *Model) between(from, to *State, q, r uint8) string {
 	was, l := &from.Locks[r], &to.Locks[r]
 	oldest, quiet := l.oldest(), to.Actions == m.Actions && !from.Damaged && !to.Torn
 	entry, before := to.Queues[q].Ready[r], from.Queues[q].Ready[r]
-	older := oldest < MaxQueues && oldest != q && to.Queues[oldest].Seen && from.Queues[oldest].Seen
+	older := oldest < MaxQueues && oldest != q && (to.Queues[oldest].Seen && from.Queues[oldest].Seen ||
+		was.attempt() && m.Tasks[from.Attempts[was.Token-1].Task-1].Queue == oldest) // whose server has just freed the lock
 	if l.Token == free && entry == Offer && before != Offer {
 		switch {
 		case quiet && !older:
 			return fmt.Sprintf("offer: lock %d is kept from queue %d for a queue that nobody serves", r+1, q+1)
-		case !l.Fresh && before != NoEntry: // a new line waits once
+		case !l.Fresh && was.Lines[q] == l.Lines[q]: // a new head waits once
 			return fmt.Sprintf("offer: lock %d is kept from queue %d once more", r+1, q+1)
 		}
 	}
-	if !l.attempt() || l.Token == was.Token || was.Token == free && !was.Fresh || was.Token == foreign || before.due() {
+	if !l.attempt() || l.Token == was.Token || was.Token == free && !was.Fresh || was.Token == Foreign || before.due() {
 		return ""
 	}
 	id := to.Attempts[l.Token-1].Task

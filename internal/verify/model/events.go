@@ -58,11 +58,11 @@ func (m *Model) apply(s *State, move Move) bool {
 	case Unpause:
 		queue.Paused = false
 	case ForeignTakes:
-		l.Token, l.Far, l.Fresh = foreign, false, false
+		l.take(Foreign)
 	case ForeignLeaves:
 		l.Token = free
 	case LockerTakes:
-		l.Token, l.Fresh = locker, false
+		l.take(locker)
 	case LockerLeaves:
 		if l.Token = free; m.Mistake != LockerUnmarked {
 			x := &script{Model: m, s: s}
@@ -166,7 +166,7 @@ func (m *Model) expire(s *State, r uint8) {
 	if t := s.task(a.Task); t.Status == Active && t.Attempt == l.Token && m.Mistake != LeaseLater {
 		t.Lease = Over
 	}
-	l.Token, l.Fresh, l.Revoked = free, false, false
+	l.take(free)
 	for q := range uint8(MaxQueues) {
 		m.entryDue(s, q, r)
 		m.wakeAll(s, q)

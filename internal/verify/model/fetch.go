@@ -9,7 +9,7 @@ func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 		took := false
 		for n := range uint8(MaxQueues) {
 			q := (sent.Order + n) % MaxQueues
-			if took = x.serves(x.server, q) && x.open(q) && x.take(q, answers); took {
+			if took = x.serves(x.server, q) && x.recovered(q) && !s.Queues[q].Paused && x.take(q, answers); took {
 				break
 			}
 		}
@@ -30,15 +30,6 @@ func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 		}
 	}
 	return left
-}
-
-// open reports whether a step may take tasks of a queue: it puts the crashed ones back when it first comes there.
-func (x *script) open(q uint8) bool {
-	if !x.visited[q] {
-		x.visited[q] = true
-		x.done[q] = x.Mistake == RecoverLast || x.recover(q)
-	}
-	return x.done[q] && !x.s.Queues[q].Paused
 }
 
 // take begins an attempt of a task of the queue, from the ready set and from pending in turns.

@@ -9,7 +9,7 @@ const (
 
 	// Lines and ready sets.
 	OwnLineOnly    Mistake = "a release marks only the line of its own queue"
-	LockerUnmarked Mistake = "a Locker or a revocation marks no lines"
+	LockerUnmarked Mistake = "a Locker marks no lines"
 	LineUnlisted   Mistake = "a new line is not listed at its lock"
 	ParkNotReady   Mistake = "a task is parked without an entry in the ready set"
 	NoUpkeep       Mistake = "nobody rebuilds what was evicted"

@@ -24,7 +24,8 @@
 //   - a state from which not all tasks can finish, or not before the lock of a living holder ends;
 //   - a run without end, fair to everybody, in which no task finishes.
 //
-// A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds mistakes.
+// A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds mistakes. And the scripts have to
+// follow the model: the tests take walks through it, and compare what it knows with what Redis knows after each move.
 package model
 
 import "slices"

@@ -1,5 +1,14 @@
 package model
 
+// recovered puts the crashed tasks of a queue back when a step first comes there, and reports whether it did so with all.
+func (x *script) recovered(q uint8) bool {
+	if !x.visited[q] {
+		x.visited[q] = true
+		x.done[q] = x.Mistake == RecoverLast || x.recover(q)
+	}
+	return x.done[q]
+}
+
 // recover puts the crashed tasks of a queue back into their lines. It reports whether it did so with all.
 func (x *script) recover(q uint8) (all bool) {
 	s := x.s

@@ -35,8 +35,8 @@ type script struct {
 	failed  bool
 	tickets [MaxResources]uint8 // the last one of each resource
 	more    bool                // a bound was reached: there may be more to do at once
-	visited [MaxQueues]bool     // a queue that is drawn, or whose tasks ask
-	done    [MaxQueues]bool     // all its crashed tasks are recovered
+	visited [MaxQueues]bool     // queues that a slot has tried, or whose tasks ask
+	done    [MaxQueues]bool     // those of which all crashed tasks are back
 	touched [MaxQueues]bool     // an entry of the ready set became due, or is offered
 }
 
@@ -77,7 +77,7 @@ func (x *script) item(do func()) (ok bool) {
 	return true
 }
 
-// step is the whole script. Without fetch it settles alone, and gives locks to those that ask. answers is false if no server waits for it.
+// step is the whole script. Without fetch it takes no tasks. answers is false if no server waits for it.
 func (x *script) step(sent *Copy, fetch, answers bool) {
 	s, server := x.s, &x.s.Servers[x.server]
 	left := sent.Slots
@@ -93,7 +93,7 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 	if !lost {
 		for slot, kind := range sent.Kinds {
 			if kind == Ask {
-				x.open(x.Tasks[s.Attempts[slot].Task-1].Queue)
+				x.recovered(x.Tasks[s.Attempts[slot].Task-1].Queue)
 			}
 		}
 		if x.Mistake != AsksFirst {

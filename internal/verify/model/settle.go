@@ -54,14 +54,16 @@ func (x *script) lost(slot int, r uint8) bool {
 	return l.Token != token(slot) || l.Revoked
 }
 
-// keep keeps the place of a task whose attempt has lost its lock, as its server is about to say what becomes of it.
+// keep keeps the place of a task whose attempt has lost its lock, as its server is about to say what becomes of it. The lease comes
+// last: if its write is the one that fails, or none is made, the task is recovered before anybody else begins.
 func (x *script) keep(slot int, r uint8) {
 	l, t := &x.s.Locks[r], x.s.task(x.s.Attempts[slot].Task)
-	set(x, &t.Lease, Runs)
 	if l.Token == free && t.Known {
 		x.write()
-		l.Token, l.Fresh, l.Revoked = token(slot), false, true
+		l.take(token(slot))
+		l.Revoked = true
 	}
+	set(x, &t.Lease, Runs)
 }
 
 // backOff puts a task into the retry set for a while. Without a ticket it then comes at the end of its line.
@@ -129,9 +131,9 @@ func (x *script) when(q, r, ticket uint8) Score {
 	switch {
 	case x.Mistake == ScoredAhead:
 		return Expiry
-	case l.Token == foreign && x.Mistake == ForeignAsOurs:
+	case l.Token == Foreign && x.Mistake == ForeignAsOurs:
 		return Never
-	case l.Token == foreign:
+	case l.Token == Foreign:
 		return Second
 	case l.Token != free:
 		return Expiry
@@ -204,5 +206,6 @@ func (x *script) release(r, own uint8) {
 		x.s.Queues[q].Notify = x.s.Queues[q].Notify || own == MaxQueues && ticket > 0 // no step will tell
 	}
 	x.write()
-	l.Token, l.Far, l.Fresh, l.Revoked = free, false, l.oldest() < MaxQueues, false
+	l.take(free)
+	l.Fresh = l.oldest() < MaxQueues
 }

@@ -19,8 +19,7 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	if t.Known {
 		x.write()
-		l := &s.Locks[r]
-		l.Token, l.Far, l.Fresh, l.Revoked = token(slot), false, false, false
+		s.Locks[r].take(token(slot))
 	}
 	if x.Mistake == PopsFirst {
 		x.leave(id)
@@ -55,7 +54,7 @@ func (x *script) ask(id ID, slot int) Result {
 	mine := l.Token == token(slot) && x.Mistake != AskAgainParks // an earlier try failed after that
 	if mine || l.Token == free && x.next(id, t.Ticket) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst) {
 		x.write()
-		l.Token, l.Far, l.Fresh, l.Revoked = token(slot), false, false, false
+		l.take(token(slot))
 		set(x, &t.Known, true)
 		s.Attempts[slot].Locked = true
 		return IsGranted

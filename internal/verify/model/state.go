@@ -106,7 +106,7 @@ func (q *Queue) due(r uint8) {
 const (
 	free    uint8 = 0
 	locker  uint8 = 254 // a Locker of ours: it tells when it leaves
-	foreign uint8 = 255 // a plain program: it does not
+	Foreign uint8 = 255 // a plain program: it does not
 )
 
 // A Lock is that of a resource.
@@ -118,6 +118,9 @@ type Lock struct {
 	Revoked bool
 	Lines   [MaxQueues]uint8
 }
+
+// take gives the lock to whoever has a token.
+func (l *Lock) take(token uint8) { *l = Lock{Token: token, Lines: l.Lines} }
 
 // attempt reports whether an attempt holds the lock.
 func (l *Lock) attempt() bool { return l.Token != free && l.Token < locker }

@@ -280,7 +280,7 @@ func (b *builder) resource(r uint8) {
 		if slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) || l.Fresh {
 			may(OfferEnds, byResource+r)
 		}
-	case l.Token == foreign:
+	case l.Token == Foreign:
 		may(ForeignLeaves, byResource+r)
 	case l.Token == locker:
 		may(LockerLeaves, byResource+r)

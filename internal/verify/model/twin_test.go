@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,136 +18,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/internal/verify/model"
 )
 
-// walked are the models that the scripts follow.
-func walked() map[string]model.Model {
-	return map[string]model.Model{
-		"two tasks":                {Tasks: two, Servers: fleet},
-		"three tasks":              {Tasks: three, Servers: fleet},
-		"four tasks, two slots":    {Tasks: four, Servers: wide},
-		"without a resource":       {Tasks: others, Servers: wide},
-		"plain clients":            {Tasks: plain, Servers: fleet},
-		"a plain client's and one": {Tasks: mixed, Servers: wide},
-		"two queues, two servers":  {Tasks: crowd, Servers: apart},
-		"two queues, a server":     {Tasks: crowd, Servers: both},
-	}
-}
-
-// TestScriptsDoAsTheModel takes walks through models, and has the scripts of taskredis do the same on a Redis in memory. What the
-// two know must be the same after each move. So what the model shows holds for the scripts, as far as the walks have come.
-func TestScriptsDoAsTheModel(t *testing.T) {
-	t.Parallel()
-	walks := 60
-	if verify.All() {
-		walks = 1500
-	}
-	for name, m := range walked() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			seed, moves := verify.Seed(t), 0
-			for n := range uint64(walks) {
-				n, difference := walk(t, m, rand.New(rand.NewPCG(seed, n)), nil)
-				if moves += n; difference != "" {
-					t.Fatal(difference)
-				}
-			}
-			t.Logf("%d walks, %d moves", walks, moves)
-		})
-	}
-}
-
-// TestWalksFindMistakes: walks notice a script that does not what the model does. make verify tries them; the other times this only
-// looks whether the scripts are those that the mistakes change.
-func TestWalksFindMistakes(t *testing.T) {
-	t.Parallel()
-	for name, m := range map[string]struct{ file, old, wrong string }{
-		"an outcome of any attempt counts":   {"taskredis/settle", "if latest ~= attempt or state ~= 'active' then", "if state ~= 'active' then"},
-		"so does one without its lock":       {"taskredis/settle", "if lost and kind ~= 'requeue' then", "if false then"},
-		"a task keeps its lease":             {"taskredis/settle", "call('ZREM', asynq(queue, 'lease'), unpack(ids))", ""},
-		"recovery takes a held lock":         {"taskredis/recover", "if key then", "if false then"},
-		"a crash is not counted":             {"taskredis/recover", "call('HSET', task, 'siding_crashes', crashed + 1)", ""},
-		"an operator's run loses the place":  {"taskredis/ready", "if have.state == 'pending' then\n    local ends", "if false then\n    local ends"},
-		"the end of a line stays in the set": {"taskredis/ready", "call('ZREM', q.ready, lock)", ""},
-		"pending passes those who wait":      {"taskredis/fetch", "if key and not first then", "if key then"},
-		"who has a place asks at once":       {"taskredis/fetch", "if own and not over and (have.siding_held or not known) then", "if false then"},
-		"who asks passes those who wait":     {"taskredis/ask", "if asks or older == queue or goes_on(older, lock) then key = nil end", ""},
-		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
-		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
-		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
-		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
-		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not late and", "while free > 0 and"},
-		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
-	} {
-		text, err := os.ReadFile("../../" + m.file + ".lua")
-		if n := strings.Count(string(text), m.old); err != nil || n != 1 {
-			t.Errorf("%s: want this once in %s.lua, have it %d times, %v: %s", name, m.file, n, err, m.old)
-		}
-		if !verify.All() {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			edit := func(script string) string { return strings.Replace(script, m.old, m.wrong, 1) }
-			for n := range uint64(1000) {
-				for of, walked := range walked() {
-					if moves, difference := walk(t, walked, rand.New(rand.NewPCG(1, n)), edit); difference != "" {
-						t.Logf("after %d walks: %s, %d moves", n, of, moves)
-						return
-					}
-				}
-			}
-			t.Error("want a difference, have none")
-		})
-	}
-}
-
-// alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
-var alike = []model.Event{
-	model.Delete, model.Archive, model.RunNow, model.EnqueueAgain, model.Pause,
-	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
-}
-
-// walk takes moves until all tasks are finished, and returns how many, and where the two differ. edit changes the scripts.
-func walk(t *testing.T, m model.Model, random *rand.Rand, edit func(script string) string) (moves int, difference string) {
-	t.Helper()
-	m.Wide, m.Only = true, alike
-	m.Faults, m.Failures, m.Actions = uint8(random.IntN(3)), uint8(random.IntN(3)), uint8(random.IntN(3))
-	w := newTwin(t, &m, edit)
-	defer w.close()
-	var steps []model.Transition
-	for range 80 {
-		steps = slices.DeleteFunc(m.Steps(steps[:0], &w.state), func(tr model.Transition) bool {
-			switch e := tr.Move.Event; e {
-			case model.Upkeep:
-				return true
-			case model.LeaseEnds: // crashes of tasks without a lock are upkeep's
-				return !w.state.Tasks[tr.Move.Task-1].Known
-			default: // whether an old copy does something depends on its number, which the model does not have
-				return w.state.Failed && (e == model.Arrive || e == model.ArriveAged)
-			}
-		})
-		if len(steps) == 0 || m.Final(&w.state) {
-			break
-		}
-		next := steps[random.IntN(len(steps))]
-		w.moves = append(w.moves, next.Move.String())
-		w.move(next)
-		w.state = next.Next
-		if w.tie() {
-			break
-		}
-		if want, have := w.model(), w.redis(); want != have || w.err != nil {
-			return len(w.moves), fmt.Sprintf("%s\n%v\nthe model:\n%s\nthe scripts:\n%s", strings.Join(w.moves, "\n"), w.err, want, have)
-		}
-	}
-	return len(w.moves), ""
-}
-
 // offer is for how long a lock is offered to the oldest line alone, in µs.
 const offer = 50_000
+
+// plainProgram is what a lock holds that a program of another kind has taken.
+const plainProgram = "of a plain program"
 
 // A twin is a state of the model, and a Redis that should be in the same one.
 type twin struct {
@@ -156,8 +33,7 @@ type twin struct {
 	m     *model.Model
 	edit  func(script string) string
 	state model.State
-	moves []string
-	err   error
+	err   error // the first one
 
 	db        *miniredis.Miniredis
 	rdb       *redis.Client
@@ -245,11 +121,23 @@ func (w *twin) must(err error) {
 func queueOf(q uint8) string  { return fmt.Sprint("q", q) }
 func lockOf(r uint8) string   { return fmt.Sprint("lock:r", r) }
 func idOf(id model.ID) string { return fmt.Sprint(id) }
-func (w *twin) key(n int) string {
-	return taskredis.TaskKey(queueOf(w.m.Tasks[n].Queue), idOf(model.ID(n+1)))
-}
+
 func (w *twin) micros() float64      { return float64(w.now.UnixMicro()) }
 func (w *twin) ctx() context.Context { return w.t.Context() }
+
+// can reports whether the scripts can make a move of the model.
+func (w *twin) can(move model.Move) bool {
+	switch move.Event {
+	case model.Upkeep:
+		return false
+	case model.LeaseEnds: // crashes of tasks without a lock are upkeep's
+		return w.state.Tasks[move.Task-1].Known
+	case model.Arrive, model.ArriveAged: // after a failover the number of the copy counts, which the model does not have
+		return !w.state.Failed
+	default:
+		return true
+	}
+}
 
 // move does what the model does.
 func (w *twin) move(tr model.Transition) {
@@ -337,7 +225,7 @@ func (w *twin) move(tr model.Transition) {
 	case model.Unpause:
 		w.must(w.inspector.UnpauseQueue(queue))
 	case model.ForeignTakes:
-		w.must(w.db.Set(lock, "of a plain program"))
+		w.must(w.db.Set(lock, plainProgram))
 	case model.ReplicaStops:
 		w.copyTo()
 	case model.Failover:
@@ -533,46 +421,40 @@ func (w *twin) outcome(i int, a *model.Attempt) taskredis.Outcome {
 // run is the arrival of a step at Redis, which a process has sent.
 func (w *twin) run(of *process, s *taskredis.Step, next model.State) {
 	answer, err := of.Step(w.ctx(), s)
-	if err != nil && strings.Contains(err.Error(), "comes after step") {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "comes after step"):
 		return
-	}
-	if err == nil && s.Number == of.number {
-		of.heard = s.Number
-		if !answer.Follows(s) {
-			of.heard = answer.Known
-		}
-	}
-	if err != nil {
+	case err != nil:
 		w.must(err)
 		return
+	case s.Number == of.number && answer.Follows(s):
+		of.heard = s.Number
+	case s.Number == of.number:
+		of.heard = answer.Known
 	}
 	for _, trouble := range answer.Troubles {
 		w.must(errors.New(trouble))
 	}
 	for _, taken := range answer.Taken {
-		if !w.knows(taken.Attempt) {
+		if w.attempt(taken.Attempt) == nil {
 			w.begins(&taken, &next)
 		}
 	}
 	for i, result := range answer.Results {
-		for _, a := range w.attempts {
-			if a.Attempt != s.Outcomes[i].Attempt {
-				continue
-			}
-			if result == taskredis.Granted {
-				a.Lock = answer.Replies[i].Lock
-			}
+		if a := w.attempt(s.Outcomes[i].Attempt); a != nil && result == taskredis.Granted {
+			a.Lock = answer.Replies[i].Lock
 		}
 	}
 }
 
-func (w *twin) knows(name string) bool {
+// attempt returns what is known of an attempt by its name, nil for nothing.
+func (w *twin) attempt(name string) *attempt {
 	for _, a := range w.attempts {
 		if a.Attempt == name {
-			return true
+			return a
 		}
 	}
-	return false
+	return nil
 }
 
 // begins finds the place of an attempt in the model's next state.
@@ -583,7 +465,7 @@ func (w *twin) begins(taken *taskredis.Taken, next *model.State) {
 			return
 		}
 	}
-	w.moves = append(w.moves, fmt.Sprintf("-- the scripts begin an attempt of task %s, and the model does not", taken.ID))
+	w.must(fmt.Errorf("the scripts begin an attempt of task %s, and the model does not", taken.ID))
 }
 
 // name returns what the scripts call the attempt with a token.
@@ -606,153 +488,148 @@ func (w *twin) renew(p *process, server uint8) {
 	w.must(err)
 }
 
-// model says in words what the model knows.
-func (w *twin) model() string {
-	s, text := &w.state, new(strings.Builder)
-	for n := range w.m.Tasks {
-		t := &s.Tasks[n]
-		fmt.Fprintf(text, "task %d:", n+1)
-		switch t.Status {
-		case model.Absent, model.Done, model.Deleted:
-			text.WriteString(" none")
-		default:
-			text.WriteString(" " + [...]string{model.Pending: "pending", model.Active: "active", model.Retry: "retry", model.Archived: "archived"}[t.Status])
-			if t.Status == model.Retry || t.Status == model.Archived {
-				text.WriteString([...]string{"", " waits", " held", " backoff", " stopped"}[t.Set])
-			}
-			if t.Status == model.Active {
-				text.WriteString(" by " + w.name(t.Attempt))
-			}
-			fmt.Fprintf(text, " crashes %d", t.Crashes)
-		}
-		if t.Lease != model.NoLease {
-			text.WriteString(" leased")
-		}
-		text.WriteString("\n")
-	}
-	for q := range uint8(model.MaxQueues) {
-		fmt.Fprintf(text, "queue %d:", q)
-		for _, id := range s.Queues[q].Pending {
-			if id != 0 {
-				fmt.Fprintf(text, " %d", id)
-			}
-		}
-		for r := range uint8(model.MaxResources) {
-			if entry := s.Queues[q].Ready[r]; entry != model.NoEntry {
-				fmt.Fprintf(text, "; lock %d", r)
-				switch {
-				case entry < model.Offer:
-					text.WriteString(" is due")
-				case entry == model.Offer && s.Locks[r].Token == 0:
-					text.WriteString(" is offered")
-				}
-			}
-			var line []model.ID
-			for n, t := range s.Tasks {
-				if t.Line > 0 && w.m.Tasks[n].Queue == q && w.m.Tasks[n].Resource == r {
-					line = append(line, model.ID(n+1))
-				}
-			}
-			slices.SortFunc(line, func(a, b model.ID) int { return int(s.Tasks[a-1].Line) - int(s.Tasks[b-1].Line) })
-			if len(line) > 0 {
-				fmt.Fprintf(text, " line %v", line)
-			}
-			if s.Locks[r].Lines[q] > 0 {
-				text.WriteString(" listed")
-			}
-		}
-		text.WriteString("\n")
-	}
-	for r := range uint8(model.MaxResources) {
-		holder := "nobody"
-		switch token := s.Locks[r].Token; {
-		case token == 255:
-			holder = "of a plain program"
-		case token > 0:
-			holder = w.name(token)
-			if s.Locks[r].Revoked {
-				holder = revoked(holder)
-			}
-		}
-		fmt.Fprintf(text, "lock %d: %s\n", r, holder)
-	}
-	return text.String()
+// A picture is what the model or Redis knows. Of times it has whether they have come, and of tickets their order in a line.
+type picture struct {
+	Tasks   []pictureOfTask
+	Pending [model.MaxQueues][]string
+	Lines   [model.MaxQueues][model.MaxResources]pictureOfLine
+	Holders [model.MaxResources]string
 }
 
-// redis says in the same words what Redis knows.
-func (w *twin) redis() string {
-	text := new(strings.Builder)
+type pictureOfTask struct {
+	State, Waits, Attempt string
+	Crashes               int
+	Leased                bool
+}
+
+type pictureOfLine struct {
+	Entry  string // of the ready set
+	IDs    []string
+	Listed bool
+}
+
+// model returns what the model knows.
+func (w *twin) model() (p picture) {
+	s := &w.state
+	for n := range w.m.Tasks {
+		t := &s.Tasks[n]
+		task := pictureOfTask{Leased: t.Lease != model.NoLease}
+		switch t.Status {
+		case model.Pending:
+			task.State = "pending"
+		case model.Active:
+			task.State, task.Attempt = "active", w.name(t.Attempt)
+		case model.Retry, model.Archived:
+			task.State = map[model.Status]string{model.Retry: "retry", model.Archived: "archived"}[t.Status]
+			task.Waits = map[model.Set]string{model.Waits: "in line", model.Held: "held", model.Backoff: "in no line", model.Stopped: "stopped"}[t.Set]
+		default: // it has no hash
+		}
+		if task.State != "" {
+			task.Crashes = int(t.Crashes)
+		}
+		p.Tasks = append(p.Tasks, task)
+	}
+	for q := range p.Pending {
+		for _, id := range s.Queues[q].Pending {
+			if id != 0 {
+				p.Pending[q] = append(p.Pending[q], idOf(id))
+			}
+		}
+		for r := range p.Lines[q] {
+			p.Lines[q][r] = w.lineOf(uint8(q), uint8(r))
+		}
+	}
+	for r := range p.Holders {
+		switch l := &s.Locks[r]; {
+		case l.Token == model.Foreign:
+			p.Holders[r] = plainProgram
+		case l.Token > 0 && l.Revoked:
+			p.Holders[r] = revoked(w.name(l.Token))
+		case l.Token > 0:
+			p.Holders[r] = w.name(l.Token)
+		}
+	}
+	return p
+}
+
+// lineOf returns what the model knows of a line.
+func (w *twin) lineOf(q, r uint8) (line pictureOfLine) {
+	s := &w.state
+	switch entry := s.Queues[q].Ready[r]; {
+	case entry == model.NoEntry:
+	case entry < model.Offer:
+		line.Entry = "due"
+	case entry == model.Offer && s.Locks[r].Token == 0:
+		line.Entry = "offered"
+	default:
+		line.Entry = "later"
+	}
+	var ids []model.ID
+	for n, t := range s.Tasks {
+		if t.Line > 0 && w.m.Tasks[n].Queue == q && w.m.Tasks[n].Resource == r {
+			ids = append(ids, model.ID(n+1))
+		}
+	}
+	slices.SortFunc(ids, func(a, b model.ID) int { return int(s.Tasks[a-1].Line) - int(s.Tasks[b-1].Line) })
+	for _, id := range ids {
+		line.IDs = append(line.IDs, idOf(id))
+	}
+	line.Listed = s.Locks[r].Lines[q] > 0
+	return line
+}
+
+// redis returns what Redis knows.
+func (w *twin) redis() (p picture) {
 	for n, spec := range w.m.Tasks {
-		queue, id, key := queueOf(spec.Queue), idOf(model.ID(n+1)), w.key(n)
-		fmt.Fprintf(text, "task %d:", n+1)
-		state := w.db.HGet(key, "state")
-		held := w.db.HGet(key, "siding_held")
-		switch state {
-		case "":
-			text.WriteString(" none")
-		default:
-			text.WriteString(" " + state)
-			score, ok := w.score(taskredis.RetryKey(queue), id)
-			until := w.db.HGet(key, "siding_until")
-			switch {
-			case state == "archived" && held == "stop":
-				text.WriteString(" stopped")
-			case state != "retry" || !ok:
-			case fmt.Sprint(int64(score)) != until:
-				text.WriteString(" backoff")
-			case held != "" && held > fmt.Sprint(w.now.UnixMicro()):
-				text.WriteString(" held")
+		p.Tasks = append(p.Tasks, w.redisTask(queueOf(spec.Queue), idOf(model.ID(n+1))))
+	}
+	for q := range p.Pending {
+		queue := queueOf(uint8(q))
+		pending, _ := w.db.List(taskredis.PendingKey(queue)) // an error says that nobody is
+		for _, id := range slices.Backward(pending) {
+			p.Pending[q] = append(p.Pending[q], id)
+		}
+		for r := range p.Lines[q] {
+			line, lock := &p.Lines[q][r], lockOf(uint8(r))
+			switch score, ok := w.score(taskredis.ReadyKey(queue), lock); {
+			case !ok:
+			case score <= w.micros():
+				line.Entry = "due"
+			case score <= w.micros()+offer && !w.db.Exists(lock):
+				line.Entry = "offered"
 			default:
-				text.WriteString(" waits")
+				line.Entry = "later"
 			}
-			if state == "active" {
-				text.WriteString(" by " + w.db.HGet(key, "siding_attempt"))
-			}
-			crashes := w.db.HGet(key, "siding_crashes")
-			if crashes == "" {
-				crashes = "0"
-			}
-			text.WriteString(" crashes " + crashes)
+			line.IDs, _ = w.db.ZMembers(taskredis.LineKey(queue, lock))
+			_, line.Listed = w.score(taskredis.LinesKey(lock), queue)
 		}
-		if _, ok := w.score(taskredis.LeaseKey(queue), id); ok {
-			text.WriteString(" leased")
-		}
-		text.WriteString("\n")
 	}
-	for q := range uint8(model.MaxQueues) {
-		queue := queueOf(q)
-		fmt.Fprintf(text, "queue %d:", q)
-		pending, _ := w.db.List(taskredis.PendingKey(queue))
-		pending = slices.Clone(pending)
-		slices.Reverse(pending)
-		for _, id := range pending {
-			text.WriteString(" " + id)
-		}
-		for r := range uint8(model.MaxResources) {
-			if score, ok := w.score(taskredis.ReadyKey(queue), lockOf(r)); ok {
-				fmt.Fprintf(text, "; lock %d", r)
-				switch {
-				case score <= w.micros():
-					text.WriteString(" is due")
-				case score <= w.micros()+offer && !w.db.Exists(lockOf(r)):
-					text.WriteString(" is offered")
-				}
-			}
-			if line, err := w.db.ZMembers(taskredis.LineKey(queue, lockOf(r))); err == nil {
-				fmt.Fprintf(text, " line %v", line)
-			}
-			if _, ok := w.score(taskredis.LinesKey(lockOf(r)), queue); ok {
-				text.WriteString(" listed")
-			}
-		}
-		text.WriteString("\n")
+	for r := range p.Holders {
+		p.Holders[r], _ = w.db.Get(lockOf(uint8(r)))
 	}
-	for r := range uint8(model.MaxResources) {
-		holder, err := w.db.Get(lockOf(r))
-		if err != nil {
-			holder = "nobody"
-		}
-		fmt.Fprintf(text, "lock %d: %s\n", r, holder)
+	return p
+}
+
+// redisTask returns what Redis knows of a task.
+func (w *twin) redisTask(queue, id string) (task pictureOfTask) {
+	_, task.Leased = w.score(taskredis.LeaseKey(queue), id)
+	field := func(name string) string { return w.db.HGet(taskredis.TaskKey(queue, id), name) }
+	held := field("siding_held")
+	task.State = field("state")
+	task.Crashes, _ = strconv.Atoi(field("siding_crashes"))
+	score, ok := w.score(taskredis.RetryKey(queue), id)
+	switch {
+	case task.State == "active":
+		task.Attempt = field("siding_attempt")
+	case task.State == "archived" && held == "stop":
+		task.Waits = "stopped"
+	case task.State != "retry" || !ok:
+	case fmt.Sprint(int64(score)) != field("siding_until"):
+		task.Waits = "in no line"
+	case held > fmt.Sprint(w.now.UnixMicro()):
+		task.Waits = "held"
+	default:
+		task.Waits = "in line"
 	}
-	return text.String()
+	return task
 }

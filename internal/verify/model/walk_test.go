@@ -1,0 +1,131 @@
+package model_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/internal/verify/model"
+)
+
+// walked are the models that the scripts follow.
+func walked() map[string]model.Model {
+	return map[string]model.Model{
+		"two tasks":                {Tasks: two, Servers: fleet},
+		"three tasks":              {Tasks: three, Servers: fleet},
+		"four tasks, two slots":    {Tasks: four, Servers: wide},
+		"without a resource":       {Tasks: others, Servers: wide},
+		"plain clients":            {Tasks: plain, Servers: fleet},
+		"a plain client's and one": {Tasks: mixed, Servers: wide},
+		"two queues, two servers":  {Tasks: crowd, Servers: apart},
+		"two queues, a server":     {Tasks: crowd, Servers: both},
+	}
+}
+
+// TestScriptsDoAsTheModel takes walks through models, and has the scripts of taskredis do the same on a Redis in memory. What the
+// two know must be the same after each move. So what the model shows holds for the scripts, as far as the walks have come.
+func TestScriptsDoAsTheModel(t *testing.T) {
+	t.Parallel()
+	walks := 60
+	if verify.All() {
+		walks = 1500
+	}
+	for name, m := range walked() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed, moves := verify.Seed(t), 0
+			for n := range uint64(walks) {
+				n, difference := walk(t, m, rand.New(rand.NewPCG(seed, n)), nil)
+				if moves += n; difference != "" {
+					t.Fatal(difference)
+				}
+			}
+			t.Logf("%d walks, %d moves", walks, moves)
+		})
+	}
+}
+
+// TestWalksFindMistakes: walks notice a script that does not what the model does. make verify tries them; the other times this only
+// looks whether the scripts are those that the mistakes change.
+func TestWalksFindMistakes(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]struct{ file, old, wrong string }{
+		"an outcome of any attempt counts":   {"taskredis/settle", "if latest ~= attempt or state ~= 'active' then", "if state ~= 'active' then"},
+		"so does one without its lock":       {"taskredis/settle", "if lost and kind ~= 'requeue' then", "if false then"},
+		"a task keeps its lease":             {"taskredis/settle", "call('ZREM', asynq(queue, 'lease'), unpack(ids))", ""},
+		"recovery takes a held lock":         {"taskredis/recover", "if key then", "if false then"},
+		"a crash is not counted":             {"taskredis/recover", "call('HSET', task, 'siding_crashes', crashed + 1)", ""},
+		"an operator's run loses the place":  {"taskredis/ready", "if have.state == 'pending' then\n    local ends", "if false then\n    local ends"},
+		"the end of a line stays in the set": {"taskredis/ready", "call('ZREM', q.ready, lock)", ""},
+		"pending passes those who wait":      {"taskredis/fetch", "if key and not first then", "if key then"},
+		"who has a place asks at once":       {"taskredis/fetch", "if own and not over and (have.siding_held or not one_lock) then", "if false then"},
+		"who asks passes those who wait":     {"taskredis/ask", "if asks or older == queue or goes_on(older, lock) then key = nil end", ""},
+		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
+		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
+		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
+		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
+		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not late and", "while free > 0 and"},
+		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
+	} {
+		text, err := os.ReadFile("../../" + m.file + ".lua")
+		if n := strings.Count(string(text), m.old); err != nil || n != 1 {
+			t.Errorf("%s: want this once in %s.lua, have it %d times, %v: %s", name, m.file, n, err, m.old)
+		}
+		if !verify.All() {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			edit := func(script string) string { return strings.Replace(script, m.old, m.wrong, 1) }
+			for n := range uint64(1000) {
+				for of, walked := range walked() {
+					if moves, difference := walk(t, walked, rand.New(rand.NewPCG(1, n)), edit); difference != "" {
+						t.Logf("after %d walks: %s, %d moves", n, of, moves)
+						return
+					}
+				}
+			}
+			t.Error("want a difference, have none")
+		})
+	}
+}
+
+// alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
+var alike = []model.Event{
+	model.Delete, model.Archive, model.RunNow, model.EnqueueAgain, model.Pause,
+	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
+}
+
+// walk takes moves until all tasks are finished, and returns how many, and where the two differ. edit changes the scripts.
+func walk(t *testing.T, m model.Model, random *rand.Rand, edit func(script string) string) (moves int, difference string) {
+	t.Helper()
+	m.Wide, m.Only = true, alike
+	m.Faults, m.Failures, m.Actions = uint8(random.IntN(3)), uint8(random.IntN(3)), uint8(random.IntN(3))
+	w := newTwin(t, &m, edit)
+	defer w.close()
+	var words []string
+	var steps []model.Transition
+	for range 80 {
+		steps = slices.DeleteFunc(m.Steps(steps[:0], &w.state), func(tr model.Transition) bool { return !w.can(tr.Move) })
+		if len(steps) == 0 || m.Final(&w.state) {
+			break
+		}
+		next := steps[random.IntN(len(steps))]
+		words = append(words, next.Move.String())
+		w.move(next)
+		w.state = next.Next
+		if w.tie() {
+			break
+		}
+		if difference := cmp.Diff(w.model(), w.redis()); difference != "" || w.err != nil {
+			return len(words), fmt.Sprintf("%s\n%v\nthe model knows -, Redis +:\n%s", strings.Join(words, "\n"), w.err, difference)
+		}
+	}
+	return len(words), ""
+}
