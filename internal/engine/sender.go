@@ -83,13 +83,16 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	}
 	s.number++
 	f.Number, f.After, f.Sent = s.number, s.recorded, s.clock.at(now)
-	if other := s.senders[1-s.lane]; now.Sub(other.recordedAt) <= remembered {
+	if other := s.other(); now.Sub(other.recordedAt) <= remembered {
 		f.OtherAfter = other.recorded
 	}
 	s.flight = f
 	s.try(ctx, now)
 	return true
 }
+
+// other returns the sender of the other lane.
+func (s *sender) other() *sender { return s.senders[1-s.lane] }
 
 // addOutcomes moves the outcomes that wait into a step, as many as it may have.
 func (s *sender) addOutcomes(f *flight) {
@@ -252,15 +255,23 @@ func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 // is sent again, before all else and in the order in which it was settled: a task that is at work again, for Redis, holds a lock that
 // nobody will free, and the tasks of a batch end before their lock is free. What was taken by a lost step is not ours any more.
 func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
-	l, other, expired := s.loop, s.senders[1-s.lane], now.Sub(s.recordedAt) >= taskredis.Recorded
+	l, other, expired := s.loop, s.other(), now.Sub(s.recordedAt) >= taskredis.Recorded
 	lost := func(by *sender, step int64) bool {
-		if by == s {
+		switch by {
+		case s:
 			return a.Known < step && !expired
+		case other:
+			return a.OtherKnown < step && step <= f.OtherAfter // of what it has done since, this answer knows nothing
+		default: // of another place
+			return false
 		}
-		return a.OtherKnown < step && step <= f.OtherAfter // of what it has done since, this answer knows nothing
 	}
-	if lost(s, s.recorded) || lost(other, f.OtherAfter) {
-		l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", s.recorded, "known", a.Known)
+	step, known := s.recorded, a.Known
+	if !lost(s, step) {
+		step, known = f.OtherAfter, a.OtherKnown
+	}
+	if known < step {
+		l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", step, "known", known)
 	}
 	var again []*attempt
 	s.recent = slices.DeleteFunc(s.recent, func(sent sentOutcomes) bool {
@@ -276,7 +287,7 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 	})
 	s.unsent = append(again, s.unsent...)
 	for _, a := range l.attempts {
-		if a.sender.place == s.place && lost(a.sender, a.step) && a.ended.IsZero() {
+		if lost(a.sender, a.step) && a.ended.IsZero() {
 			l.lose(a)
 		}
 	}

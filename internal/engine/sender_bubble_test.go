@@ -145,11 +145,11 @@ func TestFailoverOfTheOtherLane(t *testing.T) {
 		a.ctx, a.cancel = context.WithCancelCause(t.Context())
 		return a
 	}
-	lost, kept := newAttempt(other, 9), newAttempt(one, 4)
-	l.attempts["lost"], l.attempts["kept"] = lost, kept
+	lost, kept, elsewhere := newAttempt(other, 9), newAttempt(one, 4), newAttempt(newPlace(l, "of a Cluster").senders[0], 9)
+	l.attempts["lost"], l.attempts["kept"], l.attempts["elsewhere"] = lost, kept, elsewhere
 	one.apply(t.Context(), f, &taskredis.Answer{Known: 4, OtherKnown: 7}, now, now)
 	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{4, 7})
-	expect.That(t, lost.lost && !kept.lost, "want the attempt lost that the lost step began, have %v and %v", lost.lost, kept.lost)
+	expect.Equal(t, "whether the attempts are lost", [3]bool{lost.lost, kept.lost, elsewhere.lost}, [3]bool{true, false, false})
 }
 
 // An outcome that a failover has forgotten was settled when its attempt had its lock. It counts, also if the lock has run out by

@@ -42,7 +42,7 @@ end
 
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
 -- what the first one holds that it cannot have, when to look at that, and which it is.
---   asks  whether it asks: then lines of other queues are before it that do not go on, too, and older ones get an offer
+--   asks  whether the task asks: then all older lines are before it, also those of other queues that do not go on, and get an offer
 local function keys_for(locks, ticket, queue, asks)
   local keys = {}
   for lock in each(locks) do

@@ -31,10 +31,10 @@ local function take(q, id)
   local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
   if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
   local own = have.siding_ticket and place and place ~= ''
-  -- Several locks, and names that Go checks, are asked for; and whatever a plain client has not said.
-  local known = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
-  if own and not over and (have.siding_held or not known) then
-    -- It has a place, and starts from there: those behind it must not go on while it asks for its locks.
+  -- Else it asks for its locks: several, one whose name Go checks, or one of which a plain client has not told.
+  local one_lock = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
+  if own and not over and (have.siding_held or not one_lock) then
+    -- It starts from its place: those behind it must not go on while it asks for its locks.
     local waits_until = until_of(ends)
     Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)
@@ -45,7 +45,7 @@ local function take(q, id)
   end
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
-  if known and not over and not asks then
+  if one_lock and not over and not asks then
     lock = prefix .. resource
     key = free_key(lock, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
     if not key then

@@ -30,8 +30,8 @@ local function next_in_line(q, lock, head, ticket, moves)
   end
 end
 
--- Reports whether a task waits for a lock with a ticket. One that an operator has run, and that is pending, does so at its place: it
--- begins from here. But not if its time is over: then it ends when it is popped.
+-- Reports whether a task waits for a lock with a ticket. One that is pending, as an operator has it run, still does so at its place,
+-- but not if its time is over: then it ends when it is popped.
 local function waits_for(q, id, have, lock, ticket)
   if have.err or have.siding_ticket ~= ticket or not needs(have.siding_lock or '', lock) then return false end
   if have.state == 'pending' then

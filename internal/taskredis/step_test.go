@@ -933,21 +933,15 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		t.Helper()
-		for name, resource := range map[string]string{"known": "a", "asks": ""} {
-			queue := "q-" + name
-			s := b.server("one-" + name)
-			lock := "a" + resource
-			b.pending(queue, "holds", lock)
+		s := b.server("one")
+		for queue, resource := range map[string]string{"known": "known", "asks": ""} {
+			b.pending(queue, "holds", queue)
 			holds := s.takes("holds ", nil, 1, queue)
 			for _, id := range []string{"first", "second"} {
-				r := resource
-				if r != "" {
-					r = lock
-				}
-				b.pending(queue, id, r)
+				b.pending(queue, id, resource)
 				_, a := s.make(nil, 1, queue)
 				for _, taken := range a.Taken {
-					s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: "lock:" + lock}}, 0)
+					s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: "lock:" + queue}}, 0)
 				}
 			}
 			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "first"), "state", "pending").Err())
@@ -955,7 +949,7 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 			b.must(b.rdb.LPush(t.Context(), PendingKey(queue), "first").Err())
 			s.takes("first ", done(holds...), 2, queue)
 			if n := b.rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 0 {
-				t.Errorf("%s: want nobody pending, have %d", name, n)
+				t.Errorf("%s: want nobody pending, have %d", queue, n)
 			}
 		}
 	})
