@@ -2,7 +2,7 @@
 // Prometheus. The counters and histograms are made of [queue.Event] and nothing else. The gauges of the
 // fleet are read from Redis, see [Metrics.Watch].
 //
-// No label is the name of a resource, the id of a task, or a host. Package labels bounds their number.
+// No label is the name of a resource, the id of a task, or a host. Package telemetry bounds their number.
 package metrics
 
 import (
