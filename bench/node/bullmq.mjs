@@ -12,7 +12,7 @@ if redis.call("GET", KEYS[1]) == ARGV[1] then
 end
 return 0`;
 
-export async function openBullMQ({ host, port, workers, delay, holders, perSecond }, recorder) {
+export async function openBullMQ({ host, port, workers, delay }, recorder) {
   const connection = { host, port, maxRetriesPerRequest: null };
   const queue = new Queue("work", { connection, defaultJobOptions: { attempts: 1, removeOnComplete: true } });
   const locks = new Redis(connection);
@@ -20,7 +20,6 @@ export async function openBullMQ({ host, port, workers, delay, holders, perSecon
 
   const process = async (job, token) => {
     const { id, key } = job.data;
-    if (holders > 1) return recorder.handle(id);
     const holder = randomUUID();
     if ((await locks.set(`lock:${key}`, holder, "PX", ttl, "NX")) !== "OK") {
       recorder.refuse();
@@ -35,8 +34,7 @@ export async function openBullMQ({ host, port, workers, delay, holders, perSecon
   };
   const worker = new Worker("work", process, {
     connection,
-    concurrency: holders > 1 ? holders : workers,
-    limiter: perSecond > 0 ? { max: perSecond, duration: 1000 } : undefined,
+    concurrency: workers,
     autorun: false,
   });
   worker.on("error", () => {}); // connections that end with the run

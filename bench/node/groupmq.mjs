@@ -3,15 +3,14 @@ import { Queue, Worker } from "groupmq";
 import Redis from "ioredis";
 import { unfinished } from "./counts.mjs";
 
-export async function openGroupMQ({ host, port, workers, holders }, recorder) {
+export async function openGroupMQ({ host, port, workers }, recorder) {
   const redis = new Redis({ host, port, maxRetriesPerRequest: null });
   const queue = new Queue({ redis, namespace: "work", jobTimeoutMs: 30_000 });
   const worker = new Worker({ queue, concurrency: workers, handler: (job) => recorder.handle(job.data.id) });
   worker.on("error", () => {}); // connections that end with the run
 
   return {
-    enqueue: (tasks) =>
-      Promise.all(tasks.map(({ id, key }) => queue.add({ groupId: holders > 1 ? `${key}-${id % holders}` : key, data: { id } }))),
+    enqueue: (tasks) => Promise.all(tasks.map(({ id, key }) => queue.add({ groupId: key, data: { id } }))),
     start: async () => {
       worker.run().catch(() => {});
     },

@@ -169,7 +169,6 @@ func (c Course) encode() (map[string]any, error) {
 	return map[string]any{
 		"queue": c.Queue, "host": host, "port": number, "batch": c.Batch, "delay": c.Delay.Milliseconds(),
 		"workers": c.Plan.Workers, "stored": c.Plan.Stored, "limit": c.Limit, "tasks": tasks,
-		"holders": max(1, c.Plan.Holders), "perSecond": c.Plan.PerSecond,
 	}, nil
 }
 

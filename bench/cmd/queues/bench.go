@@ -22,9 +22,6 @@ import (
 )
 
 const (
-	// waited is when the memory of waiting tasks is measured: each has been refused by
-	// then, if it is.
-	waited = 1500 * time.Millisecond
 	// utmost bounds what a run takes beyond its limit: enqueueing beforehand, and the end.
 	utmost = 2 * time.Minute
 	// emptyQuery is the case of what is measured before the contest.
@@ -51,8 +48,8 @@ type bench struct {
 func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 	b := &bench{options: o, log: log, plans: make(map[string]workload.Plan), unfinished: make(map[[2]string]bool)}
 	b.results.RTT = o.rtt
-	if err := b.makePlans(); err != nil {
-		return nil, err
+	for _, s := range b.scenarios {
+		b.plans[s.Name] = s.plan(b.scale)
 	}
 	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
 		switch n {
@@ -131,7 +128,7 @@ func (b *bench) run(ctx context.Context) error {
 		for _, s := range b.scenarios {
 			for _, c := range contest.Turns(b.contenders, round) {
 				which := [2]string{c.Name, s.Name}
-				if b.unfinished[which] || !c.can(b.plans[s.Name]) {
+				if b.unfinished[which] || b.plans[s.Name].Pairs() && !c.pairs {
 					continue
 				}
 				m, err := b.measure(ctx, c, b.plans[s.Name])
@@ -143,17 +140,6 @@ func (b *bench) run(ctx context.Context) error {
 				b.say("round %d of %d: %s, %s: %d of %d tasks in %.1f s", round+1, b.rounds, s.Name, c.Name, m.Done(), len(m.plan.Tasks), m.took.Seconds())
 			}
 		}
-	}
-	return nil
-}
-
-func (b *bench) makePlans() error {
-	for _, s := range b.scenarios {
-		plan, err := s.plan(b.options)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
-		b.plans[s.Name] = plan
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func inProcess(open func(context.Context, system.Config) (system.System, error),
 		rec := trace.NewRecorder(c.plan.Tasks)
 		var sent redisstat.Sent
 		s, err := open(ctx, system.Config{
-			Server: cmp.Or(c.database, c.redis), Dial: sent.Dial, Workers: c.plan.Workers, Holders: c.plan.Holders, PerSecond: c.plan.PerSecond,
+			Server: cmp.Or(c.database, c.redis), Dial: sent.Dial, Workers: c.plan.Workers,
 			Drain: stopTimeout, Refused: rec.Refuse,
 			Handle: func(ctx context.Context, task, _ int, _ int64) error { return rec.Handle(ctx, task) },
 		})

@@ -19,8 +19,6 @@ type measurement struct {
 	roundTrip time.Duration   // of a script that does nothing, in the middle
 	took      time.Duration   // from begin to end
 	used      redisstat.Usage // of Redis, in that time
-	waiting   int             // bytes more in Redis than at begin, at waitingAt; 0 if it was not measured
-	waitingAt time.Duration   // since begin
 }
 
 // complete reports whether all tasks have run.
@@ -33,9 +31,6 @@ func (m *measurement) locked() []time.Duration {
 	}
 	return m.handOffs
 }
-
-// starts returns when the tasks of the first key, which may have a rate, have started.
-func (m *measurement) starts() []time.Duration { return m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key) }
 
 // A figure is one column of a table.
 type figure struct {
@@ -120,22 +115,6 @@ var (
 		n, of := m.Inversions(m.plan.Tasks)
 		return 100 * float64(n) / float64(of), !m.unsafe && of > 0
 	}}
-	waitingMemory = figure{"Redis memory", "bytes per waiting task", false, func(m *measurement) (float64, bool) {
-		n := m.Waiting(m.Began+m.waitingAt, m.alone)
-		return float64(m.waiting) / float64(n), m.inRedis && m.waiting > 0 && n > 0
-	}}
-	// busiest is how many tasks of the key with a rate have started within a second, at most. A handler
-	// starts a moment after its task was let go, so one or two more than the rate may be seen.
-	busiest = figure{"starts within a second", "at most", false, func(m *measurement) (float64, bool) {
-		starts, most, first := m.starts(), 0, 0
-		for i, at := range starts {
-			for starts[first] <= at-time.Second {
-				first++
-			}
-			most = max(most, i-first+1)
-		}
-		return float64(most), most > 0
-	}}
 
 	handOffs = []figure{
 		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), inTrips(handOffP50), inTrips(handOffP99), refusals, inversions,
@@ -153,35 +132,10 @@ var (
 		perSecond("client CPU", "%", false, func(m *measurement) float64 { return 100 * m.cpu.Seconds() }),
 	}
 	// latencies are those of tasks with a key of their own. Each lasts from the call that enqueues one to the start of its handler.
-	latencies = percentiles("bystanders' latency", func(m *measurement) []time.Duration { return m.Latencies(m.alone) })
-	// gaps are the times between a start and the next.
-	gaps = percentiles("gap between starts", func(m *measurement) (all []time.Duration) {
-		starts := m.starts()
-		for i := range len(starts) - 1 {
-			all = append(all, starts[i+1]-starts[i])
-		}
-		return all
-	})
-	// late is how long after the earliest time that its rate allows a task starts, while others of its key wait.
-	late = whole(percentiles("start after its time", func(m *measurement) (all []time.Duration) {
-		starts := m.starts()
-		for i := m.plan.PerSecond; i < len(starts) && m.plan.PerSecond > 0; i++ {
-			all = append(all, max(0, starts[i]-starts[i-m.plan.PerSecond]-time.Second))
-		}
-		return all
-	}))
+	latencies = []figure{times("bystanders' latency", "p50", ofBystanders), times("bystanders' latency", "p99", ofBystanders)}
 )
 
-func percentiles(name string, of func(*measurement) []time.Duration) []figure {
-	return []figure{times(name, "p50", of), times(name, "p99", of)}
-}
-
-func whole(figures []figure) []figure {
-	for i := range figures {
-		figures[i].whole = true
-	}
-	return figures
-}
+func ofBystanders(m *measurement) []time.Duration { return m.Latencies(m.alone) }
 
 // inTrips has a figure in round trips.
 func inTrips(ms figure) figure {

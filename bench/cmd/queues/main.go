@@ -33,8 +33,6 @@ type options struct {
 	scale      float64 // of the numbers of tasks
 	limit      time.Duration
 	rtt        time.Duration // that a network adds to each round trip; 0 for none
-	orders     string        // path of an order file; "" to look for one
-	lines      int           // that are read of it
 	contenders []contender
 	scenarios  []scenario
 }
@@ -68,16 +66,14 @@ func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Write
 	o.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
 	o.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
 	o.DurationVar(&o.rtt, "rtt", 0, "adds this much to each round trip between contenders and servers, as a network does (default 0, at most "+longestRTT.String()+")")
-	o.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
-	o.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
 	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
 	contest.Flag(o.FlagSet, "scenarios", "which `names` are run", scenarios(), &o.scenarios)
 	if setting, err = o.Read(args, stdout, stderr); err != nil {
 		return o, nil, err
 	}
 	switch {
-	case o.rounds < 1 || o.lines < 1 || o.scale <= 0 || o.limit <= 0:
-		err = errors.New("want at least 1 for -rounds and -lines, and more than 0 for -scale and -limit")
+	case o.rounds < 1 || o.scale <= 0 || o.limit <= 0:
+		err = errors.New("want at least 1 for -rounds, and more than 0 for -scale and -limit")
 	case o.rtt < 0 || o.rtt > longestRTT:
 		err = fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
 	}

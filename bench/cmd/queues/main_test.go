@@ -7,7 +7,6 @@ import (
 	"flag"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,11 +43,8 @@ func TestRun(t *testing.T) {
 		for _, c := range []string{"siding", "asynq", "asynq+redislock-spin"} {
 			_, block, _ := strings.Cut(out.String(), "\n\n"+s.Name+" ")
 			block, _, _ = strings.Cut(block, "\n\n")
-			plan := expect.Value(s.plan(options{scale: 0.01, lines: 100}))(t)
-			all := contenders()
-			can := all[slices.IndexFunc(all, func(other contender) bool { return other.Name == c })].can(plan)
-			if strings.Contains(block, "\n  "+c+" ") != can {
-				t.Errorf("want a row for %s in %s: %v, have\n%s", c, s.Name, can, out.String())
+			if !strings.Contains(block, "\n  "+c+" ") {
+				t.Errorf("want a row for %s in %s, have\n%s", c, s.Name, out.String())
 			}
 		}
 	}
@@ -128,8 +124,8 @@ func slow(loses bool) contender {
 	}}
 }
 
-func fourTasks(options) (workload.Plan, error) {
-	return workload.Plan{Workers: workers, Tasks: workload.Numbered(some(4, hotKey, 0))}, nil
+func fourTasks(float64) workload.Plan {
+	return workload.Plan{Workers: workers, Tasks: workload.Numbered(some(4, hotKey, 0))}
 }
 
 // measured runs a contender twice in a small scenario and returns what is written.
@@ -205,7 +201,6 @@ func TestArguments(t *testing.T) {
 		"-rtt 101ms":           "-rtt 101ms: want 0 to 100ms",
 		"-rtt 1":               `"1" for flag -rtt`,
 		"more":                 `"more"`,
-		"-orders /nowhere":     "/nowhere",
 	} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error with %s, have %v", args, want, err)

@@ -1,24 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // A scenario is one kind of work with what is measured of it.
 type scenario struct {
 	contest.Scenario
 
-	// plan makes the work, smaller by the options' scale.
-	plan    func(options) (workload.Plan, error)
+	// plan makes the work, smaller by the scale.
+	plan    func(scale float64) workload.Plan
 	figures []figure
 }
 
@@ -35,10 +32,10 @@ const ms = time.Millisecond
 func scenarios() []scenario {
 	// of has a plan of so many tasks as its scale makes of a number, but enough to see something.
 	of := func(name, about string, plan func(n func(int) int) workload.Plan, figures ...[]figure) scenario {
-		return scenario{contest.Scenario{Name: name, About: about}, func(o options) (workload.Plan, error) {
-			p := plan(func(n int) int { return max(4, int(float64(n)*o.scale)) })
+		return scenario{contest.Scenario{Name: name, About: about}, func(scale float64) workload.Plan {
+			p := plan(func(n int) int { return max(4, int(float64(n)*scale)) })
 			p.Workers, p.Tasks = workers, workload.Numbered(p.Tasks)
-			return p, nil
+			return p
 		}, slices.Concat(figures...)}
 	}
 	behind := func(n func(int) int) []workload.Task { return some(n(1000), "", 5*ms) }
@@ -53,27 +50,9 @@ func scenarios() []scenario {
 		of("uncontended", "20,000 tasks that do nothing on keys of their own, enqueued beforehand", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: some(n(20_000), "", 0)}
 		}, []figure{throughput, enqueueing}, costs),
-		{
-			contest.Scenario{Name: "orders", About: "an order file: a task per line for the item and one per order, that do nothing"},
-			planOrders, slices.Concat([]figure{makespan, throughput}, handOffs, costs),
-		},
 		of("transfers", "2,000 tasks of 10 ms, each on two of 50 keys", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: onTwo(50, some(n(2000), "", 10*ms))}
 		}, []figure{makespan, toIdeal, toInOrder, refusals, inversions}, costs),
-		of("limit", "500 tasks of 20 ms on one key, of which 5 may run at once", func(n func(int) int) workload.Plan {
-			return workload.Plan{Holders: 5, Tasks: some(n(500), hotKey, 20*ms)}
-		}, []figure{makespan, toIdeal, refusals}, costs),
-		of("rate", "400 tasks that do nothing on one key, of which 100 may start in any second", func(n func(int) int) workload.Plan {
-			return workload.Plan{Holders: workers, PerSecond: 100, Tasks: some(n(400), hotKey, 0)}
-		}, []figure{makespan, busiest}, gaps, late, []figure{refusals}, costs),
-		of("long", "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go", func(n func(int) int) workload.Plan {
-			return workload.Plan{Tasks: merged(some(n(1000), hotKey, 10*ms), every(100, some(n(1000), "", 5*ms)))}
-		}, []figure{makespan}, latencies, load, []figure{waitingMemory}),
-		// Once the first few have run, tasks that wait for the key come behind all others, unless the queue moves them to the front.
-		of("backlog", "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth", func(n func(int) int) workload.Plan {
-			first := shuffled(some(n(200), hotKey, 5*ms), some(n(100_000)/10, "", 0))
-			return workload.Plan{Stored: true, Tasks: slices.Concat(first, some(n(100_000)-n(100_000)/10, "", 0))}
-		}, []figure{makespan}, handOffs),
 		of("behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: behind(n)}
 		}, []figure{makespan}, latencies),
@@ -132,25 +111,4 @@ func onTwo(accounts int, tasks []workload.Task) []workload.Task {
 		tasks[i].Key, tasks[i].Also = fmt.Sprintf("account:%02d", min(from, to)), fmt.Sprintf("account:%02d", max(from, to))
 	}
 	return tasks
-}
-
-// planOrders reads the order file that is named. Else it reads the one that the tests find, or
-// makes one up, always the same.
-func planOrders(o options) (p workload.Plan, err error) {
-	lines := int(max(10, float64(o.lines)*o.scale))
-	path := o.orders
-	if path == "" {
-		if path, err = ordertest.Real(); err != nil {
-			return p, err
-		}
-	}
-	var text []byte
-	if path == "" {
-		text = ordertest.Generate(1, max(lines, ordertest.Lines))
-	} else if text, err = os.ReadFile(path); err != nil {
-		return p, err
-	}
-	p, err = workload.Orders(bytes.NewReader(text), lines)
-	p.Workers = workers
-	return p, err
 }

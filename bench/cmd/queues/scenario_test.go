@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestPlans counts what plans of full size have.
@@ -22,21 +21,13 @@ func TestPlans(t *testing.T) {
 		"hot":             {counts{2000, 0, 1}, 0},
 		"uncontended":     {counts{20_000, 20_000, 20_000}, 0},
 		"transfers":       {counts{2000, 0, 49}, 1000 * time.Millisecond},
-		"limit":           {counts{500, 0, 1}, 2 * time.Second},
-		"rate":            {counts{400, 0, 1}, 0},
-		"long":            {counts{2000, 1000, 1001}, 10 * time.Second},
-		"backlog":         {counts{100_200, 100_000, 100_001}, time.Second},
 		"behind-alone":    {counts{1000, 1000, 1000}, 250 * time.Millisecond},
 		"behind":          {counts{101_000, 1000, 1001}, 250 * time.Millisecond},
 		"bystander-alone": {counts{2000, 2000, 2000}, 5*time.Second - 500*time.Microsecond},
 		"bystander":       {counts{2350, 2000, 2001}, 5250 * time.Millisecond},
 	}
 	for _, s := range scenarios() {
-		if s.Name == "orders" {
-			continue
-		}
-		plan := func(scale float64) workload.Plan { return expect.Value(s.plan(options{scale: scale}))(t) }
-		p := plan(1)
+		p := s.plan(1)
 		have := counts{Tasks: len(p.Tasks)}
 		keys := make(map[string]bool)
 		for i, alone := range p.Alone() {
@@ -50,8 +41,8 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s: want %+v, have %+v and %v", s.Name, want[s.Name], have, p.Ideal())
 		}
 		checkOrder(t, s.Name, p)
-		checkOrder(t, s.Name+", small", plan(0.001))
-		if diff := cmp.Diff(p, plan(1)); diff != "" {
+		checkOrder(t, s.Name+", small", s.plan(0.001))
+		if diff := cmp.Diff(p, s.plan(1)); diff != "" {
 			t.Errorf("%s: want the same plan each time:\n%s", s.Name, diff)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -23,7 +22,6 @@ type Asynq struct {
 	Servers      int           // that share the workers; 0 for one
 	Poll, Timers time.Duration // TaskCheckInterval and DelayedTaskCheckInterval; 0 for asynq's
 	Locks        bool          // one for each key, one after the other
-	Counts       bool          // the lock of a key may be that of a limit or of a rate, see counter
 	Unique       bool          // asynq.Unique: who enqueues waits until the task of the key before is done
 	Named        bool          // asynq.TaskID: a task may be enqueued again after an error
 	Delay        time.Duration // of a task whose key is taken
@@ -139,10 +137,7 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) (failure error)
 		}
 	}
 	charged, _ := asynq.GetRetryCount(ctx)
-	switch {
-	case s.Counts && s.Holders > 1:
-		return s.counted(ctx, task, charged)
-	case s.Locks:
+	if s.Locks {
 		var options *redislock.Options
 		if s.Patience > 0 {
 			options = &redislock.Options{RetryStrategy: redislock.LinearBackoff(s.Patience)}
@@ -164,35 +159,6 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) (failure error)
 		}
 	}
 	return s.Handle(ctx, task.ID, charged, 0)
-}
-
-// counter lets a task go, if it is not one too many. KEYS: the semaphore, the count of this second.
-// ARGV: task, now and when its place expires in ms, how many at once, how many in a second or 0.
-var counter = redis.NewScript(`
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[2])
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
-if ARGV[5] ~= '0' then
-  if tonumber(redis.call('GET', KEYS[2]) or '0') >= tonumber(ARGV[5]) then return 0 end
-  redis.call('INCR', KEYS[2])
-  redis.call('EXPIRE', KEYS[2], 2)
-end
-redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
-return 1`)
-
-// counted runs a task of a key that has a limit, and maybe a rate.
-func (s *asynqSystem) counted(ctx context.Context, task asynqTask, charged int) error {
-	now := time.Now()
-	keys := []string{"semaphore:{" + task.Keys[0] + "}", fmt.Sprintf("count:{%s}:%d", task.Keys[0], now.Unix())}
-	may, err := counter.Run(ctx, s.redis[0], keys, task.ID, now.UnixMilli(), now.Add(30*time.Second).UnixMilli(), s.Holders, s.PerSecond).Bool()
-	if err != nil {
-		return err
-	}
-	if !may {
-		s.refused()
-		return errTaken
-	}
-	err = s.Handle(ctx, task.ID, charged, 0)
-	return errors.Join(err, s.redis[0].ZRem(context.WithoutCancel(ctx), keys[0], task.ID).Err())
 }
 
 func (s *asynqSystem) Stop(context.Context) error {

@@ -15,8 +15,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/workload"
 )
 
-// A River is how River is set up. It keeps the tasks of a key apart by an advisory lock, or for a limit by a queue with so
-// many workers.
+// A River is how River is set up. It keeps the tasks of a key apart by an advisory lock.
 type River struct {
 	Snooze         time.Duration // of a task whose key is taken
 	Cooldown, Poll time.Duration // FetchCooldown and FetchPollInterval; 0 for River's
@@ -64,16 +63,12 @@ func (r River) Open(ctx context.Context, c Config) (System, error) {
 	if err != nil {
 		return nil, err
 	}
-	worker, workers := &riverWorker{Config: c, pool: pool, snooze: r.Snooze}, c.Workers
-	if c.Holders > 1 {
-		worker.pool, workers = nil, c.Holders
-	}
 	known := river.NewWorkers()
-	river.AddWorker(known, worker)
+	river.AddWorker(known, &riverWorker{Config: c, pool: pool, snooze: r.Snooze})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		FetchCooldown: r.Cooldown, FetchPollInterval: r.Poll,
 		JobTimeout: c.TTL, RescueStuckJobsAfter: c.TTL,
-		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
 		Workers: known, Logger: silent,
 	})
 	if err != nil {
@@ -87,16 +82,12 @@ type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
 	Config
 
-	pool   *pgxpool.Pool // has the locks; nil for no locks
+	pool   *pgxpool.Pool // has the locks
 	snooze time.Duration
 }
 
 func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error {
-	work := func() error { return w.Handle(ctx, job.Args.ID, job.Attempt-1, 0) }
-	if w.pool == nil {
-		return work()
-	}
-	taken, err := withAdvisoryLock(ctx, w.pool, job.Args.Key, work)
+	taken, err := withAdvisoryLock(ctx, w.pool, job.Args.Key, func() error { return w.Handle(ctx, job.Args.ID, job.Attempt-1, 0) })
 	if err == nil && !taken {
 		w.refused()
 		return river.JobSnooze(w.snooze)

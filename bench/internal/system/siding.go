@@ -3,7 +3,6 @@ package system
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -13,10 +12,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A Siding is a client and a server of ours. The server has its defaults, except for what Change sets.
+// A Siding is a client and a server of ours. The server has its defaults.
 type Siding struct {
-	Change func(*queue.ServerConfig)      // nil for nothing
-	Task   func(workload.Task) queue.Task // [Guarded], [Nested] or [Unguarded]
+	Task func(workload.Task) queue.Task // [Guarded], [Nested] or [Unguarded]
 }
 
 // Guarded returns a task that needs the locks of all its keys.
@@ -63,18 +61,8 @@ func (d Siding) Open(_ context.Context, c Config) (System, error) {
 			}
 		},
 	}
-	if c.Holders > 1 {
-		limit := queue.Limit{Holders: c.Holders}
-		if c.PerSecond > 0 {
-			limit.Rates = []lock.Rate{{Starts: c.PerSecond, Period: time.Second}}
-		}
-		cfg.Limits = map[string]queue.Limit{"*": limit}
-	}
-	if d.Change != nil {
-		d.Change(&cfg)
-	}
 	rdb := c.redis()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{Shards: cfg.Shards})
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}

@@ -34,14 +34,11 @@ type Handler func(ctx context.Context, task, charged int, fence int64) error
 type Config struct {
 	Server  string // address of Redis, or URL of a PostgreSQL database, see [RiverTables]
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
-	Workers int // how many tasks run at once
-	// Holders is how many tasks of a key may run at once, 0 for one, and PerSecond how many may start in any second, 0 for
-	// no such rate.
-	Holders, PerSecond int
-	TTL                time.Duration // after which a silent holder of a key is taken for dead; 0 for the system's default
-	Drain              time.Duration // what tasks get that run when the workers stop
-	Handle             Handler
-	Refused            func() // called when a task finds its key taken; nil for nobody
+	Workers int           // how many tasks run at once
+	TTL     time.Duration // after which a silent holder of a key is taken for dead; 0 for the system's default
+	Drain   time.Duration // what tasks get that run when the workers stop
+	Handle  Handler
+	Refused func() // called when a task finds its key taken; nil for nobody
 }
 
 func (c Config) redis() *redis.Client {

@@ -136,34 +136,3 @@ func (t *Trace) Inversions(tasks []workload.Task) (inverted, of int) {
 	}
 	return inverted, of
 }
-
-// Waiting returns how many tasks with company on their key are enqueued and not
-// done at that time.
-func (t *Trace) Waiting(at time.Duration, alone []bool) int {
-	n := 0
-	for task, stored := range t.Stored {
-		if stored != Never && stored <= at && !alone[task] {
-			n++
-		}
-	}
-	done := make(map[int]bool)
-	for _, r := range t.Runs {
-		if r.End <= at && !alone[r.Task] && !done[r.Task] {
-			done[r.Task] = true
-			n--
-		}
-	}
-	return n
-}
-
-// Starts returns when the tasks of a key have started, in order.
-func (t *Trace) Starts(tasks []workload.Task, key string) []time.Duration {
-	var all []time.Duration
-	for _, r := range t.Runs {
-		if tasks[r.Task].Key == key {
-			all = append(all, r.Start)
-		}
-	}
-	slices.Sort(all)
-	return all
-}

@@ -121,11 +121,6 @@ func TestTimes(t *testing.T) {
 	if diff := cmp.Diff([]time.Duration{3}, tr.HandOffs(tasks())); diff != "" {
 		t.Errorf("want the hand-off from 0 to 1 alone, as nobody waited when 1 ended (-want +have):\n%s", diff)
 	}
-	for at, want := range map[time.Duration]int{5: 0, 11: 1, 16: 2, 30: 1, 55: 0, 65: 1, 100: 0} {
-		if have := tr.Waiting(at, alone); have != want {
-			t.Errorf("waiting at %d: want %d, have %d", at, want, have)
-		}
-	}
 	tr.Runs = append(tr.Runs, trace.Run{Task: 2, Start: 95, End: 96})
 	slices.Reverse(tr.Runs)
 	if diff := cmp.Diff([]time.Duration{7}, tr.Latencies(alone)); diff != "" {
@@ -202,25 +197,5 @@ func TestHandleCutOff(t *testing.T) {
 	}
 	if tr := r.Trace(); tr.Done() != 0 {
 		t.Errorf("want nothing done, have %+v", tr)
-	}
-}
-
-// With two holders at once it is the third that is one too many.
-func TestCheckHolders(t *testing.T) {
-	t.Parallel()
-	all := []workload.Task{{ID: 0, Key: "a"}, {ID: 1, Key: "a"}, {ID: 2, Key: "a"}}
-	tr := trace.Trace{
-		Called: make([]time.Duration, 3), Stored: make([]time.Duration, 3),
-		Runs: []trace.Run{{Task: 0, Start: 10, End: 30}, {Task: 1, Start: 20, End: 40}, {Task: 2, Start: 30, End: 50}},
-	}
-	if err := tr.Check(workload.Plan{Tasks: all, Holders: 2}, true); err != nil {
-		t.Errorf("want two at once allowed, have %v", err)
-	}
-	tr.Runs[2].Start = 29
-	if err := tr.Check(workload.Plan{Tasks: all, Holders: 2}, true); err == nil || !strings.Contains(err.Error(), "3 at once on a") {
-		t.Errorf("want three at once refused, have %v", err)
-	}
-	if have := tr.Starts(all, "a"); !slices.Equal(have, []time.Duration{10, 20, 29}) {
-		t.Errorf("want the starts in order, have %v", have)
 	}
 }

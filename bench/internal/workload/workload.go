@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A Task is one task of a plan. No two tasks with the same key may run at once, unless the plan says
-// otherwise.
+// A Task is one task of a plan. No two tasks with the same key may run at once.
 type Task struct {
 	ID   int           // its place in the plan
 	Key  string        // what it works on
@@ -33,10 +32,6 @@ type Plan struct {
 	// Stored has all tasks enqueued before the workers start. Otherwise workers
 	// that have nothing to do wait for the first.
 	Stored bool
-	// Holders is how many tasks with the same key may run at once; 0 for one.
-	Holders int
-	// PerSecond is how many tasks with the same key may start in any second; 0 for no such rate.
-	PerSecond int
 }
 
 // Ideal returns the time that nothing can beat. One key's work is done one by one, and all work by
@@ -49,7 +44,7 @@ func (p Plan) Ideal() time.Duration {
 		longest = max(longest, t.At+t.Work)
 		for _, key := range t.Keys() {
 			keys[key] += t.Work
-			longest = max(longest, keys[key]/time.Duration(max(1, p.Holders)))
+			longest = max(longest, keys[key])
 		}
 	}
 	return max(longest, all/time.Duration(p.Workers))

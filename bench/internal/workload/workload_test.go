@@ -1,7 +1,6 @@
 package workload_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -21,34 +20,5 @@ func TestInOrder(t *testing.T) {
 	}
 	if !p.Pairs() || (workload.Plan{Tasks: p.Tasks[2:]}).Pairs() {
 		t.Error("want two keys in this plan alone")
-	}
-}
-
-func TestOrders(t *testing.T) {
-	t.Parallel()
-	const file = `InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country
-1,A,x,6,2010-12-01T08:26:00,2.55,17850,UK
-1,B,x,six,2010-12-01T08:26:00,2.55,17850,UK
-1,C,x,6,2010-12-01T08:26:00,2.55,17850,UK
-2,A,x,6,2010-12-01T08:26:00,2.55,17850,UK
-`
-	for lines, want := range map[int]string{
-		100: "sku-A sku-C order-1 sku-A order-2",
-		3:   "sku-A sku-C order-1",
-	} {
-		p, err := workload.Orders(strings.NewReader(file), lines)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var keys []string
-		for _, task := range p.Tasks {
-			keys = append(keys, task.Key)
-		}
-		if have := strings.Join(keys, " "); have != want {
-			t.Errorf("%d lines: want %s, have %s", lines, want, have)
-		}
-	}
-	if _, err := workload.Orders(strings.NewReader("no orders"), 1); err == nil {
-		t.Error("want another file refused")
 	}
 }
