@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	// One script ends many tasks and takes others.
 	want := map[string]int{"without a resource": 3, "on a free resource": 3, "that had to wait": 3}
 	for _, resources := range []int{1, 12, 120} {
-		want[fmt.Sprintf("120 tasks on %d resources", resources)] = 34
+		want[fmt.Sprintf("120 tasks on %d resources", resources)] = 16
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("figures (-want +have):\n%s", diff)

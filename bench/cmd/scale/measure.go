@@ -4,23 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
-	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
 )
 
 const (
 	// few is how many tasks wait in the case that others are compared with, at most
 	// so many on each resource as there.
 	few = 100
-	// page is how many tasks the dashboard shows at once.
-	page = 20
 	// handOffs is the case of their times in the results.
 	handOffs = "hand-offs"
 )
@@ -47,9 +43,7 @@ func measure(ctx context.Context, o options, resources int, own float64) (err er
 		{"locks", func(ctx context.Context) error { return s.hold(ctx, s.resources) }},
 		{"tasks", s.park},
 		{"restart", s.restart},
-		{"dashboard", s.dashboard},
 		{"waiting", s.idle},
-		{"questions", s.look},
 		{"hand-offs", s.many},
 	} {
 		s.say("%s: %s", s.name, step.what)
@@ -126,7 +120,10 @@ func (s *testbed) restart(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	if err := s.probe(ctx); err != nil {
+	if err := enqueue(ctx, s.rdb, 1, func(int) queue.Task { return probe{} }); err != nil {
+		return err
+	}
+	if err := s.reach(ctx, &s.fleet.done, 1); err != nil {
 		return err
 	}
 	s.add("a worker", "start", "ms", report.MS(time.Since(start)))
@@ -136,35 +133,6 @@ func (s *testbed) restart(ctx context.Context) error {
 	}
 	s.add("a worker", "stop", "ms", report.MS(time.Since(start)))
 	return s.start(ctx)
-}
-
-// dashboard times its pages.
-func (s *testbed) dashboard(ctx context.Context) error {
-	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
-	if err != nil {
-		return err
-	}
-	last := (s.tasks + page - 1) / page
-	for _, p := range []struct{ name, path string }{
-		{"queues", "queues"},
-		{"queue", "queues/default"},
-		{"first tasks", fmt.Sprintf("queues/default/retry_tasks?page=1&size=%d", page)},
-		{"last tasks", fmt.Sprintf("queues/default/retry_tasks?page=%d&size=%d", last, page)},
-	} {
-		var took []time.Duration
-		for range 5 {
-			request := httptest.NewRequestWithContext(ctx, http.MethodGet, dashboard.RootPath+"/api/"+p.path, http.NoBody)
-			answer := httptest.NewRecorder()
-			start := time.Now()
-			h.ServeHTTP(answer, request)
-			took = append(took, time.Since(start))
-			if answer.Code != http.StatusOK {
-				return errors.Join(fmt.Errorf("%s: status %d: %s", p.path, answer.Code, answer.Body), h.Close())
-			}
-		}
-		s.add("dashboard", p.name, "ms", report.MS(report.Percentile(took, 50)))
-	}
-	return h.Close()
 }
 
 // idle says what Redis is busy with while all wait: the renewals of the locks, and looks at them.
@@ -188,7 +156,10 @@ func (s *testbed) many(ctx context.Context) error {
 	}
 	s.results.AddPercentiles(s.name, handOffs, "few waiting", s.tookFew)
 	s.results.AddPercentiles(s.name, handOffs, "all waiting", took)
-	s.addRatios(handOffs, took, s.tookFew)
+	for _, p := range []float64{50, 99} {
+		ratio := report.MS(report.Percentile(took, p)) / report.MS(report.Percentile(s.tookFew, p))
+		s.add(handOffs, fmt.Sprintf("p%v", p), "times the others", ratio)
+	}
 	s.addCPU(ctx, handOffs, before, len(took))
 	s.add(handOffs, "timed", "hand-offs", float64(len(took)))
 	return s.stop(ctx)
@@ -197,14 +168,6 @@ func (s *testbed) many(ctx context.Context) error {
 // add adds a figure of the case.
 func (s *testbed) add(what, name, unit string, value float64) {
 	s.results.Add(s.name, report.Figure{Case: what, Name: name, Unit: unit}, value)
-}
-
-// addRatios adds how percentiles of times compare with those of others.
-func (s *testbed) addRatios(what string, took, others []time.Duration) {
-	for _, p := range []float64{50, 99} {
-		ratio := report.MS(report.Percentile(took, p)) / report.MS(report.Percentile(others, p))
-		s.add(what, fmt.Sprintf("p%v", p), "times the others", ratio)
-	}
 }
 
 // used returns what Redis has done so far, and nothing when Redis does not tell. Figures computed from that are visibly wrong.

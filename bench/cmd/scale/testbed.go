@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	retryKey = "asynq:{default}:retry"
 	// clients is how many enqueue at once, and how many take locks.
 	clients = 8
 	// batch is how many tasks are enqueued between two looks at whether to go on.
@@ -199,21 +198,10 @@ func (f *fleet) work(ctx context.Context, j job) error {
 	return nil
 }
 
-// probe returns when a task without a resource has run.
-func (s *testbed) probe(ctx context.Context) error {
-	if err := enqueue(ctx, s.rdb, 1, func(int) queue.Task { return probe{} }); err != nil {
-		return err
-	}
-	return s.reach(ctx, &s.fleet.done, 1)
-}
-
 // allParked returns when so many tasks are parked.
 func (s *testbed) allParked(ctx context.Context, tasks int) error {
 	return s.reach(ctx, &s.fleet.parked, tasks)
 }
-
-// errStill is what waiting ends with when nothing happens for too long.
-var errStill = errors.New("nothing happened")
 
 // reach returns when a count is at n or above.
 func (s *testbed) reach(ctx context.Context, count *atomic.Int64, n int) error {
@@ -227,7 +215,7 @@ func (s *testbed) reach(ctx context.Context, count *atomic.Int64, n int) error {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) > limit {
-			return fmt.Errorf("%w for %v, at %d of %d tasks", errStill, limit, now, n)
+			return fmt.Errorf("nothing happened for %v, at %d of %d tasks", limit, now, n)
 		}
 		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return err
