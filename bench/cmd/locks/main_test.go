@@ -71,6 +71,9 @@ func TestRunJSON(t *testing.T) {
 	if have := seen["redislock uncontended, 1 at once commands sent"]; have != 2 {
 		t.Errorf("want 2 commands for an uncontended acquisition, have %v of %v", have, seen)
 	}
+	if have := seen["redislock uncontended, 1 at once commands run"]; have != 5 {
+		t.Errorf("want 5 commands run for it, those inside scripts included, have %v", have)
+	}
 	if have := seen["redislock waiters 2, processes 3 hand-off p50"]; have <= 0 || have > 10_000 {
 		t.Errorf("want a hand-off in some time, have %v of %v", have, seen)
 	}

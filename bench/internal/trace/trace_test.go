@@ -87,18 +87,6 @@ func TestCheckOfPairs(t *testing.T) {
 	}
 }
 
-// TestCheckDelay: the fastest task took 7 from its call to its start.
-func TestCheckDelay(t *testing.T) {
-	t.Parallel()
-	tr := good()
-	if err := tr.CheckDelay(7); err != nil {
-		t.Errorf("want a round trip of 7 permitted, have %v", err)
-	}
-	if err := tr.CheckDelay(8); err == nil || !strings.Contains(err.Error(), "task 2 has started 7ns after it was enqueued") {
-		t.Errorf("want task 2 noticed, have %v", err)
-	}
-}
-
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	tr := good()
@@ -146,43 +134,6 @@ func TestInversions(t *testing.T) {
 	slices.Reverse(tr.Runs) // their order does not matter
 	if n, of := tr.Inversions(tasks()); n != 2 || of != 2 {
 		t.Errorf("want 2 of 2, have %d of %d", n, of)
-	}
-}
-
-func TestRecorder(t *testing.T) {
-	t.Parallel()
-	all := tasks()
-	r := trace.NewRecorder(all)
-	broken := errors.New("broken")
-	if err := r.Call(all[3:], func() error { return broken }); !errors.Is(err, broken) {
-		t.Errorf("want the error of the call, have %v", err)
-	}
-	if tr := r.Trace(); tr.Called[3] == trace.Never || tr.Stored[3] != trace.Never || tr.Called[0] != trace.Never {
-		t.Errorf("want a call that did not store anything, have %+v", tr)
-	}
-	r.Begin()
-	if err := r.Call(all, func() error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	for _, id := range []int{0, 0, 1, 2} {
-		if err := r.Handle(ctx, id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	select {
-	case <-r.All():
-		t.Error("want 3 missing")
-	default:
-	}
-	r.Refuse()
-	if err := r.Handle(ctx, 3); err != nil {
-		t.Fatal(err)
-	}
-	<-r.All()
-	tr := r.Trace()
-	if err := tr.Check(workload.Plan{Tasks: all}, true); err != nil || tr.Done() != 4 || len(tr.Runs) != 5 || tr.Refused != 1 {
-		t.Errorf("want 4 tasks done in 5 runs, 1 refused; have %d in %d, %d refused, %v", tr.Done(), len(tr.Runs), tr.Refused, err)
 	}
 }
 
