@@ -27,7 +27,6 @@ type options struct {
 	tasks    int
 	cases    []int // how many resources each has
 	ttl      time.Duration
-	watch    time.Duration
 	handOffs int
 	progress io.Writer
 	results  *report.Results
@@ -43,16 +42,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := measureCosts(ctx, o); err != nil {
-		return fmt.Errorf("cost of a task: %w", err)
-	}
 	own, err := asynqBytes(ctx, o.tasks)
 	if err != nil {
 		return fmt.Errorf("plain asynq: %w", err)
 	}
 	_, _ = fmt.Fprintf(setting, "%s, %d CPUs; %d tasks, TTL of the locks %v; %.0f bytes for each in asynq's retry set\n",
 		runtime.Version(), runtime.NumCPU(), o.tasks, o.ttl, own)
-	names := []string{"without a resource", "on a free resource", "that had to wait"}
+	var names []string
 	for _, resources := range o.cases {
 		o.name = fmt.Sprintf("%d tasks on %d resources", o.tasks, resources)
 		names = append(names, o.name)
@@ -72,15 +68,14 @@ func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Write
 	o.IntVar(&o.tasks, "tasks", 1_000_000, "how many tasks wait")
 	contest.Numbers(o.FlagSet, "resources", "on how many resources they wait, one case each (default 1,1000,100000)", &o.cases)
 	o.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it")
-	o.DurationVar(&o.watch, "watch", 70*time.Second, "for how long Redis is watched while all wait")
 	o.IntVar(&o.handOffs, "handoffs", 500, "how many hand-offs are timed")
 	if setting, err = o.Read(args, stdout, stderr); err != nil {
 		return o, nil, err
 	}
 	most := slices.Max(o.cases)
 	switch {
-	case min(o.tasks, o.handOffs) < 1 || o.watch < 0:
-		err = errors.New("want at least 1 for -tasks and -handoffs, and 0 for -watch")
+	case min(o.tasks, o.handOffs) < 1:
+		err = errors.New("want at least 1 for -tasks and -handoffs")
 	case most > o.tasks:
 		err = fmt.Errorf("want a task or more for each resource, have %d tasks for %d", o.tasks, most)
 	}

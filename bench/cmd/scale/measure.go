@@ -8,9 +8,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/queue"
 )
 
 const (
@@ -42,8 +40,6 @@ func measure(ctx context.Context, o options, resources int, own float64) (err er
 		{"few tasks", s.few},
 		{"locks", func(ctx context.Context) error { return s.hold(ctx, s.resources) }},
 		{"tasks", s.park},
-		{"restart", s.restart},
-		{"waiting", s.idle},
 		{"hand-offs", s.many},
 	} {
 		s.say("%s: %s", s.name, step.what)
@@ -105,46 +101,9 @@ func (s *testbed) park(ctx context.Context) error {
 	}
 	s.add("park", "parked", "per second", rate(s.tasks, start))
 	s.addCPU(ctx, "park", cpu, s.tasks)
-	if err := s.stop(ctx); err != nil {
-		return err
-	}
 	after, err := redisstat.Memory(ctx, s.rdb)
 	s.add("park", "memory beyond asynq's", "bytes", float64(after-before)/float64(s.tasks)-s.own)
 	return err
-}
-
-// restart times the start of a server, until it has run a first task, or to the limit. It also
-// times the server's end.
-func (s *testbed) restart(ctx context.Context) error {
-	start := time.Now()
-	if err := s.start(ctx); err != nil {
-		return err
-	}
-	if err := enqueue(ctx, s.rdb, 1, func(int) queue.Task { return probe{} }); err != nil {
-		return err
-	}
-	if err := s.reach(ctx, &s.fleet.done, 1); err != nil {
-		return err
-	}
-	s.add("a worker", "start", "ms", report.MS(time.Since(start)))
-	start = time.Now()
-	if err := s.stop(ctx); err != nil {
-		return err
-	}
-	s.add("a worker", "stop", "ms", report.MS(time.Since(start)))
-	return s.start(ctx)
-}
-
-// idle says what Redis is busy with while all wait: the renewals of the locks, and looks at them.
-func (s *testbed) idle(ctx context.Context) error {
-	before, start := s.used(ctx), time.Now()
-	if err := sleep.For(ctx, s.watch); err != nil {
-		return err
-	}
-	if s.watch > 0 {
-		s.add("while they wait", "Redis", "CPUs", s.used(ctx).Since(before).CPU.Seconds()/time.Since(start).Seconds())
-	}
-	return nil
 }
 
 // many times hand-offs while all the tasks wait.
@@ -176,11 +135,9 @@ func (s *testbed) used(ctx context.Context) redisstat.Usage {
 	return u
 }
 
-// addCPU adds what Redis has spent for each of so many tasks, and returns what it has done since before.
-func (s *testbed) addCPU(ctx context.Context, what string, before redisstat.Usage, tasks int) redisstat.Usage {
-	used := s.used(ctx).Since(before)
-	s.add(what, "CPU of Redis", "µs for each", float64(used.CPU.Microseconds())/float64(tasks))
-	return used
+// addCPU adds what Redis has spent since before for each of so many tasks.
+func (s *testbed) addCPU(ctx context.Context, what string, before redisstat.Usage, tasks int) {
+	s.add(what, "CPU of Redis", "µs for each", float64(s.used(ctx).Since(before).CPU.Microseconds())/float64(tasks))
 }
 
 func rate(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }

@@ -13,7 +13,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/queue"
 )
 
 // errRefused is the error of tasks in plain asynq, which keeps the text.
@@ -33,7 +32,7 @@ func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := enqueue(ctx, rdb, tasks, func(n int) queue.Task { return job{On: fmt.Sprintf("many:%06d", n), N: n} }); err != nil {
+	if err := enqueue(ctx, rdb, tasks, func(n int) string { return fmt.Sprintf("many:%06d", n) }); err != nil {
 		return 0, err
 	}
 	var failed atomic.Int64

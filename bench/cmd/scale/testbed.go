@@ -40,11 +40,6 @@ type job struct {
 func (job) Kind() string       { return "scale:job" }
 func (j job) Resource() string { return j.On }
 
-// A probe is a task that waits for nothing.
-type probe struct{}
-
-func (probe) Kind() string { return "scale:probe" }
-
 // A testbed is one Redis, the leases of locks in it, and a server.
 type testbed struct {
 	options
@@ -115,10 +110,10 @@ func split(ctx context.Context, n int, do func(ctx context.Context, i int) error
 
 // enqueue enqueues so many tasks, one for each resource in turn.
 func (s *testbed) enqueue(ctx context.Context, tasks, resources int) error {
-	return enqueue(ctx, s.rdb, tasks, func(n int) queue.Task { return job{On: s.resource(n % resources), N: n} })
+	return enqueue(ctx, s.rdb, tasks, func(n int) string { return s.resource(n % resources) })
 }
 
-func enqueue(ctx context.Context, rdb redis.UniversalClient, tasks int, task func(n int) queue.Task) error {
+func enqueue(ctx context.Context, rdb redis.UniversalClient, tasks int, resource func(n int) string) error {
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
 		return err
@@ -126,7 +121,7 @@ func enqueue(ctx context.Context, rdb redis.UniversalClient, tasks int, task fun
 	return split(ctx, (tasks+batch-1)/batch, func(ctx context.Context, i int) error {
 		jobs := make([]queue.Job, 0, batch)
 		for n := i * batch; n < min(tasks, (i+1)*batch); n++ {
-			jobs = append(jobs, queue.Job{Task: task(n)})
+			jobs = append(jobs, queue.Job{Task: job{On: resource(n), N: n}})
 		}
 		_, err := client.EnqueueBatch(ctx, jobs)
 		return err
@@ -137,8 +132,6 @@ func enqueue(ctx context.Context, rdb redis.UniversalClient, tasks int, task fun
 type fleet struct {
 	server  *queue.Server
 	parked  atomic.Int64  // tasks that were parked for the first time
-	done    atomic.Int64  // those whose handlers have returned
-	free    atomic.Bool   // handlers end at once
 	ended   chan struct{} // closed when they are to give up their locks
 	mu      sync.Mutex
 	passing map[string]int // hand-offs to come, by resource
@@ -153,10 +146,6 @@ func (s *testbed) start(ctx context.Context) error {
 		return err
 	}
 	queue.Handle(server, f.work)
-	queue.Handle(server, func(context.Context, probe) error {
-		f.done.Add(1)
-		return nil
-	})
 	f.server, s.fleet = server, f
 	return server.Start(ctx)
 }
@@ -172,7 +161,7 @@ func (f *fleet) observe(e queue.Event) {
 	switch {
 	case e.Kind == queue.EventParked && e.Parked == 1:
 		f.parked.Add(1)
-	case e.Kind == queue.EventAcquired && e.HandOff > 0 && !f.free.Load():
+	case e.Kind == queue.EventAcquired && e.HandOff > 0:
 		f.took <- e.HandOff
 	}
 }
@@ -180,10 +169,6 @@ func (f *fleet) observe(e queue.Event) {
 // work ends at once while there are hand-offs to come on its resource. Then it keeps the lock, so
 // that the rest goes on waiting.
 func (f *fleet) work(ctx context.Context, j job) error {
-	defer f.done.Add(1)
-	if f.free.Load() {
-		return nil
-	}
 	f.mu.Lock()
 	left := f.passing[j.On]
 	f.passing[j.On]--
@@ -200,22 +185,17 @@ func (f *fleet) work(ctx context.Context, j job) error {
 
 // allParked returns when so many tasks are parked.
 func (s *testbed) allParked(ctx context.Context, tasks int) error {
-	return s.reach(ctx, &s.fleet.parked, tasks)
-}
-
-// reach returns when a count is at n or above.
-func (s *testbed) reach(ctx context.Context, count *atomic.Int64, n int) error {
 	last, since := int64(0), time.Now()
 	for {
-		now := count.Load()
-		if now >= int64(n) {
+		now := s.fleet.parked.Load()
+		if now >= int64(tasks) {
 			return nil
 		}
 		if now > last {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) > limit {
-			return fmt.Errorf("nothing happened for %v, at %d of %d tasks", limit, now, n)
+			return fmt.Errorf("nothing happened for %v, at %d of %d tasks", limit, now, tasks)
 		}
 		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return err
@@ -237,7 +217,7 @@ func (s *testbed) chains(ctx context.Context, tasks, resources int) ([]time.Dura
 		s.fleet.mu.Lock()
 		s.fleet.passing[resource] = each
 		s.fleet.mu.Unlock()
-		if err := s.handOff(ctx, resource); err != nil {
+		if err := s.leases[resource].Release(ctx); err != nil { // for the first in its line
 			return nil, err
 		}
 		for range each {
@@ -249,11 +229,6 @@ func (s *testbed) chains(ctx context.Context, tasks, resources int) ([]time.Dura
 		}
 	}
 	return all, nil
-}
-
-// handOff releases a lock, for the first in its line.
-func (s *testbed) handOff(ctx context.Context, resource string) error {
-	return s.leases[resource].Release(ctx)
 }
 
 // passed returns how long the next hand-off took.
