@@ -35,19 +35,6 @@ func (t trial) String() string {
 	return fmt.Sprintf("%s answers in %.3f ms without and in %.3f ms with it", t.server, report.MS(t.without), report.MS(t.with))
 }
 
-// newNetwork returns a network, and tries it on each server.
-func newNetwork(ctx context.Context, rtt time.Duration, servers []backend.Server) (network, error) {
-	n := network{rtt: rtt}
-	for _, server := range servers {
-		t, err := n.try(ctx, server)
-		if err != nil {
-			return network{}, err
-		}
-		n.tried = append(n.tried, t)
-	}
-	return n, nil
-}
-
 // try times an empty query to a server, near and far.
 func (n *network) try(ctx context.Context, server backend.Server) (trial, error) {
 	far, closeLink, err := n.link(ctx, server)
@@ -114,6 +101,3 @@ func (n *network) String() string {
 func (n *network) servers() []string {
 	return contest.Names(n.tried)
 }
-
-// slack is what a run takes longer, as tasks may be enqueued one by one.
-func (n *network) slack(tasks int) time.Duration { return time.Duration(tasks) * 2 * n.rtt }

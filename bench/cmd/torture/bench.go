@@ -51,7 +51,7 @@ func (b *bench) meetNeeds(ctx context.Context) error {
 
 // torture takes all contenders through a scenario at the same time.
 func (b *bench) torture(ctx context.Context, s scenario) (err error) {
-	tasks := plan(b.seed, keys, b.each)
+	tasks := plan(b.seed, keys, each)
 	var trials []*trial
 	defer func() {
 		for _, t := range trials {

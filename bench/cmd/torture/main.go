@@ -32,13 +32,12 @@ type options struct {
 	contenders []contender
 	scenarios  []scenario
 	seed       uint64
-	each       int           // tasks of each key
 	timeout    time.Duration // of each scenario
 	keep       string        // folder; "" for none
 }
 
-// keys is how many keys there are. Each has tasks waiting nearly all the time.
-const keys = 6
+// keys is how many keys there are, and each how many tasks a key has. Each has tasks waiting nearly all the time.
+const keys, each = 6, 20
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, setting, err := parse(args, stdout, stderr)
@@ -68,7 +67,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {
 	o.Flags = program.NewFlags("torture", stderr)
 	o.Uint64Var(&o.seed, "seed", 1, "makes the tasks: the same `number`, the same tasks in the same order")
-	o.IntVar(&o.each, "tasks", 20, "how many tasks each key has")
 	o.DurationVar(&o.timeout, "timeout", 3*time.Minute, "ends each scenario; a task that has not ended by then is lost")
 	o.StringVar(&o.keep, "keep", "", "copy what the handlers wrote into this `folder`")
 	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
@@ -76,10 +74,7 @@ func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Write
 	if setting, err = o.Read(args, stdout, stderr); err != nil {
 		return o, nil, err
 	}
-	switch {
-	case o.each < 1:
-		err = fmt.Errorf("-tasks %d: want at least 1", o.each)
-	case o.timeout < time.Minute:
+	if o.timeout < time.Minute {
 		err = fmt.Errorf("-timeout %v: want at least 1m0s", o.timeout)
 	}
 	return o, setting, err

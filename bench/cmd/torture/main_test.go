@@ -110,7 +110,6 @@ func TestRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		`["more"]`:                {"more"},
-		"-tasks 0":                {"-tasks", "0"},
 		"-timeout 1s":             {"-timeout", "1s"},
 		`"nobody" for flag -cont`: {"-contenders", "nobody"},
 		`"nothing" for flag -sce`: {"-scenarios", "nothing"},

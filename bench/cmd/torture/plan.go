@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/system"
@@ -45,14 +44,6 @@ func (s setting) String() string {
 		panic(err) // it has only numbers and text
 	}
 	return string(text)
-}
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
 }
 
 func (s setting) config(handle system.Handler) system.Config {

@@ -155,6 +155,6 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	}
 	return contest.WriteSetting(ctx, w, programs, []string{
 		fmt.Sprintf("seed %d, at most %v for each scenario", b.seed, b.timeout),
-		fmt.Sprintf("each contender: %d tasks of 100 to 500 ms on each of %d keys, enqueued at once; %d worker processes with %d slots", b.each, keys, fleet, slots),
+		fmt.Sprintf("each contender: %d tasks of 100 to 500 ms on each of %d keys, enqueued at once; %d worker processes with %d slots", each, keys, fleet, slots),
 	}, b.contenders, b.scenarios)
 }

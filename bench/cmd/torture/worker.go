@@ -37,8 +37,12 @@ func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
+	text, err := os.ReadFile(s.Plan)
+	if err != nil {
+		return err
+	}
 	var tasks []task
-	if err := readJSON(s.Plan, &tasks); err != nil {
+	if err := json.Unmarshal(text, &tasks); err != nil {
 		return err
 	}
 	records, err := journal.Open(s.Journal)

@@ -61,7 +61,7 @@ func (d Siding) Open(_ context.Context, c Config) (System, error) {
 			}
 		},
 	}
-	rdb := c.redis()
+	rdb := redis.NewClient(&redis.Options{Addr: c.Server, Dialer: c.Dial, ContextTimeoutEnabled: true})
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())

@@ -41,10 +41,6 @@ type Config struct {
 	Refused func() // called when a task finds its key taken; nil for nobody
 }
 
-func (c Config) redis() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: c.Server, Dialer: c.Dial, ContextTimeoutEnabled: true})
-}
-
 func (c Config) refused() {
 	if c.Refused != nil {
 		c.Refused()
