@@ -11,7 +11,7 @@ local function renew(queue, id, name, lock)
   local holder = holder_of(name)
   local key, revoked = held_by(have[3] or lock, holder)
   if revoked or (lock ~= '' or holder ~= name) and not key or key and not renew_lock(key) then return false end
-  call('ZADD', asynq(queue, 'lease'), in_seconds(key and given.ttl or PLAIN_LEASE), id)
+  call('ZADD', asynq(queue, 'lease'), in_seconds(key and leased(given.ttl) or PLAIN_LEASE), id)
   return true
 end
 

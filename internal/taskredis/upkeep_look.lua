@@ -137,7 +137,7 @@ local function cut_leases(key, queue)
     for _, id in ipairs(late) do
       local left = safely(cut_lock, asynq(queue, 't:' .. id))
       if pass == 1 or type(left) == 'number' then
-        call('ZADD', key, in_seconds(type(left) == 'number' and left <= far * 1000 and left or 0), id)
+        call('ZADD', key, in_seconds(type(left) == 'number' and left <= far * 1000 and leased(left) or 0), id)
       end
     end
     took(#late, pass == 1 and #late == 250)
