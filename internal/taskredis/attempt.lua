@@ -11,7 +11,10 @@ local function renew(queue, id, name, lock)
   local holder = holder_of(name)
   local key, revoked = held_by(have[3] or lock, holder)
   if revoked or (lock ~= '' or holder ~= name) and not key or key and not renew_lock(key) then return false end
-  call('ZADD', asynq(queue, 'lease'), in_seconds(key and leased(given.ttl) or PLAIN_LEASE), id)
+  local lease = asynq(queue, 'lease')
+  -- If it was granted the lock, and has lost it before it heard of that, its lease is over: others wait for it to be put back.
+  if not key and have[3] and tonumber(call('ZSCORE', lease, id) or 0) * 1000000 <= now then return false end
+  call('ZADD', lease, in_seconds(key and leased(given.ttl) or PLAIN_LEASE), id)
   return true
 end
 
