@@ -18,6 +18,7 @@ type place struct {
 	settledAt  time.Time      // when outcomes were settled last
 	askNext    time.Time      // when to ask whether Redis has forgotten them
 	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
+	only       *sender        // after a refused step: whose turn it is; nil for either
 	clock      clock
 	complained time.Time
 }
@@ -50,7 +51,8 @@ func (p *place) worth(n int) bool {
 
 // mayTake reports whether the next step may take tasks for so many free slots.
 func (p *place) mayTake(free int) bool {
-	return p.worth(max(free, len(p.unsent))) && (p.careful == 0 || len(p.unsent) == 0)
+	n := max(free, len(p.unsent))
+	return (p.senders[0].mayBegin(n) || p.senders[1].mayBegin(n)) && (p.careful == 0 || len(p.unsent) == 0)
 }
 
 // send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
@@ -58,7 +60,7 @@ func (p *place) mayTake(free int) bool {
 func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
 	for _, s := range p.senders {
 		switch {
-		case s.flight == nil && p.worth(max(len(slots), len(p.unsent))):
+		case s.mayBegin(max(len(slots), len(p.unsent))):
 			if s.send(ctx, now, draws, slots) {
 				draws, slots = nil, nil
 			}
@@ -74,7 +76,7 @@ func (p *place) next(sooner func(time.Time)) {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.again)
-		case s.flight == nil && p.mayBeForgotten() && p.worth(len(p.unsent)):
+		case p.mayBeForgotten() && s.mayBegin(len(p.unsent)):
 			sooner(p.askNext)
 		}
 	}

@@ -91,6 +91,11 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	return true
 }
 
+// mayBegin reports whether so many outcomes, or slots, are worth a step of this sender now.
+func (s *sender) mayBegin(n int) bool {
+	return s.flight == nil && (s.only == nil || s.only == s) && s.worth(n)
+}
+
 // other returns the sender of the other lane.
 func (s *sender) other() *sender { return s.senders[1-s.lane] }
 
@@ -157,6 +162,9 @@ func (s *sender) answered(ctx context.Context, a answered) {
 	switch {
 	case a.err == nil:
 		s.flight = nil
+		if s.only == s {
+			s.only = nil
+		}
 		s.careful = max(0, s.careful-1)
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
@@ -191,6 +199,9 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 		s.complain(ctx, "step", err)
 		s.askNext = now.Add(askAgain)
 	default:
+		// A copy of the step that Redis has not answered may still come to it. Once the next step of this lane is there, Redis
+		// passes that copy over; so what it says must not go by the other lane before.
+		s.only = s
 		s.careful += len(f.Outcomes) + len(f.Draws)
 		s.unsent = append(f.attempts, s.unsent...)
 	}

@@ -104,6 +104,27 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 	})
 }
 
+// Redis refuses a step of which an earlier copy, without an answer so far, may still come. In another lane that would change nothing:
+// Redis would do both.
+func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
+	t.Parallel()
+	l := newLoop(loopConfig(t, nil), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) { return nothing(s), nil }})
+	p, now := l.places[""], time.Now()
+	idle, cancel := context.WithCancel(t.Context())
+	cancel() // nobody hears of the answers of the script
+	refused, first := p.senders[1], p.senders[0]
+	outcome := func(id string) { l.toSend(&attempt{outcome: taskredis.Outcome{Name: taskredis.Name{ID: id}}}) }
+	outcome("1")
+	outcome("2")
+	expect.Need(t, refused.send(idle, now, nil, nil), "want a step, have none")
+	refused.answered(idle, answered{sender: refused, number: refused.number, sent: now, err: redisError("NOPERM no rights")})
+	p.send(idle, now, nil, nil)
+	expect.Need(t, refused.flight != nil && len(refused.flight.Outcomes) == 1, "want an outcome in the lane that was refused")
+	expect.That(t, first.flight == nil, "want nothing in the other lane")
+	refused.answered(idle, answered{sender: refused, number: refused.number, sent: now, answer: &taskredis.Answer{Known: refused.recorded - 1}})
+	expect.That(t, first.mayBegin(1), "want either lane to go on, once Redis knows a later step")
+}
+
 // What Redis has forgotten in a failover, of either lane, is sent again in the order in which it was settled and before what has
 // ended since, as the first task of a batch ends last. What Redis knows is not, nor what a lane did after the step that found out.
 func TestFailoverOfBothLanes(t *testing.T) {
