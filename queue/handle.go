@@ -60,6 +60,8 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	if _, ok := any(zero).(Guarded); !ok {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.typed[kind] = func(payload []byte) string {
 		t, err := decode[T](kind, payload)
 		g, ok := any(t).(Guarded)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
@@ -13,9 +14,18 @@ import (
 // A beaten is what came of a heartbeat.
 type beaten struct {
 	sent time.Time
-	kept []bool
-	err  error
+	came []renewal        // of each attempt
+	errs map[string]error // by place
 }
+
+// A renewal is what came of an attempt in a heartbeat.
+type renewal int
+
+const (
+	renewalUnknown renewal = iota
+	renewalKept
+	renewalLost
+)
 
 // mostBeat is how many attempts one call renews.
 const mostBeat = 500
@@ -48,43 +58,63 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
 		defer cancel()
-		kept, err := l.renew(limited, names)
+		came, errs := l.renew(limited, names)
 		select {
-		case l.beats <- beaten{now, kept, err}:
+		case l.beats <- beaten{now, came, errs}:
 		case <-ctx.Done():
 		}
 	}()
 }
 
-// renew renews attempts, those of one place by as few calls as there may be. After an error it says what came of those before.
-func (l *loop) renew(ctx context.Context, names []taskredis.Name) (kept []bool, err error) {
-	for len(names) > 0 && err == nil {
-		place, n := l.placeOf(names[0].Queue), 1
-		for n < len(names) && n < mostBeat && l.placeOf(names[n].Queue) == place {
-			n++
+// renew renews attempts, those of one place by as few calls as there may be, until one fails; and all places at once, as one that
+// does not answer must cost the others no lock.
+func (l *loop) renew(ctx context.Context, names []taskredis.Name) ([]renewal, map[string]error) {
+	came, errs := make([]renewal, len(names)), make(map[string]error)
+	var mu sync.Mutex // guards errs
+	var places sync.WaitGroup
+	for from, to := 0, 0; from < len(names); from = to {
+		place := l.placeOf(names[from].Queue)
+		for to < len(names) && l.placeOf(names[to].Queue) == place {
+			to++
 		}
-		var some []bool
-		some, err = l.calls.Renew(ctx, place, names[:n])
-		kept = append(kept, some...)
-		names = names[n:]
+		names, came := names[from:to], came[from:to]
+		places.Go(func() {
+			for len(names) > 0 {
+				n := min(len(names), mostBeat)
+				some, err := l.calls.Renew(ctx, place, names[:n])
+				if err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs[place] = err
+					return
+				}
+				for i, is := range some {
+					came[i] = renewalLost
+					if is {
+						came[i] = renewalKept
+					}
+				}
+				names, came = names[n:], came[n:]
+			}
+		})
 	}
-	return kept, err
+	places.Wait()
+	return came, errs
 }
 
 // beaten takes the answer of a heartbeat.
 func (l *loop) beaten(ctx context.Context, b beaten) {
 	attempts := l.beat
 	l.beat = nil
-	if b.err != nil {
-		l.places[l.placeOf(attempts[0].Queue)].complain(ctx, "heartbeat", b.err)
+	for place, err := range b.errs {
+		l.places[place].complain(ctx, "heartbeat", err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
-	} else {
-		l.lapsed = false
 	}
-	for i, a := range attempts[:len(b.kept)] {
+	l.lapsed = l.lapsed && len(b.errs) > 0
+	for i, a := range attempts {
 		switch {
-		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
-		case b.kept[i]:
+		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || b.came[i] == renewalUnknown:
+		case b.came[i] == renewalKept:
 			if a.Lock != "" {
 				a.trusted = l.trust(b.sent)
 			}

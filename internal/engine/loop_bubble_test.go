@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A script says what Redis answers to a loop. Calls that it says nothing of get no answer.
@@ -238,4 +240,21 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 			t.Errorf("want it retried without a call of its handler, have %v, outcome %q", ran, ended)
 		}
 	})
+}
+
+// In a Cluster the master of one queue is away. The attempts of the others are renewed all the same.
+func TestHeartbeatWithoutOneMaster(t *testing.T) {
+	t.Parallel()
+	cfg := loopConfig(t, nil)
+	cfg.Cluster, cfg.Queues = true, map[string]int{"away": 1, "q": 1}
+	l := newLoop(cfg, script{renew: func(attempts []taskredis.Name) ([]bool, error) {
+		if attempts[0].Queue == "away" {
+			return nil, errNetwork
+		}
+		return []bool{true, false}, nil
+	}})
+	came, errs := l.renew(t.Context(), []taskredis.Name{{Queue: "away"}, {Queue: "q"}, {Queue: "q"}})
+	expect.Equal(t, "came", fmt.Sprint(came), fmt.Sprint([]renewal{renewalUnknown, renewalKept, renewalLost}))
+	expect.Is(t, "of the one that is away", errs["away"], errNetwork)
+	expect.Equal(t, "errors", len(errs), 1)
 }

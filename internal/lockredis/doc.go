@@ -18,7 +18,7 @@
 //
 // A ticket is the time at which somebody came, in µs of Redis' clock. It is its place among all, of either kind.
 //
-// Whoever frees a lock gives it, in the same step, to the one with the lowest ticket (function free in lines.lua). That may be
+// Whoever frees a lock gives it, in the same step, to the one with the lowest ticket (function free in free.lua). That may be
 // a release, a waiter that leaves, an operator, or a step whose attempt has ended.
 //
 //   - For a goroutine the lock is reserved: the key holds "siding-reserved:<call>:<µs>:<waiter>" for the hand-off timeout, the

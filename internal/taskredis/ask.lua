@@ -46,13 +46,13 @@ end
 local function keys_for(locks, ticket, queue, asks)
   local keys = {}
   for lock in each(locks) do
-    local oldest, first = Lines().first_line(lock)
-    local key, value, due = Queue().serve_found(lock, math.min(first, ticket), by)
-    if key and first < ticket then
+    local first, oldest = Lines().first_line(lock)
+    local key, value, due = Queue().serve_found(lock, math.min(oldest, ticket), by)
+    if key and oldest < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
         if asks or older == queue or goes_on(older, lock) then key = nil end
       end
-      if not key and asks then due = oldest == queue and now or now + Lines().OFFER end
+      if not key and asks then due = first == queue and now or now + Lines().OFFER end
     end
     if not key or to_upkeep[lock] or asks and more_crashed[queue] then return nil, value, due or now, lock end
     keys[#keys + 1] = key

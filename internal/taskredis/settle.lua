@@ -85,7 +85,9 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
       if lock_of(one) == one and needs(task_lock or '', one) then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
     end
-    call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id) -- last: if this fails in the middle, recovery still comes before the others
+    -- A failover may have left it a lock that it had before. Last: if this fails in the middle, recovery still comes before the others.
+    local other, gone = held_by(task_lock or '', lock_owner)
+    call('ZADD', asynq(queue, 'lease'), in_seconds(other and not gone and leased(left_of(other)) or PLAIN_LEASE), id)
     return 'lost'
   end
 
