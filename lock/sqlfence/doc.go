@@ -19,8 +19,7 @@
 //	err := stock.Advance(ctx, tx, lock.Fence(ctx, "sku:85123A"), "85123A")
 //	// errors.Is(err, lock.ErrStale): roll back, a later holder is at work
 //
-// [AdvancePgx] does the same in a transaction of pgx. The program in lock/sqlfence/example shows a
-// late write by a process that was stopped, and its refusal.
+// [AdvancePgx] does the same in a transaction of pgx.
 //
 // # What it guarantees
 //
