@@ -61,18 +61,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndex wants each page in the list of all pages, besides single decisions.
-func TestIndex(t *testing.T) {
-	t.Parallel()
-	const index = "docs/README.md"
-	inIndex := listed(read(t, index), link.String())
-	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && strings.HasPrefix(name, "docs/") }) {
-		if page != index && !inIndex[strings.TrimPrefix(page, "docs/")] && path.Dir(page) != "docs/decisions" {
-			t.Errorf("%s: want a link to %s", index, page)
-		}
-	}
-}
-
 // TestMentions finds pages that code and settings name, and that are not there.
 func TestMentions(t *testing.T) {
 	t.Parallel()
@@ -85,52 +73,6 @@ func TestMentions(t *testing.T) {
 			} else if anchor != "" && !anchors(read(t, page))[anchor] {
 				t.Errorf("%s: %s: no heading %s", file, page, anchor)
 			}
-		}
-	}
-}
-
-// TestMap wants each package in the map of CONTRIBUTING.md, by itself or in a folder that is
-// there, and nothing else.
-func TestMap(t *testing.T) {
-	t.Parallel()
-	inMap := listed(read(t, "CONTRIBUTING.md"), `(?m)^    (\S+) `)
-	for dir := range packages(t) {
-		for folder := dir; !inMap[folder]; folder = path.Dir(folder) {
-			if folder == "." || folder == "internal" || folder == "cmd" {
-				t.Errorf("CONTRIBUTING.md: %s is not in the map", dir)
-				break
-			}
-		}
-	}
-	for dir := range inMap {
-		if !isThere(dir) {
-			t.Errorf("CONTRIBUTING.md: the map has %s, which is not there", dir)
-		}
-	}
-}
-
-// TestPackageComments wants one comment in each package, which begins with what the package is.
-func TestPackageComments(t *testing.T) {
-	t.Parallel()
-	for dir, files := range packages(t) {
-		comments := 0
-		for _, name := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.PackageClauseOnly|parser.ParseComments)
-			expect.OK(t, err)
-			if file.Doc == nil {
-				continue
-			}
-			comments++
-			want := "Package " + file.Name.Name
-			if file.Name.Name == "main" {
-				want = "Command " + path.Base(dir)
-			}
-			if !strings.HasPrefix(file.Doc.Text(), want+" ") {
-				t.Errorf("%s: want a comment that begins with %q, have %q", name, want, file.Doc.Text())
-			}
-		}
-		if comments != 1 {
-			t.Errorf("%s: want one package comment, have %d", dir, comments)
 		}
 	}
 }
@@ -179,31 +121,12 @@ func wantTarget(t *testing.T, file, target string) {
 	}
 }
 
-// TestReadmeIsShort keeps the README to what a newcomer reads.
-func TestReadmeIsShort(t *testing.T) {
-	t.Parallel()
-	const limit = 130
-	if n := strings.Count(read(t, "README.md"), "\n"); n > limit {
-		t.Errorf("README.md: want %d lines at most, have %d: the rest goes to docs", limit, n)
-	}
-}
-
 // anchors returns the names by which links find the headings of a page.
 func anchors(text string) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
 		name := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
 		all[noName.ReplaceAllString(name, "")] = true
-	}
-	return all
-}
-
-// packages returns the Go files of the repository, by folder.
-func packages(t *testing.T) map[string][]string {
-	t.Helper()
-	all := make(map[string][]string)
-	for _, name := range withExt(t, ".go") {
-		all[path.Dir(name)] = append(all[path.Dir(name)], name)
 	}
 	return all
 }

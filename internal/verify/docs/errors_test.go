@@ -25,7 +25,7 @@ func errorsPage(t *testing.T) string {
 		"[The log](logs.md) has the messages of workers, and [troubleshooting](../guides/troubleshooting.md) goes by symptom."))
 	rows := make(map[string][][]string)
 	for _, name := range named(t, func(name string) bool {
-		return isCode(name) && regexp.MustCompile(`^(lock|queue|inspect|worker)/`).MatchString(name) && !strings.Contains(name, "/internal/") && !strings.Contains(name, "/example/")
+		return isCode(name) && regexp.MustCompile(`^(lock|queue|inspect|worker)/`).MatchString(name) && !strings.Contains(name, "/internal/")
 	}) {
 		for _, decl := range parse(t, name).Decls {
 			if decl, ok := decl.(*ast.GenDecl); ok {

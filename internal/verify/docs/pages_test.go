@@ -8,44 +8,18 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
-
-// TestScriptHeads wants each Lua script to begin with a comment that says what it does.
-func TestScriptHeads(t *testing.T) {
-	t.Parallel()
-	sentence := regexp.MustCompile(`^[A-Z].*\.`)
-	scripts := named(t, func(name string) bool { return path.Ext(name) == ".lua" && !strings.Contains(name, "testdata/") })
-	if len(scripts) < 40 {
-		t.Errorf("want 40 scripts or more, have %d", len(scripts))
-	}
-	for _, name := range scripts {
-		var head []string
-		for line := range strings.Lines(read(t, name)) {
-			text, ok := strings.CutPrefix(line, "--")
-			if !ok {
-				break
-			}
-			head = append(head, strings.TrimSpace(text))
-		}
-		if !sentence.MatchString(strings.TrimSpace(strings.Join(head, " "))) {
-			t.Errorf("%s: want a comment at the beginning that says what the script does", name)
-		}
-	}
-}
 
 // TestTrackRecord wants each fault to name the test that guards against it: the name in brackets where there is
 // one, as the other is that of the commit.
@@ -219,87 +193,5 @@ func TestDiffOfTheExample(t *testing.T) {
 	}
 	if _, want, _ := strings.Cut(string(out), "\n@@"); "@@"+want != block[1] {
 		t.Errorf("%s: want this diff:\n@@%s", fromAsynq, want)
-	}
-}
-
-// TestWorkflows wants a time limit for each job on GitHub, Go's release of go.mod, and only scripts
-// and make targets that are there.
-func TestWorkflows(t *testing.T) {
-	t.Parallel()
-	release := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))[1]
-	workflows := named(t, func(name string) bool { return path.Dir(name) == ".github/workflows" })
-	if len(workflows) == 0 {
-		t.Error("want workflows, have none")
-	}
-	var runs []string
-	for _, name := range workflows {
-		var workflow struct {
-			Jobs map[string]struct {
-				Container string
-				Timeout   int `yaml:"timeout-minutes"`
-				Steps     []struct{ Uses, Run string }
-			}
-		}
-		if err := yaml.Unmarshal([]byte(read(t, name)), &workflow); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		for id, job := range workflow.Jobs {
-			if job.Timeout == 0 {
-				t.Errorf("%s: %s: want timeout-minutes", name, id)
-			}
-			if want := "golang:" + release + "-"; !strings.HasPrefix(job.Container, want) {
-				t.Errorf("%s: %s: want an image that begins with %s, have %q", name, id, want, job.Container)
-			}
-			for _, step := range job.Steps {
-				if step.Run != "" {
-					runs = append(runs, step.Run)
-					wantCommand(t, name, step.Run)
-				}
-			}
-		}
-	}
-	for _, want := range []string{".ci/run", "make verify MINUTES=10"} {
-		if !slices.Contains(runs, want) {
-			t.Errorf("want a step that runs %s, have %q", want, runs)
-		}
-	}
-}
-
-// wantCommand wants the script, or the make target, with which a command begins.
-func wantCommand(t *testing.T, workflow, command string) {
-	t.Helper()
-	words := strings.Fields(command)
-	if words[0] == "make" {
-		wantTarget(t, workflow, words[1])
-		return
-	}
-	if info, err := os.Stat(filepath.Join(root, words[0])); err != nil || info.Mode()&0o111 == 0 {
-		t.Errorf("%s: %s: want a script that can be run, have error %v", workflow, command, err)
-	}
-}
-
-// TestDependabot wants each module looked after.
-func TestDependabot(t *testing.T) {
-	t.Parallel()
-	var settings struct {
-		Updates []struct {
-			Ecosystem   string `yaml:"package-ecosystem"`
-			Directories []string
-		}
-	}
-	expect.OK(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &settings))
-	var want, have []string
-	for _, name := range named(t, func(name string) bool { return path.Base(name) == "go.mod" }) {
-		want = append(want, path.Join("/", path.Dir(name)))
-	}
-	for _, u := range settings.Updates {
-		if u.Ecosystem == "gomod" {
-			have = append(have, u.Directories...)
-		}
-	}
-	slices.Sort(want)
-	slices.Sort(have)
-	if !slices.Equal(have, want) {
-		t.Errorf("want the modules %q, have %q", want, have)
 	}
 }
