@@ -2,17 +2,14 @@ package locktest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -67,49 +64,6 @@ func TestProxyBlackHole(t *testing.T) {
 	want(t, direct, "open again")
 }
 
-func TestProxySwallowsReplies(t *testing.T) {
-	t.Parallel()
-	p, through, direct := proxied(t)
-	p.SwallowReplies(true)
-	setSilent(t, through, "done unheard")
-	want(t, direct, "done unheard")
-	p.SwallowReplies(false)
-	set(t, through, "open again")
-}
-
-func TestProxyCut(t *testing.T) {
-	t.Parallel()
-	p, through, direct := proxied(t)
-	// A call that waits for its answer sees the cut.
-	cut := make(chan error, 1)
-	go func() { cut <- through.BLPop(t.Context(), 0, t.Name()+"-list").Err() }()
-	expect.Eventually(t, "somebody to wait", func() bool {
-		return strings.Contains(direct.ClientList(t.Context()).Val(), "cmd=blpop")
-	})
-	p.Cut()
-	if err := <-cut; err == nil || errors.Is(err, redis.Nil) {
-		t.Errorf("want an error of the connection, have %v", err)
-	}
-	set(t, through, "a new connection")
-}
-
-func TestProxyDelaysReplies(t *testing.T) {
-	t.Parallel()
-	p, through, direct := proxied(t)
-	p.Delay(time.Hour)
-	setSilent(t, through, "done, heard late")
-	want(t, direct, "done, heard late")
-	const d = 50 * time.Millisecond
-	p.Delay(d)
-	start := time.Now()
-	set(t, through, "delayed")
-	if took := time.Since(start); took < d {
-		t.Errorf("want at least %v, have %v", d, took)
-	}
-	p.Delay(0)
-	set(t, through, "in time")
-}
-
 // A stream that has lost bytes must not go on.
 func TestProxyCutsWhatHasLostBytes(t *testing.T) {
 	t.Parallel()
@@ -145,21 +99,5 @@ func TestProxyCutsWhatHasLostBytes(t *testing.T) {
 				t.Errorf("want the connection closed, have %v", err)
 			}
 		})
-	}
-}
-
-func TestProxyWithoutServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := locktest.NewProxy(t, s.Addr)
-	s.Kill()
-	client := redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	t.Cleanup(func() { _ = client.Close() })
-	if err := client.Ping(t.Context()).Err(); err == nil {
-		t.Error("want an error while nobody listens behind the proxy")
-	}
-	s.Restart(t)
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("want an answer after the restart, have %v", err)
 	}
 }
