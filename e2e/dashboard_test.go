@@ -49,21 +49,6 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	}
 }
 
-// A person with the password sees the pages, whose script asks the server for all that it shows.
-func TestDashboardBehindALogin(t *testing.T) {
-	t.Parallel()
-	s := newTestbed(t)
-	address := freeAddress(t)
-	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address, "SIDING_HTTP_PASSWORD=sesame")
-	s.startWorker(t)
-	expect.Value(s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"))(t)
-	path := "/dashboard/queues/default?status=scheduled"
-	browsertest.Open(t, "http://siding:sesame@"+address+path, desktop).AwaitText("order:audit")
-	if have := browsertest.Open(t, "http://siding:wrong@"+address+path, desktop).Text(); strings.Contains(have, "order:audit") {
-		t.Errorf("with a wrong password: want no task shown, have %s", have)
-	}
-}
-
 // A person follows a waiting task from asynq's dashboard to its resource, and from there to the
 // holder.
 func TestLocksPages(t *testing.T) {

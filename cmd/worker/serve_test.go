@@ -285,21 +285,22 @@ func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
 	wantTexts(t, p.Stderr.String(), `msg="worker ended"`)
 }
 
-// A demo that a second signal ends leaves no temporary folder behind. The tests of e2e want the same of one
-// that cannot write its summary.
-func TestDemoLeavesNoFolder(t *testing.T) {
+// A worker whose reader has gone drains as others do, and says what it could not print.
+func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
-	p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
-	folders := func() int {
-		found, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
-		expect.OK(t, err)
-		return len(found)
+	reader, writer, err := os.Pipe()
+	expect.OK(t, err)
+	_ = reader.Close()
+	cmd := program(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--json")...)
+	cmd.Stdout = writer
+	p := proc.Launch(t, cmd)
+	_ = writer.Close() // the process has its own
+	address(t, &p.Stderr)
+	p.Signal(t, syscall.SIGTERM)
+	if have := p.Wait(t, 20*time.Second); have != exitFault {
+		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
-	expect.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
-	signalUntilEnd(t, p, syscall.SIGINT)
-	if have := folders(); have != 0 {
-		t.Errorf("want no folder left, have %d", have)
-	}
+	wantTexts(t, p.Stderr.String(), `msg="worker ended"`, "standard output: write /dev/stdout: broken pipe")
 }
 
 // The hard deadline holds also when Redis hangs and nothing can be given back.

@@ -75,16 +75,3 @@ func TestLinksToTheLocksPages(t *testing.T) {
 	page.Await(`location.pathname === "/locks"`)
 	page.AwaitText("No lock is held")
 }
-
-// A login in the address of the first page serves all that the pages ask for by themselves.
-func TestLocksPageBehindALogin(t *testing.T) {
-	t.Parallel()
-	address := serve(t, setup(t, dashboard.Config{Username: "me", Password: "sesame", AnyHost: true}))
-	page := browsertest.Open(t, strings.Replace(address, "http://", "http://me:sesame@", 1)+"/locks", browsertest.Window{Width: 1280, Height: 800})
-	page.AwaitText("No lock is held")
-	page.AwaitText("live")
-	page.Await(`[...document.fonts].some(f => f.family.includes("Roboto") && f.status === "loaded")`)
-	if have := page.Errors(); len(have) != 0 {
-		t.Errorf("want no errors, have %q", have)
-	}
-}
