@@ -168,9 +168,11 @@ func TestCheckpoint(t *testing.T) {
 	if have, err := mark.load(ctx); have != 0 || err != nil {
 		t.Errorf("forgotten: want 0, have %d (%v)", have, err)
 	}
-	expect.OK(t, client.Set(ctx, mark.key, "rubbish", 0).Err())
-	if _, err := mark.load(ctx); err == nil || !strings.Contains(err.Error(), `want a line number, have "rubbish"; --restart forgets it`) {
-		t.Errorf("rubbish: want an error that says what to do, have %v", err)
+	for _, rubbish := range []string{"rubbish", "-1", ""} {
+		expect.OK(t, client.Set(ctx, mark.key, rubbish, 0).Err())
+		if _, err := mark.load(ctx); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("key %q: want a line number, have %q; --restart forgets it", mark.key, rubbish)) {
+			t.Errorf("%q: want an error that says what to do, have %v", rubbish, err)
+		}
 	}
 }
 
