@@ -16,7 +16,6 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -150,38 +149,4 @@ func (c *cluster) replaced(ctx context.Context, heir *redis.Client) error {
 		return err
 	}
 	return expect.Until(ctx, promoted)
-}
-
-// longCluster returns a Cluster that is ready, to long tests.
-func longCluster(t *testing.T) *cluster {
-	t.Helper()
-	verify.Long(t)
-	c := newCluster(t)
-	expect.OK(t, c.ready(t.Context()))
-	return c
-}
-
-// The chaos goes on when a replica does not stand for election.
-func TestReplicaDoesNotStand(t *testing.T) {
-	t.Parallel()
-	c := longCluster(t)
-	heir := c.nodes[c.shards[0][1]]
-	expect.OK(t, heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
-	expect.OK(t, c.inject(t.Context(), Injection{Kind: Failover, Pick: 0}, nil))
-	if err := isMaster(t.Context(), heir); err != nil {
-		t.Error(err)
-	}
-}
-
-// A Cluster is not ready while one of its nodes takes another view than the rest.
-func TestClusterAgrees(t *testing.T) {
-	t.Parallel()
-	c := longCluster(t)
-	odd, forgotten := c.nodes[c.shards[0][0]], c.nodes[c.shards[1][1]]
-	expect.OK(t, odd.ClusterForget(t.Context(), forgotten.ClusterMyID(t.Context()).Val()).Err())
-	brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := c.ready(brief); err == nil || !strings.Contains(err.Error(), "not that of the others") {
-		t.Errorf("want different views, have %v", err)
-	}
 }

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -53,15 +52,5 @@ func TestJournal(t *testing.T) {
 	}
 	if b.Lost != 0 || c.Lost != 0 || c.Returned != 0 {
 		t.Errorf("want no times of what did not happen, have %+v and %+v", b, c)
-	}
-}
-
-func TestJournalThatIsNone(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "journal")
-	expect.OK(t, os.WriteFile(path, []byte(`{"what":"begin","run":1}`+"\n{"), 0o600))
-	var h History
-	if err := h.ReadJournal(path, "w1"); err == nil {
-		t.Errorf("want an error, have %+v", h)
 	}
 }

@@ -9,16 +9,10 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -99,60 +93,4 @@ func (o *operator) call(ctx context.Context, r queue.Revocation) Revocation {
 		}
 	}
 	return call
-}
-
-// The operator finds leases as wanted, and says what became of each call.
-func TestOperatorRevokes(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	o := &operator{rdb: server.Client(t)}
-	locker := expect.Value(lock.New(lock.Redis(o.rdb), lock.Config{}))(t)
-	t.Cleanup(locker.Close)
-	names := []string{"thing:0", "thing:1", "thing:2"}
-	held := acquire(t, locker, names[1])
-	if name, fence := o.choose(t.Context(), names, false, true); name != names[1] || fence != held.Fence() {
-		t.Errorf("any lease: want %s with fence %d, have %s, %d", names[1], held.Fence(), name, fence)
-	}
-	if name, fence := o.choose(t.Context(), names[1:], true, false); name != names[2] || fence != 0 {
-		t.Errorf("a free lock: want %s, have %s, %d", names[2], name, fence)
-	}
-	if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
-		t.Errorf("no long lease: want %s, have %s", names[1], name)
-	}
-	expect.Eventually(t, "a long lease chosen, once there is one", func() bool {
-		younger := acquire(t, locker, names[2])
-		name, _ := o.choose(t.Context(), []string{names[1], names[2]}, false, false)
-		expect.OK(t, younger.Release(t.Context()))
-		return name == names[1]
-	})
-	for _, tc := range []struct {
-		name string
-		r    queue.Revocation
-		want Revocation
-	}{
-		{"a free lock", queue.Revocation{Resource: names[0]}, Revocation{Outcome: WasFree}},
-		{"another lease", queue.Revocation{Resource: names[1], Fence: 7}, Revocation{Outcome: WasOthers}},
-		{"whoever holds it", queue.Revocation{Resource: names[1]}, Revocation{Outcome: WasRevoked, Fence: held.Fence()}},
-		{"this lease", queue.Revocation{Resource: names[1], Fence: held.Fence()}, Revocation{Outcome: WasRevoked, Fence: held.Fence()}},
-	} {
-		tc.r.By, tc.r.Reason = "alice", tc.name
-		have := o.call(t.Context(), tc.r)
-		if diff := cmp.Diff(tc.want, have, cmpopts.IgnoreFields(Revocation{}, "Start", "End")); diff != "" || have.Start > have.End {
-			t.Errorf("%s (-want +have):\n%s", tc.name, diff)
-		}
-	}
-	if name, _ := o.choose(t.Context(), names[1:2], false, true); name != names[1] {
-		t.Errorf("nothing as wanted: want any, have %s", name)
-	}
-	server.Kill()
-	if have := o.call(t.Context(), queue.Revocation{Resource: names[1], By: "alice", Reason: "it is stuck"}); have.Outcome != WasNoAnswer {
-		t.Errorf("without Redis: have %+v", have)
-	}
-}
-
-func acquire(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
-	t.Helper()
-	l := expect.Value(locker.Acquire(t.Context(), resource, nil))(t)
-	t.Cleanup(func() { _ = l.Release(context.Background()) })
-	return l
 }

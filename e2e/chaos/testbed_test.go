@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -159,40 +158,4 @@ func flushScripts(ctx context.Context, rdb *redis.Client, fault *Fault) error {
 	_, rest, _ := strings.Cut(rdb.Info(ctx, "memory").Val(), "number_of_cached_scripts:")
 	_, _ = fmt.Sscan(rest, &fault.Hits)
 	return rdb.ScriptFlush(ctx).Err()
-}
-
-// What the faults of the network and of the script cache hit is known.
-func TestHits(t *testing.T) {
-	t.Parallel()
-	b := newStandalone(t)
-	expect.OK(t, b.probe.Ping(t.Context()).Err())
-	for _, tc := range []struct {
-		name  string
-		i     Injection
-		do    func() error
-		wants int
-	}{
-		{name: "replies are delayed", i: Injection{Kind: DelayReplies, For: 20 * time.Millisecond, Pick: 10}, wants: 1},
-		{name: "connections are cut", i: Injection{Kind: CutConnections, For: 20 * time.Millisecond}, wants: 1},
-		{name: "there is no script", i: Injection{Kind: FlushScripts}},
-		{name: "a script is forgotten", i: Injection{Kind: FlushScripts}, wants: 1, do: func() error {
-			return b.rdb.ScriptLoad(t.Context(), "return 1").Err()
-		}},
-	} {
-		if tc.do != nil {
-			expect.OK(t, tc.do())
-		}
-		var have Fault
-		if err := b.inject(t.Context(), tc.i, &have); err != nil || have.Hits != tc.wants {
-			t.Errorf("%s: want %d, have %d, %v", tc.name, tc.wants, have.Hits, err)
-		}
-	}
-	// Without the proxy neither is there.
-	b.probe = b.rdb
-	for _, i := range []Injection{{Kind: DelayReplies, Pick: 300}, {Kind: CutConnections}} {
-		var have Fault
-		if err := b.inject(t.Context(), i, &have); err != nil || have.Hits != 0 {
-			t.Errorf("%s that hit nothing: have %d, %v", i.Kind, have.Hits, err)
-		}
-	}
 }
