@@ -147,27 +147,3 @@ func TestBrokenSubjects(t *testing.T) {
 		})
 	}
 }
-
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	other := broken{fault: "another server"}
-	for _, tc := range []struct {
-		on      subject
-		differs string
-		diff    string
-		right   bool
-	}{
-		{oracle, "", "", true},
-		{oracle, "", "a line", false},
-		{oracle, "asynq does it", "", true},
-		{oracle, "asynq does it", "a line", false},
-		{other, "", "", true},
-		{other, "", "a line", false},
-		{other, "asynq does it", "", false},
-		{other, "asynq does it", "a line", true},
-	} {
-		if problem := judge(scenario{differs: tc.differs}, tc.on, tc.diff); (problem == "") != tc.right {
-			t.Errorf("%s, differs %q, difference %q: want %t, have %q", tc.on, tc.differs, tc.diff, tc.right, problem)
-		}
-	}
-}

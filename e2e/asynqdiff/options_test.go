@@ -46,11 +46,11 @@ var options = []scenario{
 	{
 		name: "names of queues",
 		config: func(c *asynq.Config) {
-			c.Queues, c.StrictPriority = map[string]int{"a:b": 3, "{c}": 2, "schlange mit ü": 1}, true
+			c.Queues, c.StrictPriority = map[string]int{"a:b": 3, "c-d": 2, "schlange mit ü": 1}, true
 		},
 		tasks: []task{
 			{name: "a", opts: with(asynq.Queue("a:b"), asynq.Retention(time.Hour))},
-			{name: "b", opts: with(asynq.Queue("{c}"), asynq.Retention(time.Hour))},
+			{name: "b", opts: with(asynq.Queue("c-d"), asynq.Retention(time.Hour))},
 			{name: "c", opts: with(asynq.Queue("schlange mit ü"), asynq.Retention(time.Hour))},
 		},
 	},
