@@ -48,8 +48,8 @@ type app struct {
 	environ        []string // as os.Environ returns it
 	now            func() time.Time
 	zone           *time.Location // of the times that people see
-	// size returns how large the terminal behind w is; no columns without a terminal.
-	size func(w io.Writer) (columns, rows int)
+	// columns returns how wide the terminal behind w is; 0 without a terminal.
+	columns func(w io.Writer) int
 	// open connects to the Redis of the settings. The zone is that of the times in sentences. Errors are
 	// those of [cli.Connect].
 	open func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error)
@@ -74,7 +74,7 @@ type connection struct {
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 	return &app{
 		stdin: stdin, stdout: stdout, stderr: stderr, environ: environ,
-		now: time.Now, zone: time.Local, size: terminalSize, open: open,
+		now: time.Now, zone: time.Local, columns: terminalColumns, open: open,
 	}
 }
 
@@ -95,17 +95,17 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 	}}, nil
 }
 
-// terminalSize is for [app]. A terminal that does not tell its size is taken for a common one.
-func terminalSize(w io.Writer) (columns, rows int) {
+// terminalColumns is for [app]. A terminal that does not tell its size is taken for a common one.
+func terminalColumns(w io.Writer) int {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
-		return 0, 0
+		return 0
 	}
-	columns, rows, err := term.GetSize(int(f.Fd()))
+	columns, _, err := term.GetSize(int(f.Fd()))
 	if err == nil && columns == 0 {
-		return 80, 24
+		return 80
 	}
-	return columns, rows
+	return columns
 }
 
 // run runs the program and returns its exit status.
@@ -235,10 +235,7 @@ func (a *app) printTable(value any, t *table) error {
 }
 
 // tableText is a table that fits the terminal.
-func (a *app) tableText(t *table) string {
-	columns, _ := a.size(a.stdout)
-	return t.text(columns)
-}
+func (a *app) tableText(t *table) string { return t.text(a.columns(a.stdout)) }
 
 // say writes to standard error. A terminal that has gone is no fault.
 func (a *app) say(format string, args ...any) {

@@ -39,7 +39,7 @@ resource is free and a server of its queue has a slot. An archived task has no r
 left. A task that holds its line is run by retry.`,
 		Example: `  lockctl run 77ab09
   lockctl run 77ab09 --queue critical --json`,
-	}, findTasks, "", a.change(change{
+	}, "", a.change(change{
 		outcome: "pending",
 		do:      func(i *asynq.Inspector, t inspect.Task) error { return i.RunTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{
@@ -59,7 +59,7 @@ its attempt by release. A task that holds its line is given up by skip. The log 
 lockctl has the reason; Redis does not keep it.`,
 		Example: `  lockctl archive 77ab09 --reason 'the order was canceled'
   lockctl archive 77ab09 --reason 'drill' --by alice --yes`,
-	}, findTasks, "who does it", a.change(change{
+	}, "who does it", a.change(change{
 		outcome: "archived", question: "Archive this task? It does not run by itself any more.",
 		do:  func(i *asynq.Inspector, t inspect.Task) error { return i.ArchiveTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{inspect.StateArchived: "it is archived already", inspect.StateCompleted: hasSucceeded},
@@ -75,7 +75,7 @@ runs is not deleted: end its attempt by release. A task that holds its line is g
 by skip first. The log of lockctl has the reason; Redis does not keep it.`,
 		Example: `  lockctl delete 77ab09 --reason 'the order was canceled'
   lockctl delete 77ab09 --reason 'drill' --by alice --yes`,
-	}, findTasks, "who does it", a.change(change{
+	}, "who does it", a.change(change{
 		outcome: "deleted", question: "Delete this task? Nothing remains of it.",
 		do: func(i *asynq.Inspector, t inspect.Task) error { return i.DeleteTask(t.Queue, t.ID) },
 	}))

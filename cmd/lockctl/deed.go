@@ -111,9 +111,9 @@ type errand struct {
 
 // errand makes a command that does something to one task. who is of its flag --by; a command without wants no reason, and asks
 // nothing.
-func (a *app) errand(cmd *cobra.Command, find finder, who string, do func(context.Context, *connection, errand) error) *cobra.Command {
+func (a *app) errand(cmd *cobra.Command, who string, do func(context.Context, *connection, errand) error) *cobra.Command {
 	e := errand{deed: deed{yes: true}}
-	cmd.Args, cmd.ValidArgsFunction = cli.One, a.argument(find)
+	cmd.Args = cli.One
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if who != "" {
 			if err := e.check(); err != nil {
@@ -126,7 +126,6 @@ func (a *app) errand(cmd *cobra.Command, find finder, who string, do func(contex
 		return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return do(ctx, c, e) })
 	}
 	cmd.Flags().StringVar(&e.queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")
-	_ = cmd.RegisterFlagCompletionFunc("queue", a.completion(findQueues)) // there is such a flag
 	if who != "" {
 		e.addAskFlags(cmd, who)
 	}

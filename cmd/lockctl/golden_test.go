@@ -183,7 +183,7 @@ func (closed) Write([]byte) (int, error) {
 // A reader that has seen enough is no fault.
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"list", "--watch"}, {"top"}, {"show", "order:1"}, {"why", "77ab11"}} {
+	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"top"}, {"show", "order:1"}, {"why", "77ab11"}} {
 		a, _, errs := fakeApp(&fake{list: inspect.List{Locks: locks}, why: waitingTask()}, 0)
 		a.stdout = closed{}
 		if status := a.run(t.Context(), args); status != cli.StatusOK || errs.Len() > 0 {
@@ -283,17 +283,5 @@ func TestMiddle(t *testing.T) {
 		if have := middle(c.text, c.width); have != c.want {
 			t.Errorf("%q in %d: want %q, have %q", c.text, c.width, c.want, have)
 		}
-	}
-}
-
-// A suggestion is a name that a shell takes as it is.
-func TestSuggest(t *testing.T) {
-	t.Parallel()
-	var have []string
-	for _, name := range []string{"order:1", "other", "order:\t2", "order:\u202e3", "order:4"} {
-		have = suggest(have, "order", name, "held by \x1b")
-	}
-	if want := []string{"order:1\theld by \\x1b", "order:4\theld by \\x1b"}; !slices.Equal(have, want) {
-		t.Errorf("want %q, have %q", want, have)
 	}
 }

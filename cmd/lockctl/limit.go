@@ -73,7 +73,6 @@ Without --rate the rates in the settings of the workers stay.`,
 			o, err = l.override(args[0], args[1]) // here, so that cobra does not complain of a missing reason first
 			return err
 		},
-		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.setLimit(ctx, c, o) })
 		},
@@ -185,8 +184,7 @@ func (a *app) limitUnsetCommand() *cobra.Command {
 of the workers holds again within a second. So a resource that was paused is resumed.`,
 		Example: `  lockctl limit unset account:42
   lockctl limit unset 'account:*'`,
-		Args:              cli.One,
-		ValidArgsFunction: a.argument(findLimits),
+		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := limits.CheckForm(args[0]); err != nil {
 				return fmt.Errorf("pattern: %w", err)

@@ -43,7 +43,6 @@ func TestLimit(t *testing.T) {
 		t.Errorf("want two limits, have %+v", all)
 	}
 	b.says(t, "", "limit list", cli.StatusOK, "\norder:*        2  100/1s 5000/1h  bob  …\norder:1   paused  -               alice  ")
-	b.says(t, "", "__complete limit unset order:1", cli.StatusOK, "order:1\tpaused\n:4\n")
 
 	b.serve(t)                                                // knows the limits from the first task on
 	for _, id := range []string{"first", "second", "third"} { // of a resource of the class

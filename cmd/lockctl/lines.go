@@ -85,7 +85,7 @@ it. If it succeeds, the line goes on. An archived task has no retries left: if i
 again, the line stops again.`,
 		Example: `  lockctl retry 77ab09
   lockctl retry 77ab09 --queue critical --json`,
-	}, a.findHolding, "", func(ctx context.Context, c *connection, of errand) error {
+	}, "", func(ctx context.Context, c *connection, of errand) error {
 		return a.settle(ctx, c, of, "retried", queue.RetryHeld)
 	})
 }
@@ -99,7 +99,7 @@ The task is archived, or stays so, and the line goes on with the next one. The r
 and your name become the task's last error, before its own.`,
 		Example: `  lockctl skip 77ab09 --reason 'the order was canceled'
   lockctl skip 77ab09 --reason 'drill' --by alice --yes`,
-	}, a.findHolding, "who skips the task", func(ctx context.Context, c *connection, of errand) error {
+	}, "who skips the task", func(ctx context.Context, c *connection, of errand) error {
 		return a.settle(ctx, c, of, "skipped", func(ctx context.Context, rdb redis.UniversalClient, queueName, id string) error {
 			return queue.SkipHeld(ctx, rdb, queueName, id, of.by, of.reason)
 		})

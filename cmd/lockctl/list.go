@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +17,6 @@ import (
 type listing struct {
 	filter string
 	sort   string
-	watch  time.Duration // 0: once
 	all    bool
 }
 
@@ -45,17 +42,11 @@ In the pattern of --filter * stands for any text, and ? for one character. \* an
 these characters themselves, and \\ is a backslash.`,
 		Example: `  lockctl list
   lockctl list --filter 'order:*' --sort oldest
-  lockctl list --watch
   lockctl list --all --json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && cmd.Flags().Changed("watch") {
-				return fmt.Errorf("--watch: want its interval after a =, as in --watch=5s, have the argument %q", args[0])
-			}
-			return cli.None(cmd, args)
-		},
+		Args: cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := l.check(cmd.Flags().Changed("watch")); err != nil {
-				return err
+			if !slices.Contains(inspect.Orders(), l.sort) {
+				return fmt.Errorf("--sort: want %s, have %q", strings.Join(inspect.Orders(), ", "), l.sort)
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return a.list(ctx, c, l) })
 		},
@@ -63,31 +54,12 @@ these characters themselves, and \\ is a backslash.`,
 	f := cmd.Flags()
 	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name, and \\* is a *")
 	f.StringVar(&l.sort, "sort", inspect.Orders()[0], "sort by "+strings.Join(inspect.Orders(), ", "))
-	f.DurationVar(&l.watch, "watch", 0, "list again after each such `interval`, until Ctrl-C; --watch alone is --watch=2s")
-	f.Lookup("watch").NoOptDefVal = "2s"
-	f.Lookup("watch").DefValue = "0s"
 	f.BoolVar(&l.all, "all", false, "find all locks, by a scan of all keys")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(inspect.Orders(), cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	return cmd
 }
 
-func (l listing) check(watching bool) error {
-	const least = 100 * time.Millisecond
-	switch {
-	case !slices.Contains(inspect.Orders(), l.sort):
-		return fmt.Errorf("--sort: want %s, have %q", strings.Join(inspect.Orders(), ", "), l.sort)
-	case watching && l.watch < least:
-		return fmt.Errorf("--watch: want %v or more, have %v", least, l.watch)
-	case watching && l.all:
-		return errors.New("--watch: want none with --all, which reads all keys")
-	}
-	return nil
-}
-
 func (a *app) list(ctx context.Context, c *connection, l listing) error {
-	if l.watch > 0 {
-		return a.watch(ctx, c, l)
-	}
 	list, err := a.locks(ctx, c, l)
 	if err != nil {
 		return c.failed(ctx, err)
@@ -129,7 +101,7 @@ func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect
 
 // scanning returns what shows on a terminal how far a scan is, and what takes that away.
 func (a *app) scanning() (show func(int), wipe func()) {
-	if columns, _ := a.size(a.stderr); columns == 0 {
+	if a.columns(a.stderr) == 0 {
 		return nil, func() {}
 	}
 	return func(keys int) { a.say("\rlockctl: %d keys read", keys) }, func() { a.say("\r\x1b[K") }

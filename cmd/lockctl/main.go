@@ -1,7 +1,7 @@
 // Command lockctl is for operators: it shows who holds which lock, who waits, and why a task does
 // not run. It also takes a lock from its holder, and looks for faults of the whole installation.
 //
-//	lockctl list --watch
+//	lockctl list
 //	lockctl why 77ab09
 //	lockctl release order:536365 --reason 'the worker hangs, see the incident of today'
 //	lockctl doctor

@@ -92,7 +92,7 @@ func fakeApp(f *fake, columns int) (a *app, out, errs *bytes.Buffer) {
 	out, errs = new(bytes.Buffer), new(bytes.Buffer)
 	a = newApp(strings.NewReader(""), out, errs, nil)
 	a.now, a.zone = func() time.Time { return now }, time.FixedZone("CET", 3600)
-	a.size = func(io.Writer) (int, int) { return columns, 10 }
+	a.columns = func(io.Writer) int { return columns }
 	a.open = func(_ context.Context, settings config.Config, _ *time.Location) (*connection, error) {
 		return &connection{inspector: f, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), settings: settings}, nil
 	}

@@ -43,9 +43,8 @@ func (a *app) queuePauseCommand() *cobra.Command {
 		Long: `Have no task of a queue start until the queue is resumed, after a question. Tasks that
 run are not disturbed. Those that wait for a lock keep their places, and let tasks of
 other queues go before them. The log of lockctl has the reason; Redis does not keep it.`,
-		Example:           `  lockctl queue pause critical --reason 'the bank is down'`,
-		Args:              cli.One,
-		ValidArgsFunction: a.argument(findQueues),
+		Example: `  lockctl queue pause critical --reason 'the bank is down'`,
+		Args:    cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := d.check(); err != nil {
 				return err
@@ -59,12 +58,11 @@ other queues go before them. The log of lockctl has the reason; Redis does not k
 
 func (a *app) queueResumeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "resume QUEUE",
-		Short:             "Have tasks of a paused queue start again",
-		Long:              `Have tasks of a paused queue start again. Servers notice it within a second.`,
-		Example:           `  lockctl queue resume critical`,
-		Args:              cli.One,
-		ValidArgsFunction: a.argument(findQueues),
+		Use:     "resume QUEUE",
+		Short:   "Have tasks of a paused queue start again",
+		Long:    `Have tasks of a paused queue start again. Servers notice it within a second.`,
+		Example: `  lockctl queue resume critical`,
+		Args:    cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setQueue(cmd.Context(), args[0], deed{by: operator(), yes: true}, false)
 		},

@@ -53,8 +53,7 @@ Redis keeps the reason and your name for a week, and show prints them. The log o
 holder's server and the last error of the task have them, too.`,
 		Example: `  lockctl release order:536365 --reason 'the worker hangs in a call to the bank'
   lockctl release order:536365 --reason 'drill' --by alice --yes`,
-		Args:              cli.One,
-		ValidArgsFunction: a.argument(findResources),
+		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.resource = args[0]
 			if err := r.check(); err != nil {

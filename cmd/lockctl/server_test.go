@@ -332,29 +332,6 @@ func TestForeignLock(t *testing.T) {
 	}
 }
 
-// A shell suggests what is there.
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-	b := busy(t)
-	for line, want := range map[string]string{
-		"show ":         "order:1\ttest:job first, 2 waiters\n:4\n",
-		"show ord":      "order:1\ttest:job first, 2 waiters\n:4\n",
-		"release x":     ":4\n",
-		"show order:1 ": ":4\n",
-		"why ":          "first\ttest:job, has order:1\n:4\n",
-		"why --queue ":  "default\n:4\n",
-		"list --sort ":  "waiters\noldest\nleft\nresource\nsince\n:4\n",
-	} {
-		have := b.run(t, "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
-		if have.out != want {
-			t.Errorf("%q: want %q, have %+v", line, want, have)
-		}
-	}
-	if have := lockctl(t, "__complete", "--redis", "127.0.0.1:1", "show", ""); have.out != ":4\n" {
-		t.Errorf("without Redis: want no suggestion, have %+v", have)
-	}
-}
-
 // The settings of the workers count: the password, the prefix of the locks, and how many crashes are tolerated. A flag goes before.
 func TestSettingsOfTheWorkers(t *testing.T) {
 	t.Parallel()

@@ -31,8 +31,7 @@ Redis knows no lock that nobody holds and nobody waits for. So a misspelt resour
 looks like a free one.`,
 		Example: `  lockctl show order:536365
   lockctl show order:536365 --from 101 --count 50`,
-		Args:              cli.One,
-		ValidArgsFunction: a.argument(findResources),
+		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 1:

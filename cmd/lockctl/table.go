@@ -40,15 +40,15 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// lines returns the lines of the table. Cells are cut in the middle so that the table fits into a
+// text returns the table as text. Cells are cut in the middle so that the table fits into a
 // terminal of so many columns. With 0 there is no terminal, and cells are as they are.
-func (t *table) lines(columns int) []string {
+func (t *table) text(columns int) string {
 	widths := t.widths(columns)
 	titles := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		titles[i] = c.title
 	}
-	lines := make([]string, 0, len(t.rows)+1)
+	var text strings.Builder
 	for _, row := range append([][]string{titles}, t.rows...) {
 		var line strings.Builder
 		for i, cell := range row {
@@ -64,9 +64,9 @@ func (t *table) lines(columns int) []string {
 			}
 			line.WriteString(cell + pad)
 		}
-		lines = append(lines, strings.TrimRight(line.String(), " "))
+		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	return lines
+	return text.String()
 }
 
 // widths returns how wide the columns are.
@@ -126,11 +126,6 @@ func fitting(clusters func(yield func(int, string) bool), width int) (n int) {
 		n++
 	}
 	return n
-}
-
-// text returns the table as text.
-func (t *table) text(columns int) string {
-	return strings.Join(t.lines(columns), "\n") + "\n"
 }
 
 // fields are lines of a label and a value. Those without a value are left out.

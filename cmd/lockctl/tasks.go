@@ -43,7 +43,6 @@ At most 10,000 tasks of each kind in each queue are looked at.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.argument(findResources),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most < 1 || most > 1000 {
 				return fmt.Errorf("--count: want 1 to 1000, have %d", most)

@@ -26,7 +26,7 @@ say whether something is wrong, whether it clears by itself, and what you can do
 TASK is the id of a task. The last errors in the dashboard and the logs have it.`,
 		Example: `  lockctl why 77ab09
   lockctl why 77ab09 --queue critical --json`,
-	}, findTasks, "", a.why)
+	}, "", a.why)
 }
 
 func (a *app) why(ctx context.Context, c *connection, of errand) error {
