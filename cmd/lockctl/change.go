@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +108,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		if err := c.leaveLine(ctx, e, lock); err != nil {
 			return c.failed(ctx, err)
 		}
-		done := settled{Task: e.Task, Resource: e.Resource, Outcome: does.outcome, By: cmp.Or(of.by, operator()), Reason: of.reason}
+		done := settled{Task: e.Task, Resource: e.Resource, Outcome: does.outcome, By: of.by, Reason: of.reason}
 		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has changed a task", of.record(done.about()...)...)
 		return a.print(done, done.text)
 	}

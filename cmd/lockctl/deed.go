@@ -56,7 +56,7 @@ func (d *deed) check() error {
 
 // record adds to what the log says of a deed who it was, and why.
 func (d deed) record(about ...any) []any {
-	about = append(about, "by", cmp.Or(d.by, operator()))
+	about = append(about, "by", d.by)
 	if d.reason != "" {
 		about = append(about, "reason", d.reason)
 	}
@@ -112,7 +112,7 @@ type errand struct {
 // errand makes a command that does something to one task. who is of its flag --by; a command without wants no reason, and asks
 // nothing.
 func (a *app) errand(cmd *cobra.Command, who string, do func(context.Context, *connection, errand) error) *cobra.Command {
-	e := errand{deed: deed{yes: true}}
+	e := errand{deed: deed{by: operator(), yes: true}}
 	cmd.Args = cli.One
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if who != "" {

@@ -70,7 +70,7 @@ type settled struct {
 	Resource string       `json:"resource"`
 	Outcome  string       `json:"outcome"` // retried or skipped; pending, archived or deleted
 	Waiting  int          `json:"waiting"` // behind it in a line that it has set going
-	By       string       `json:"by,omitempty"`
+	By       string       `json:"by"`
 	Reason   string       `json:"reason,omitempty"`
 }
 

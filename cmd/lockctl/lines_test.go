@@ -80,7 +80,7 @@ func TestRetriedLineGoesOn(t *testing.T) {
 	t.Parallel()
 	b := stopped(t)
 	b.fail.Delete("first")
-	b.says(t, "", "--json retry first --queue default", cli.StatusOK, `"outcome":"retried"`)
+	b.says(t, "", "--json retry first --queue default", cli.StatusOK, `"outcome":"retried"`+"…"+`"by":"`+operator()+`"`)
 	for range 3 {
 		b.finish <- struct{}{}
 	}
