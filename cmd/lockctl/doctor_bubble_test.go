@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
@@ -17,7 +19,6 @@ import (
 type changing struct {
 	fake
 
-	show func(resource string) inspect.Lock
 	lost [][]inspect.Lost // each for one call
 }
 
@@ -27,34 +28,41 @@ func (c *changing) Lost(context.Context) ([]inspect.Lost, error) {
 	return now, nil
 }
 
-func (c *changing) Show(_ context.Context, resource string, _, _ int) (inspect.Lock, []inspect.Waiter, error) {
-	return c.show(resource), nil, nil
-}
-
 func examine(i inspector) *examination {
 	a, _, _ := fakeApp(nil, 0)
-	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default()}}
+	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default(), limits: func(context.Context) (map[string]limits.Override, error) {
+		return map[string]limits.Override{"stopped:*": {Pattern: "stopped:*", By: "ann", Reason: "stock count"}, "slow": {Pattern: "slow", Limit: 2}}, nil
+	}}}
 }
 
-// A resource that is free and not served is a finding, unless its waiters are in paused queues.
+// A resource that is free and not served is a finding, unless its waiters are in paused queues. So is one that is paused, also
+// while its holder is still at work.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	free := func(resource string, unserved time.Duration, waiting, paused int) inspect.Lock {
 		return inspect.Lock{Resource: resource, State: inspect.Free, Waiting: waiting, Paused: paused, Unserved: inspect.Duration(unserved), Ready: now.Add(-unserved)}
 	}
-	x := examine(&changing{show: func(resource string) inspect.Lock {
-		l := free(resource, time.Hour, 1, 0)
-		if resource == "stopped" {
-			l.Limit = &inspect.Limit{Pattern: "stopped", By: "ann", Reason: "stock count"}
-		}
-		return l
-	}})
-	x.locks = []inspect.Lock{free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped", time.Hour, 2, 0)}
-	expect.OK(t, x.contended(t.Context()))
-	if len(x.checks) != 2 || x.checks[0].Status != warning || !strings.HasPrefix(x.checks[0].Found, "late: not served for 12 s, ready since ") || !strings.HasPrefix(x.checks[1].Found, "stopped: ann has paused") {
-		t.Errorf("want the one that is not served, and the one that is stopped, have %+v", x.checks)
+	busy := inspect.Lock{Resource: "stopped:2", State: inspect.Held, Waiting: 3}
+	x := examine(&fake{})
+	x.locks = []inspect.Lock{
+		free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped:1", time.Hour, 2, 0), busy, free("slow", 0, 1, 0),
+		{Resource: "stopped:3", State: inspect.Held},
 	}
-	x = examine(&changing{})
+	expect.OK(t, x.contended(t.Context()))
+	var have []string
+	for _, c := range x.checks {
+		found, _, _ := strings.Cut(c.Found, ", ready")
+		have = append(have, fmt.Sprintf("%s %s; %s", c.Status, found, c.Means))
+	}
+	want := []string{
+		"warning late: not served for 12 s; nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
+		"warning stopped:1: ann has paused stopped:*: stock count; 2 tasks wait until it is resumed",
+		"warning stopped:2: ann has paused stopped:*: stock count; 3 tasks wait until it is resumed",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("want %q, have %q", want, have)
+	}
+	x = examine(&fake{})
 	x.locks = []inspect.Lock{free("served", 0, 1, 0)}
 	if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok {
 		t.Errorf("want nothing found, have %+v, %v", x.checks, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -146,19 +147,19 @@ func (x *examination) contended(ctx context.Context) error {
 				"see whether the program lives; `lockctl release --reason TEXT "+shellArg(l.Resource)+"` takes its lock")
 		}
 	}
+	overrides, err := x.limits(ctx)
+	if overrides == nil { // else some cannot be read
+		return err
+	}
+	set := limits.New(nil).With(overrides)
 	for _, l := range x.locks {
-		if l.Waiting == l.Paused || l.Unserved == 0 && (l.State != inspect.Free || time.Duration(l.OldestWait) < 2*time.Second) {
-			continue
-		}
-		shown, _, err := x.Show(ctx, l.Resource, 1, 0)
-		if err != nil {
-			return err
-		}
 		waiting := countOf(l.Waiting, "task waits", "tasks wait")
-		if limit := shown.Limit; limit != nil && limit.Holders == 0 {
+		switch limit, limited := set.Override(l.Resource); {
+		case l.Waiting == l.Paused:
+		case limited && limit.Limit == 0:
 			x.add(warning, "locks", fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
 				waiting+" until it is resumed", "`lockctl limit unset "+shellArg(limit.Pattern)+"` resumes it")
-		} else if l.Unserved > 0 { // otherwise it has just become free, or the rates keep its waiters
+		case l.Unserved > 0:
 			x.add(warning, "locks", fmt.Sprintf("%s: not served %s; %s", l.Resource, x.unserved(l), waiting),
 				"nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
 				"start more workers of these queues, or raise their concurrency; `lockctl show "+shellArg(l.Resource)+"` shows who waits")

@@ -63,18 +63,21 @@ func ask(ctx context.Context, rdb redis.UniversalClient, name string) node {
 			n.trip = trip
 		}
 	}
-	info, err := rdb.Info(ctx, "server").Result()
-	if err != nil {
-		return n // it may not be allowed
-	}
+	n.version = versionIn(rdb.Info(ctx, "server").Val()) // which may not be allowed
+	return n
+}
+
+// versionIn returns the version in an answer of INFO. Valkey has two, and the one of Redis says only with which it is compatible.
+func versionIn(info string) (version string) {
 	for line := range strings.Lines(info) {
-		line = strings.TrimSpace(line)
-		// Valkey has both, and the first says only with which Redis it is compatible.
-		if strings.HasPrefix(line, "redis_version:") || strings.HasPrefix(line, "valkey_version:") {
-			n.version += line
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+		case "redis_version":
+			version = value
+		case "valkey_version":
+			return "valkey " + value
 		}
 	}
-	return n
+	return version
 }
 
 // reachable checks how the nodes answer.

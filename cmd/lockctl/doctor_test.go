@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,28 @@ func wantFound(t *testing.T, d diagnosis, name string, s status, text string) {
 	}
 }
 
+// The guide explains each check.
+func wantExplained(t *testing.T, checks []check) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/guides/lockctl.md")
+	expect.OK(t, err)
+	_, table, _ := strings.Cut(string(text), "\n| check | what it looks at |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	want := map[string]bool{"servers": true} // only if there is none
+	for _, c := range checks {
+		want[c.Check] = true
+	}
+	have := make(map[string]bool)
+	for row := range strings.Lines(table) {
+		for name := range strings.SplitSeq(strings.Split(row, "|")[1], ",") {
+			have[strings.TrimSpace(name)] = true
+		}
+	}
+	if !maps.Equal(want, have) {
+		t.Errorf("docs/guides/lockctl.md: want the checks %v, have %v", want, have)
+	}
+}
+
 func TestDoctorFindsNothing(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t, "--appendonly", "yes")
@@ -54,6 +77,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 		return slices.ContainsFunc(d.found("upkeep", ok), func(c check) bool { return c.Found == "a server looks after 1 set of queues" })
 	})
 	have := b.run(t, "", "doctor")
+	wantExplained(t, d.Checks)
 	if have.status != cli.StatusOK || d.Status != ok || !strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n") {
 		t.Errorf("want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
 	}
@@ -188,6 +212,20 @@ func TestManyFindings(t *testing.T) {
 	}
 }
 
+// Valkey also tells with which Redis it is compatible.
+func TestVersionIn(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string]string{
+		"": "",
+		"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n":                     "7.0.15",
+		"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n": "valkey 8.1.1",
+	} {
+		if have := versionIn(info); have != want {
+			t.Errorf("%q: want %q, have %q", info, want, have)
+		}
+	}
+}
+
 // In a Cluster each node is asked.
 func TestCluster(t *testing.T) {
 	t.Parallel()
@@ -222,6 +260,11 @@ func TestTraits(t *testing.T) {
 	wantFound(t, d, "eviction", faulty, "volatile-lru")
 	wantFound(t, d, "persistence", warning, "appendfsync no")
 	wantFound(t, d, "servers", warning, "no server runs")
+	if !slices.ContainsFunc(d.Versions, func(v version) bool {
+		return v.Of == "redis "+at.Addr && strings.Trim(strings.TrimPrefix(v.Version, "valkey "), "0123456789.") == "" && v.Version != ""
+	}) {
+		t.Errorf("want the version of Redis, have %+v", d.Versions)
+	}
 }
 
 // Servers that have other settings are named with both values. So is lockctl itself, if it looks for other locks.

@@ -30,7 +30,7 @@ var notRun = map[string]string{
 	"docs/evidence/reliability.md":  "it runs for ten minutes",
 	"docs/evidence/track-record.md": "they need the history, which the clone of CI does not have",
 	"docs/guides/deployment.md":     "they need root, Docker or a cluster; e2e and e2e/deploy check the files",
-	"docs/guides/lockctl.md":        "they ask a person, or are for an interactive shell",
+	"docs/guides/lockctl.md":        "they ask a person",
 }
 
 // isRun reports whether e2e runs the commands of a page.
