@@ -1,5 +1,5 @@
 // Package dashboard serves a worker's pages over HTTP: the asynq dashboard under [RootPath], the
-// Locks pages under [lockpage.RootPath], the probes /healthz and /readyz, metrics, and a profile.
+// Locks pages under [lockpage.RootPath], the probes /healthz and /readyz, and metrics.
 //
 // The dashboard can delete and run tasks, and shows their payloads. On a loopback address it may
 // have no password. The dashboard then refuses requests that another site makes a visitor's browser

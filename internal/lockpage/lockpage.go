@@ -186,7 +186,7 @@ func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) 
 	if _, refused := errors.AsType[redis.Error](err); refused {
 		what = "Redis refuses to answer."
 	}
-	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again every two seconds. The error is: "+err.Error())
+	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again by itself. The error is: "+err.Error())
 }
 
 // A state is what the list of locks shows.

@@ -390,7 +390,7 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 		if reply := get(t, h, address); reply.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: want status 503, have %d", address, reply.Code)
 		}
-		wantTexts(t, h, address, "Redis does not answer.", "connection refused")
+		wantTexts(t, h, address, "Redis does not answer.", "This page tries again by itself. ", "connection refused")
 	}
 }
 

@@ -42,7 +42,7 @@ func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
 	}
 	f.waiting = gauge("siding.tasks.waiting", "{task}", "Tasks and goroutines that wait for locks, without tasks of paused queues.")
 	f.held = gauge("siding.locks.held", "{lock}", "Locks of running tasks, and locks for which tasks wait.")
-	f.tasks = gauge("siding.queue.tasks", "{task}", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed.")
+	f.tasks = gauge("siding.queue.tasks", "{task}", "Tasks of an asynq queue. Waiting tasks wait for locks, retrying tasks come again at their time.")
 	f.paused = gauge("siding.queue.paused", "1", "1 if an asynq queue is paused, else 0.")
 	f.servers = gauge("siding.servers", "{server}", "Servers. Unguarded servers run tasks of guarded queues without their locks.")
 	var err error
