@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -69,8 +70,8 @@ func (t *Telemetry) produce(ctx context.Context, task queue.Task, opts *queue.Op
 	if task != nil {
 		kind = task.Kind()
 	}
-	name, attrs := t.naming.enqueue(kind, cmp.Or(traced.Queue, "default"))
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
+	ctx, span := t.tracer.Start(ctx, "enqueue "+kind, trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attribute.String("siding.task.kind", kind), attribute.String("siding.queue", cmp.Or(traced.Queue, "default"))))
 	headers := t.Headers(ctx)
 	maps.Copy(headers, traced.Headers) // the caller's own win
 	traced.Headers = headers
@@ -83,5 +84,5 @@ func (t *Telemetry) produced(span trace.Span, receipt queue.Receipt, err error) 
 		span.SetStatus(codes.Error, "not enqueued")
 		return
 	}
-	span.SetAttributes(t.naming.id(receipt.ID))
+	span.SetAttributes(attribute.String("siding.task.id", receipt.ID))
 }

@@ -32,8 +32,7 @@ func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 		if w, waited := t.takeWait(keyOf(info)); waited {
 			links = append(links, trace.Link{SpanContext: t.recordWait(ctx, info, w)})
 		}
-		name, attrs := t.naming.run(info)
-		ctx, span := t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attrs...))
+		ctx, span := t.tracer.Start(ctx, "run "+info.Kind, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), attributes(info))
 		if info.Resource != "" {
 			if fence := lock.Fence(ctx, info.Resource); fence > 0 { // several resources have one each
 				span.SetAttributes(attribute.Int64("siding.fence", fence))
@@ -61,6 +60,18 @@ func infoOf(ctx context.Context, task *asynq.Task) queue.Info {
 	info.Retried, _ = asynq.GetRetryCount(ctx)
 	info.Retries, _ = asynq.GetMaxRetry(ctx)
 	return info
+}
+
+// attributes are those of a run or a wait.
+func attributes(info queue.Info) trace.SpanStartEventOption {
+	attrs := []attribute.KeyValue{
+		attribute.String("siding.task.kind", info.Kind), attribute.String("siding.task.id", info.ID), attribute.String("siding.queue", info.Queue),
+		attribute.Int("siding.task.retried", info.Retried), attribute.Int("siding.task.retries", info.Retries),
+	}
+	if info.Resource != "" {
+		attrs = append(attrs, attribute.String("siding.resource", info.Resource), attribute.String("siding.resource.class", telemetry.Class(info.Resource)))
+	}
+	return trace.WithAttributes(attrs...)
 }
 
 // handOn hands the trace of ctx off with the task's lock.
@@ -126,16 +137,15 @@ func (t *Telemetry) takeWait(key taskKey) (wait, bool) {
 
 // recordWait records the span of a wait in the trace of the producer. It returns the span's context.
 func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) trace.SpanContext {
-	name, attrs := t.naming.wait(info)
 	opts := []trace.SpanStartOption{
-		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), trace.WithAttributes(attrs...),
+		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), attributes(info),
 		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via))),
 	}
 	releaser := w3c.Extract(trace.ContextWithRemoteSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
 	if run := trace.SpanContextFromContext(releaser); run.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: run}))
 	}
-	_, span := t.tracer.Start(ctx, name, opts...)
+	_, span := t.tracer.Start(ctx, "wait "+info.Kind, opts...)
 	span.End(trace.WithTimestamp(w.ended))
 	return span.SpanContext()
 }

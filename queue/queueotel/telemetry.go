@@ -21,16 +21,12 @@ type Config struct {
 	// Propagator writes the trace context into the headers of tasks, and reads it there. The global
 	// propagator does nothing until a program sets it. Runs then have no links to their producers.
 	Propagator propagation.TextMapPropagator
-	// Messaging gives spans the names and attributes of OpenTelemetry's conventions for messaging,
-	// version 1.37. Otherwise spans have the names in the comment of this package.
-	Messaging bool
 }
 
 // A Telemetry reports what happens to tasks. It is safe for concurrent use. [New] makes it.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
-	naming     naming
 	meter      metric.Meter
 	metrics    *metrics
 
@@ -54,12 +50,7 @@ func New(cfg Config) (*Telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queueotel: %w", err)
 	}
-	t := &Telemetry{
-		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, naming: ownNames{}, meter: meter, metrics: m,
-		waits: make(map[taskKey]wait),
-	}
-	if cfg.Messaging {
-		t.naming = messagingNames{}
-	}
-	return t, nil
+	return &Telemetry{
+		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, meter: meter, metrics: m, waits: make(map[taskKey]wait),
+	}, nil
 }

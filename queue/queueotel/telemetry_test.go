@@ -52,14 +52,16 @@ type bench struct {
 	reader    *sdkmetric.ManualReader
 }
 
-func newBench(t *testing.T, cfg queueotel.Config) *bench {
+func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{opts: queue.RedisOpt{Addrs: []string{redistest.Start(t).Addr}}, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
-	cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
-	cfg.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))
-	cfg.Propagator = propagation.TraceContext{}
 	var err error
-	if b.telemetry, err = queueotel.New(cfg); err != nil {
+	b.telemetry, err = queueotel.New(queueotel.Config{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans)),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)),
+		Propagator:     propagation.TraceContext{},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	rdb := queue.Redis((*redis.UniversalOptions)(&b.opts))
@@ -123,7 +125,7 @@ func linked(s sdktrace.ReadOnlySpan, to sdktrace.ReadOnlySpan) bool {
 // run that handed the lock off.
 func TestSpans(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, queueotel.Config{})
+	b := newBench(t)
 	entered, opened := make(chan struct{}), make(chan struct{})
 	b.serve(t, func(_ context.Context, s ship) error {
 		if s.N == 1 {
@@ -200,7 +202,7 @@ func (b *bench) awaitWaiting(t *testing.T, n int) {
 // all, is none.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, queueotel.Config{})
+	b := newBench(t)
 	want := []struct {
 		err     error
 		outcome string
@@ -233,7 +235,7 @@ func TestOutcomes(t *testing.T) {
 // A plain asynq program has spans of its runs, too.
 func TestPlainAsynq(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, queueotel.Config{Messaging: true})
+	b := newBench(t)
 	mux := asynq.NewServeMux()
 	mux.Use(b.telemetry.Middleware)
 	mux.HandleFunc("plain", func(context.Context, *asynq.Task) error { return nil })
@@ -249,13 +251,12 @@ func TestPlainAsynq(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := b.ended(t, "process default", 1)[0]
+	run := b.ended(t, "run plain", 1)[0]
 	if len(run.Links()) != 1 || run.Links()[0].SpanContext.SpanID() != caller.SpanContext().SpanID() {
 		t.Errorf("want a link to the caller, have %v", run.Links())
 	}
 	for key, want := range map[string]string{
-		"messaging.system": "asynq", "messaging.operation.type": "process", "messaging.operation.name": "process",
-		"messaging.destination.name": "default", "messaging.message.id": info.ID, "siding.task.kind": "plain",
+		"siding.queue": "default", "siding.task.id": info.ID, "siding.task.kind": "plain",
 	} {
 		if have := attr(run, key).AsString(); have != want {
 			t.Errorf("%s: want %s, have %s", key, want, have)
@@ -266,7 +267,7 @@ func TestPlainAsynq(t *testing.T) {
 // The metrics count what has happened, and no resource is a label.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, queueotel.Config{})
+	b := newBench(t)
 	opened := make(chan struct{})
 	b.serve(t, func(ctx context.Context, s ship) error {
 		if s.N == 0 {
