@@ -71,10 +71,6 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Redis == nil {
 		return h, nil
 	}
-	files, err := newFiles()
-	if err != nil {
-		return nil, err
-	}
 	mon := asynqmon.New(asynqmon.Options{
 		RootPath:     RootPath,
 		RedisConnOpt: queue.RedisOpt(*cfg.Redis),
@@ -82,9 +78,9 @@ func New(cfg Config) (*Handler, error) {
 	})
 	rdb := queue.Redis(cfg.Redis)
 	var locks *lockpage.Handler
-	offline, err := newPages(mon, files.head())
+	offline, err := newPages(mon)
 	if err == nil {
-		locks, err = cfg.locks(rdb, files.fontURL)
+		locks, err = cfg.locks(rdb)
 	}
 	if err != nil {
 		return nil, errors.Join(err, mon.Close(), rdb.Close())
@@ -94,10 +90,7 @@ func New(cfg Config) (*Handler, error) {
 		locks.EndWatching()
 		return errors.Join(mon.Close(), rdb.Close())
 	}
-	for path, pages := range map[string]http.Handler{
-		RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks,
-		files.font.Path(): files.font, files.own.Path(): files.own,
-	} {
+	for path, pages := range map[string]http.Handler{RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks} {
 		mux.Handle(path, cfg.guard(pages))
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
@@ -105,7 +98,7 @@ func New(cfg Config) (*Handler, error) {
 }
 
 // locks returns the Locks pages.
-func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Handler, error) {
+func (cfg Config) locks(rdb redis.UniversalClient) (*lockpage.Handler, error) {
 	inspector, err := inspect.New(rdb, cfg.Inspect)
 	if err != nil {
 		return nil, err
@@ -118,7 +111,7 @@ func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Ha
 		return err
 	}
 	return lockpage.New(lockpage.Config{
-		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, FontURL: fontURL, Dashboard: RootPath,
+		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, Dashboard: RootPath,
 	})
 }
 

@@ -70,7 +70,7 @@ func TestRequests(t *testing.T) {
 		"locks without":    {closed, false, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
 		"resource without": {closed, false, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
 		"release without":  {closed, false, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},
-		"font without":     {closed, false, http.MethodGet, "/files/font/roboto.css", nil, http.StatusUnauthorized},
+		"font without":     {closed, false, http.MethodGet, "/locks/files/roboto.css", nil, http.StatusUnauthorized},
 		"locks":            {closed, false, http.MethodGet, "/locks", edits{login}, http.StatusOK},
 		"release from another site by a browser that is let in": {closed, false, http.MethodPost, "/locks/resource", edits{login, header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		"release":            {closed, false, http.MethodPost, "/locks/resource", edits{login, header("Sec-Fetch-Site", "same-origin")}, http.StatusBadRequest}, // it names no resource

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/sidingq/siding/internal/lockpage"
 )
 
 var (
@@ -21,16 +23,16 @@ var (
 	inline = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
 )
 
-// newPages returns asynqmon with a front page that needs no other server. The page has the text
-// added at the end of its head.
-func newPages(mon http.Handler, added string) (http.Handler, error) {
+// newPages returns asynqmon with a front page that needs no other server. The page has the typeface, and links to the Locks pages.
+func newPages(mon http.Handler) (http.Handler, error) {
 	reply := &memory{header: http.Header{}}
 	mon.ServeHTTP(reply, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: RootPath + "/"}})
 	if !bytes.Contains(reply.body.Bytes(), []byte("</html>")) {
 		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.status, reply.body.Len())
 	}
 	index := foreign.ReplaceAll(reply.body.Bytes(), nil)
-	index = bytes.Replace(index, []byte("</head>"), []byte(added+"</head>"), 1)
+	index = bytes.Replace(index, []byte("</head>"), fmt.Appendf(nil, `<link rel="stylesheet" href="%s"/><script defer src="%s"></script></head>`,
+		lockpage.FileURL("roboto.css"), lockpage.FileURL("asynqmon.js")), 1)
 	policy := policy(index)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)

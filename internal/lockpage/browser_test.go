@@ -15,7 +15,6 @@ import (
 	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/testenv/browsertest"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/webfiles"
 )
 
 var (
@@ -24,19 +23,10 @@ var (
 	narrow = browsertest.Window{Width: 390, Height: 844}
 )
 
-// serve returns the address of the pages, which have their typeface, too.
+// serve returns the address of the pages.
 func serve(t *testing.T, cfg lockpage.Config) string {
 	t.Helper()
-	font, err := webfiles.Font("/files/font")
-	expect.OK(t, err)
-	cfg.FontURL, err = font.URL(webfiles.FontSheet)
-	expect.OK(t, err)
-	mux := http.NewServeMux()
-	mux.Handle(font.Path(), font)
-	h := open(t, cfg)
-	mux.Handle("/locks", h)
-	mux.Handle("/locks/", h)
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(open(t, cfg))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }

@@ -1,7 +1,6 @@
 package lockpage
 
 import (
-	"fmt"
 	"html/template"
 	"net/url"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 var functions = template.FuncMap{
 	"resourceURL": resourceURL,
 	"taskURL":     taskURL,
-	"long":        func(d inspect.Duration) string { return long(time.Duration(d)) },
+	"file":        FileURL,
 	"ago":         ago,
 	"moved":       moved,
 	"clock":       clock,
@@ -48,31 +47,6 @@ func spans(text string) []span {
 	return list
 }
 
-// long formats a duration such as 0.4 s, 12 s, 3 min 20 s, 5 h 2 min or 3 d 4 h.
-func long(d time.Duration) string {
-	two := func(a int64, unit string, b int64, small string) string {
-		if b == 0 {
-			return fmt.Sprintf("%d %s", a, unit)
-		}
-		return fmt.Sprintf("%d %s %d %s", a, unit, b, small)
-	}
-	s := int64(d.Round(time.Second) / time.Second)
-	switch {
-	case d < 0:
-		return "0 s"
-	case d < 9950*time.Millisecond:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
-	case s < 60:
-		return fmt.Sprintf("%d s", s)
-	case s < 3600:
-		return two(s/60, "min", s%60, "s")
-	case s < 24*3600:
-		return two(s/3600, "h", s%3600/60, "min")
-	default:
-		return two(s/86400, "d", s%86400/3600, "h")
-	}
-}
-
 // thousands formats a number with a thin space between each three digits.
 func thousands(n int) string {
 	text := strconv.Itoa(n)
@@ -95,7 +69,7 @@ func ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return long(time.Since(t))
+	return inspect.Duration(time.Since(t)).String()
 }
 
 // moved returns when somebody got a lock last for which others wait. It is zero if nobody waits, if that is not known, and if the

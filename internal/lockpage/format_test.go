@@ -3,32 +3,9 @@ package lockpage
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/sidingq/siding/inspect"
 )
-
-func TestDurations(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		0:                        "0.0 s",
-		593 * time.Microsecond:   "0.0 s",
-		2340 * time.Microsecond:  "0.0 s",
-		9949 * time.Millisecond:  "9.9 s",
-		9950 * time.Millisecond:  "10 s",
-		59600 * time.Millisecond: "1 min",
-		80 * time.Second:         "1 min 20 s",
-		2 * time.Hour:            "2 h",
-		50 * time.Hour:           "2 d 2 h",
-	} {
-		if have := long(d); have != want {
-			t.Errorf("%v: want %q, have %q", d, want, have)
-		}
-	}
-	if have := long(-time.Second); have != "0 s" {
-		t.Errorf("clocks that differ: want 0 s, have %s", have)
-	}
-}
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()

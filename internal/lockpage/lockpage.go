@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/webfiles"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -54,17 +53,12 @@ type Config struct {
 	ReadOnly bool
 	// By names who sends a request, for the record of a revocation. Required.
 	By func(*http.Request) string
-	// FontURL is the address of the style sheet of the typeface Roboto. Empty for none.
-	FontURL string
 	// Dashboard is the path of asynq's dashboard, to which tasks have links. Empty for no links.
 	Dashboard string
 }
 
 //go:embed templates
 var templates embed.FS
-
-//go:embed files
-var files embed.FS
 
 // A Handler serves the pages.
 type Handler struct {
@@ -78,8 +72,6 @@ type Handler struct {
 	ending  context.Context //nolint:containedctx // ends with EndWatching
 	watched atomic.Int32    // how many pages are
 
-	styleURL, scriptURL string
-
 	mu     sync.Mutex // held while Redis is asked, so that one request asks for all
 	list   state
 	listed time.Time
@@ -90,17 +82,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Source == nil || cfg.By == nil {
 		return nil, errors.New("lockpage: config: want a Source and By, have nil")
 	}
-	own, err := webfiles.New(files, "files", RootPath+"/files")
-	if err != nil {
-		return nil, err
-	}
 	h := &Handler{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
-	if h.styleURL, err = own.URL("locks.css"); err != nil {
-		return nil, err
-	}
-	if h.scriptURL, err = own.URL("locks.js"); err != nil {
-		return nil, err
-	}
 	layout, err := template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, err
@@ -115,7 +97,7 @@ func New(cfg Config) (*Handler, error) {
 		}
 		h.pages[name] = page
 	}
-	h.mux.Handle(own.Path(), own)
+	h.mux.HandleFunc("GET "+filesPath, serveFile)
 	h.mux.HandleFunc("GET "+RootPath, h.live(h.showList))
 	h.mux.HandleFunc("GET "+RootPath+"/top", h.live(h.showTop))
 	h.mux.HandleFunc("GET "+RootPath+"/resource", h.live(h.showResource))
@@ -141,14 +123,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A page is what each template gets.
 type page struct {
-	Name, Title                  string
-	FontURL, StyleURL, ScriptURL string
-	Dashboard                    string
-	At                           time.Time
-	Tab                          string // of the navigation
-	Refresh                      bool   // without JavaScript, too
-	Notice                       *notice
-	Content                      any
+	Name, Title string
+	Dashboard   string
+	At          time.Time
+	Tab         string // of the navigation
+	Refresh     bool   // without JavaScript, too
+	Notice      *notice
+	Content     any
 }
 
 // A notice says what went wrong, and what to do.
@@ -156,8 +137,7 @@ type notice struct{ What, Advice string }
 
 // write writes a page, whole or not at all.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
-	p.FontURL, p.StyleURL, p.ScriptURL, p.Dashboard = h.cfg.FontURL, h.styleURL, h.scriptURL, h.cfg.Dashboard
-	p.Name, p.At = name, time.Now()
+	p.Name, p.Dashboard, p.At = name, h.cfg.Dashboard, time.Now()
 	var text bytes.Buffer
 	if err := h.pages[name].ExecuteTemplate(&text, "layout.html", p); err != nil {
 		http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
