@@ -71,7 +71,7 @@ func (w *inquiry) findLine(ctx context.Context, x *exam) error {
 // held is the verdict of a task whose line is held.
 func (j judge) held() Verdict {
 	l := j.x.line
-	retry, skip := fmt.Sprintf("`lockctl retry %s`", arg(l.Task.ID)), fmt.Sprintf("`lockctl skip --reason TEXT %s`", arg(l.Task.ID))
+	retry, skip := fmt.Sprintf("`lockctl retry %s`", ShellArg(l.Task.ID)), fmt.Sprintf("`lockctl skip --reason TEXT %s`", ShellArg(l.Task.ID))
 	reason := strings.TrimSuffix(l.Error, ".")
 	own := l.Task.ID == j.x.ID
 	v := Verdict{Do: fmt.Sprintf("Mend the cause, then %s runs it now; %s gives it up, and the line goes on.", retry, skip)}

@@ -66,19 +66,19 @@ func (j judge) limited(l *Lock) (Verdict, bool) {
 			Wrong: fmt.Sprintf("No: the rates of %s let no other task start before %s. %s.", j.x.resource, j.clock(j.x.next),
 				j.setBy("has set them for "+j.x.limit.Pattern)),
 			Clears: fmt.Sprintf("The first waiter gets the lock %s.%s", j.at(j.x.next), j.before()),
-			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the rates.", arg(j.x.resource)),
+			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the rates.", ShellArg(j.x.resource)),
 		}, true
 	case l.Rated && len(j.x.limit.rates()) == 0:
 		return Verdict{
 			Wrong:  fmt.Sprintf("No: %s. The rates in the settings of the workers may let the next task start later.", j.room(l)),
 			Clears: fmt.Sprintf("The first waiter gets the lock once the rates allow it.%s", j.before()),
-			Do:     fmt.Sprintf("Wait; look again: `lockctl why %s`.", arg(j.x.ID)),
+			Do:     fmt.Sprintf("Wait; look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 		}, true
 	}
 	return Verdict{
 		Wrong:  fmt.Sprintf("No: %s.", j.room(l)),
 		Clears: fmt.Sprintf("The first waiter gets a permit as soon as a server of its queue has a free slot.%s", j.before()),
-		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 	}, true
 }
 
@@ -103,7 +103,7 @@ func (j judge) behindPause(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("Yes: %s.", j.pausedBy()),
 		Clears: "Not by itself: somebody has to resume it. The task keeps its position.",
-		Do:     fmt.Sprintf("Resume it: `lockctl limit unset %s`.", arg(j.x.limit.Pattern)),
+		Do:     fmt.Sprintf("Resume it: `lockctl limit unset %s`.", ShellArg(j.x.limit.Pattern)),
 	}
 	if n := len(l.holders()); n > 0 {
 		v.Clears += fmt.Sprintf(" %s still at work.", some(l.holders())+" "+isAre(n))
@@ -115,11 +115,11 @@ func (j judge) behindPause(l *Lock) Verdict {
 func (j judge) behindPermits(l *Lock) Verdict {
 	v := Verdict{
 		Clears: fmt.Sprintf("When one of them ends, the first waiter gets its permit at once.%s", j.before()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` lists them all.", arg(j.x.resource)),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` lists them all.", ShellArg(j.x.resource)),
 	}
 	if most := j.most(); most > 0 {
 		v.Wrong = fmt.Sprintf("No: %s, %s. %s.", j.room(l), whom(l), j.setBy("has set this limit for "+j.x.limit.Pattern))
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` lists them all, and `lockctl limit set --reason TEXT %s HOLDERS` changes the limit.", arg(j.x.resource), arg(j.x.limit.Pattern))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` lists them all, and `lockctl limit set --reason TEXT %s HOLDERS` changes the limit.", ShellArg(j.x.resource), ShellArg(j.x.limit.Pattern))
 	} else {
 		v.Wrong = fmt.Sprintf("No: %s of %s %s held or reserved, %s. The limit in the settings of the workers lets no other task start yet.",
 			things(taken(l), "permit"), j.x.resource, isAre(taken(l)), whom(l))

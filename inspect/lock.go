@@ -1,6 +1,9 @@
 package inspect
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A LockState says who may take a lock.
 type LockState string
@@ -28,6 +31,9 @@ type Worker struct {
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
 }
+
+// Label names the process as the labels of holders do: "<host> (pid <number>)".
+func (w Worker) Label() string { return fmt.Sprintf("%s (pid %d)", w.Host, w.PID) }
 
 // A Lock is the lock of a resource, with those who wait for it.
 type Lock struct {

@@ -24,7 +24,7 @@ func (i *Inspector) usesRetry(lock string, crashes int) bool {
 func (j judge) orphaned() Verdict {
 	worker := "its worker"
 	if j.x.worker != nil {
-		worker += " " + workerName(j.x.worker)
+		worker += " " + j.x.worker.Label()
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("Yes: %s is dead or cut off from Redis, and Redis cannot tell which.%s", worker, j.history()),

@@ -12,7 +12,7 @@ const whileAway = "if Redis was just away, look again in 10 s, as the servers re
 
 // run is the command that runs the task now.
 func (j judge) run() string {
-	return fmt.Sprintf("`lockctl run --queue=%s %s`", quoted(j.x.Queue), arg(j.x.ID))
+	return fmt.Sprintf("`lockctl run --queue=%s %s`", ShellWord(j.x.Queue), ShellArg(j.x.ID))
 }
 
 // lockEnd says when the lock expires.
@@ -46,19 +46,20 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// arg is the last arguments of a command in a shell, which does not take them for flags: so these come before.
-func arg(s string) string {
+// ShellArg returns s as the last argument of a command in a shell, which does not take it for a flag: flags come before. A [Verdict]
+// has its commands so.
+func ShellArg(s string) string {
 	if strings.HasPrefix(s, "-") {
-		return "-- " + quoted(s)
+		return "-- " + ShellWord(s)
 	}
-	return quoted(s)
+	return ShellWord(s)
 }
 
 // shellSafe are words that a shell takes as they are.
 var shellSafe = regexp.MustCompile(`^[-a-zA-Z0-9_./:@%+=,]+$`)
 
-// quoted is a word for a shell.
-func quoted(s string) string {
+// ShellWord returns s as one word of a command in a shell.
+func ShellWord(s string) string {
 	if shellSafe.MatchString(s) {
 		return s
 	}

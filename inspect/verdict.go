@@ -65,13 +65,13 @@ func (j judge) queueStuck() (Verdict, bool) {
 		return Verdict{
 			Wrong:  fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
 			Clears: "Not by itself: somebody has to resume the queue." + keeps,
-			Do:     fmt.Sprintf("Resume the queue: `lockctl queue resume %s`.", arg(j.x.Queue)),
+			Do:     fmt.Sprintf("Resume the queue: `lockctl queue resume %s`.", ShellArg(j.x.Queue)),
 		}, true
 	case j.all == 0:
 		return Verdict{
 			Wrong:  fmt.Sprintf("Yes: no server serves the queue %s.", j.x.Queue),
 			Clears: "Not before a server of that queue starts." + keeps,
-			Do:     fmt.Sprintf("Start a worker that serves %s; %s.", quoted(j.x.Queue), whileAway),
+			Do:     fmt.Sprintf("Start a worker that serves %s; %s.", ShellWord(j.x.Queue), whileAway),
 		}, true
 	}
 	return Verdict{}, false
@@ -97,7 +97,7 @@ func (j judge) pending() Verdict {
 	}
 	v.Do = "Wait, or start more workers."
 	if j.x.resource != "" {
-		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", ShellArg(j.x.resource))
 	}
 	return v
 }
@@ -118,7 +118,7 @@ func (j judge) ready() Verdict {
 	v := Verdict{
 		Wrong:  "No: the lock is free for the task, which is taken in its turn" + j.turn() + "." + j.history(),
 		Clears: "The next server of its queue with a free slot takes the task.",
-		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 	}
 	if d := j.x.lock.unserved(); d > 0 {
 		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to others%s.%s",
@@ -160,9 +160,9 @@ func (j judge) active() Verdict {
 		return j.orphaned()
 	case j.x.resource != "" && !j.x.guarded && !j.x.holds():
 		return Verdict{
-			Wrong:  fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
+			Wrong:  fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", j.x.worker.Label()),
 			Clears: "When the task ends; the next ones meet the same server.",
-			Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
+			Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop that server, and resume the queue.", ShellArg(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
 		return j.lost()
@@ -170,23 +170,23 @@ func (j judge) active() Verdict {
 		return Verdict{
 			Wrong:  "No: a worker has taken the task, and asks for its lock." + j.history(),
 			Clears: "Within a moment the task runs, or waits for its lock.",
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 		}
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task %s.%s", j.runs(), j.history()),
 		Clears: "It ends when its handler returns.",
-		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", arg(j.x.ID)),
+		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", ShellArg(j.x.ID)),
 	}
 	if j.x.resource != "" && !j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl release --reason TEXT %s` takes its lock, which uses no retry: the task runs again.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl release --reason TEXT %s` takes its lock, which uses no retry: the task runs again.", ShellArg(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
 	}
 	if j.x.lock.Revoking {
 		v.Clears = fmt.Sprintf("Its context ends at its next renewal; the lock is free when its handler returns, and %s at the latest.", j.lockEnd())
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", ShellArg(j.x.resource))
 	}
 	return v
 }
@@ -201,7 +201,7 @@ func (j judge) lost() Verdict {
 	if j.takenFrom() {
 		v.Do = "Wait; if"
 	}
-	v.Do += fmt.Sprintf(" the handler does not return, restart its worker. `lockctl show %s` shows who has the lock now.", arg(j.x.resource))
+	v.Do += fmt.Sprintf(" the handler does not return, restart its worker. `lockctl show %s` shows who has the lock now.", ShellArg(j.x.resource))
 	return v
 }
 
@@ -240,13 +240,13 @@ func (j judge) atRest() Verdict {
 		return Verdict{
 			Wrong:  "No: the task has succeeded.",
 			Clears: fmt.Sprintf("It is deleted %s.", j.at(j.x.At)),
-			Do:     fmt.Sprintf("Nothing; `asynq task inspect --queue=%s --id=%s` shows its result.", quoted(j.x.Queue), quoted(j.x.ID)),
+			Do:     fmt.Sprintf("Nothing; `asynq task inspect --queue=%s --id=%s` shows its result.", ShellWord(j.x.Queue), ShellWord(j.x.ID)),
 		}
 	default:
 		return Verdict{
 			Wrong:  "No: the task waits for others of its group.",
 			Clears: "asynq makes one task of the group when its time or its size is reached." + j.unlessStuck(),
-			Do:     fmt.Sprintf("Wait; `asynq group ls --queue=%s` shows the group.", quoted(j.x.Queue)),
+			Do:     fmt.Sprintf("Wait; `asynq group ls --queue=%s` shows the group.", ShellWord(j.x.Queue)),
 		}
 	}
 }
@@ -283,7 +283,5 @@ func (j judge) onWorker() string {
 	if j.x.worker == nil {
 		return ""
 	}
-	return " on " + workerName(j.x.worker)
+	return " on " + j.x.worker.Label()
 }
-
-func workerName(w *Worker) string { return fmt.Sprintf("%s (pid %d)", w.Host, w.PID) }

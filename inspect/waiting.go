@@ -13,7 +13,7 @@ func (j judge) waiting() Verdict {
 		return Verdict{
 			Wrong:  fmt.Sprintf("Yes: no server of the queue %s takes locks, so none takes tasks that wait for them.", j.x.Queue),
 			Clears: "Not before a guarded server of that queue starts. The task keeps its position.",
-			Do:     fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
+			Do:     fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", ShellWord(j.x.Queue), ShellArg(j.x.resource)),
 		}
 	case j.guarded < j.all:
 		return j.unguarded()
@@ -21,7 +21,7 @@ func (j judge) waiting() Verdict {
 		return Verdict{
 			Wrong:  "Yes: the task has lost its position, as after an eviction or a failover.",
 			Clears: "A server puts it back, at its old position, when it comes upon it: within a minute, or later if many tasks wait.",
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 		}
 	}
 	if v, ok := j.limited(l); ok {
@@ -34,7 +34,7 @@ func (j judge) waiting() Verdict {
 		return Verdict{
 			Wrong:  "No: the lock is reserved for a goroutine that came before.",
 			Clears: fmt.Sprintf("That goroutine takes it, or its reservation ends %s, and the next waiter gets the lock.%s", j.lockEnd(), j.before()),
-			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource)),
+			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", ShellArg(j.x.resource)),
 		}
 	case Held, Revoked:
 		return j.behindHolder(l)
@@ -53,7 +53,7 @@ func (j judge) waiting() Verdict {
 	return Verdict{
 		Wrong:  "No: the lock is free for those who came before.",
 		Clears: "The first waiter gets the lock as soon as a server of its queue has a free slot, or at its next look at the lock." + j.before(),
-		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 	}
 }
 
@@ -66,7 +66,7 @@ func (j judge) unguarded() Verdict {
 	return Verdict{
 		Wrong:  fmt.Sprintf("Yes: %s tasks without their locks.", bad),
 		Clears: "Not by itself: any server of the queue may take the task.",
-		Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+		Do:     fmt.Sprintf("Pause the queue by `lockctl queue pause --reason TEXT %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", ShellArg(j.x.Queue)),
 	}
 }
 
@@ -86,12 +86,12 @@ func (j judge) behindForeign(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
 		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter gets the lock then.%s", j.lockEnd(), j.before()),
-		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release --reason TEXT %s` takes the lock from it while it works.", arg(j.x.resource)),
+		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release --reason TEXT %s` takes the lock from it while it works.", ShellArg(j.x.resource)),
 	}
 	if l.Endless {
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
 		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter gets it within a second after that.%s", j.before())
-		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release --reason TEXT %s`.", ShellArg(j.x.resource))
 	}
 	return v
 }
@@ -102,7 +102,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	if l.Task != nil {
 		name = "the task " + l.Task.ID
 		if l.Worker != nil {
-			name += " on " + workerName(l.Worker)
+			name += " on " + l.Worker.Label()
 		}
 	}
 	if l.Gone {
@@ -119,21 +119,21 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s.", j.holding(name, l)),
 		Clears: fmt.Sprintf("When the holder ends, the first waiter gets the lock at once.%s", j.before()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", arg(j.x.resource)),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", ShellArg(j.x.resource)),
 	}
 	if l.Task != nil && j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(l.Task.ID))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", ShellArg(l.Task.ID))
 	} else if l.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release --reason TEXT %s` takes the lock from it.", arg(l.Task.ID), arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release --reason TEXT %s` takes the lock from it.", ShellArg(l.Task.ID), ShellArg(j.x.resource))
 	}
 	if l.State == Revoked {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
 		v.Clears = fmt.Sprintf("The first waiter gets the lock when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", ShellArg(j.x.resource))
 	}
 	if l.Endless {
 		v.Wrong = fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
-		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release --reason TEXT %s`.", arg(j.x.resource))
+		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release --reason TEXT %s`.", ShellArg(j.x.resource))
 	}
 	return v
 }

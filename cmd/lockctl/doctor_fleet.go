@@ -38,7 +38,7 @@ func (x *examination) fleet(context.Context) error {
 		case q.Paused && q.Pending+q.Waiting > 0:
 			x.add(warning, "queues", fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
 				"its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
-				"`lockctl queue resume "+shellArg(q.Name)+"` resumes it")
+				"`lockctl queue resume "+inspect.ShellArg(q.Name)+"` resumes it")
 		}
 	}
 	if len(x.servers) == 0 {
@@ -64,7 +64,7 @@ func (x *examination) clocks(ctx context.Context) error {
 		if off < 0 {
 			way = "behind"
 		}
-		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), inspect.Duration(off.Abs()), way),
+		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", s.Label(), inspect.Duration(off.Abs()), way),
 			"its tasks may come too early or too late, and may be taken for those of a dead worker", "keep the clocks of all machines by NTP")
 	}
 	x.unless("clocks of servers", "within a second of this machine's")
@@ -144,7 +144,7 @@ func (x *examination) contended(ctx context.Context) error {
 				how, found = faulty, found+"; "+count(l.Waiting, "waiter")
 			}
 			x.add(how, "locks", found, "if that program dies, the lock is never free again",
-				"see whether the program lives; `lockctl release --reason TEXT "+shellArg(l.Resource)+"` takes its lock")
+				"see whether the program lives; `lockctl release --reason TEXT "+inspect.ShellArg(l.Resource)+"` takes its lock")
 		}
 	}
 	overrides, err := x.limits(ctx)
@@ -158,11 +158,11 @@ func (x *examination) contended(ctx context.Context) error {
 		case l.Waiting == l.Paused:
 		case limited && limit.Limit == 0:
 			x.add(warning, "locks", fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
-				waiting+" until it is resumed", "`lockctl limit unset "+shellArg(limit.Pattern)+"` resumes it")
+				waiting+" until it is resumed", "`lockctl limit unset "+inspect.ShellArg(limit.Pattern)+"` resumes it")
 		case l.Unserved > 0:
 			x.add(warning, "locks", fmt.Sprintf("%s: not served %s; %s", l.Resource, x.unserved(l), waiting),
 				"nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
-				"start more workers of these queues, or raise their concurrency; `lockctl show "+shellArg(l.Resource)+"` shows who waits")
+				"start more workers of these queues, or raise their concurrency; `lockctl show "+inspect.ShellArg(l.Resource)+"` shows who waits")
 		}
 	}
 	x.unless("locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))

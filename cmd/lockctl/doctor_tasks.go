@@ -69,7 +69,7 @@ func (x *examination) dead(tasks []inspect.Orphan) {
 func (x *examination) workerOf(tasks []inspect.Orphan) string {
 	for _, l := range x.locks {
 		if l.Task != nil && l.Worker != nil && slices.ContainsFunc(tasks, func(o inspect.Orphan) bool { return o.Task == *l.Task }) {
-			return workerText(l.Worker)
+			return l.Worker.Label()
 		}
 	}
 	return "a worker"
@@ -89,7 +89,7 @@ func (x *examination) handlers(ctx context.Context) error {
 	for _, l := range lost {
 		on := ""
 		if l.Worker != nil {
-			on = " on " + workerText(l.Worker)
+			on = " on " + l.Worker.Label()
 		}
 		x.add(faulty, "handlers", fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
 			"the handler ignores that its context has ended; the task takes a place of its worker, and does not run again before the handler returns",
@@ -108,7 +108,7 @@ func (x *examination) guarded(queue string) bool {
 func taskIn(t inspect.Task) string { return fmt.Sprintf("%s in %s", taskText(&t), t.Queue) }
 
 // whySays is the advice to ask for a task.
-func whySays(t inspect.Task) string { return "`lockctl why " + shellArg(t.ID) + "` says more" }
+func whySays(t inspect.Task) string { return "`lockctl why " + inspect.ShellArg(t.ID) + "` says more" }
 
 // some lists the first few names.
 func some(names []string) string {
@@ -132,7 +132,7 @@ func (x *examination) held(ctx context.Context) error {
 		}
 		x.add(how, "lines", fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
 			fmt.Sprintf("%s; %s behind it", means, countOf(l.Waiting, "task waits", "tasks wait")),
-			fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", shellArg(l.Task.ID)))
+			fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", inspect.ShellArg(l.Task.ID)))
 	}
 	x.unless("lines", "no line is held by a task that has failed")
 	return nil

@@ -20,7 +20,7 @@ func (x *examination) releases(context.Context) error {
 			continue // it does not tell
 		}
 		release := releaseOf(s.Versions)
-		servers[release] = append(servers[release], workerText(&s.Worker))
+		servers[release] = append(servers[release], s.Label())
 		for _, q := range s.Queues {
 			if queues[q] == nil {
 				queues[q] = make(map[string]bool)
@@ -91,7 +91,7 @@ func (x *examination) versions() []version {
 		all = append(all, version{Of: "redis " + n.name, Version: n.version})
 	}
 	for _, s := range x.servers {
-		v := version{Of: "server " + workerText(&s.Worker), Version: s.Versions}
+		v := version{Of: "server " + s.Label(), Version: s.Versions}
 		if s.Versions == "" {
 			v.Note = "a server that takes no locks does not tell"
 		}

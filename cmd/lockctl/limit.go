@@ -146,7 +146,7 @@ func (a *app) setLimit(ctx context.Context, c *connection, o queue.LimitOverride
 	return a.print(set, func() string {
 		if set.Holders == 0 {
 			return fmt.Sprintf("%s: paused by %s. Holders at work are not disturbed.\n`lockctl limit unset %s` resumes it.\n",
-				plain(set.Pattern), plain(set.By), shellArg(plain(set.Pattern)))
+				plain(set.Pattern), plain(set.By), inspect.ShellArg(plain(set.Pattern)))
 		}
 		return fmt.Sprintf("%s: %s, set by %s. All servers keep to it within a second.\n", plain(set.Pattern), limitText(set), plain(set.By))
 	})

@@ -116,7 +116,7 @@ func (a *app) settle(ctx context.Context, c *connection, of errand, outcome stri
 	case err != nil:
 		return err
 	case e.Line == nil:
-		return unchanged("the task %q holds no line: `lockctl why %s` says what it does", of.id, shellArg(of.id))
+		return unchanged("the task %q holds no line: `lockctl why %s` says what it does", of.id, inspect.ShellArg(of.id))
 	case e.Line.Task.ID != of.id:
 		return unchanged("the line of %s is held by the task %q, not by %q", plain(e.Resource), e.Line.Task.ID, of.id)
 	}

@@ -91,7 +91,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 		inspector := asynq.NewInspectorFromRedisClient(c.rdb)
 		outcome, set, hint := "resumed", inspector.UnpauseQueue, ""
 		if pause {
-			outcome, set, hint = "paused", inspector.PauseQueue, fmt.Sprintf("`lockctl queue resume %s` resumes it.\n", shellArg(name))
+			outcome, set, hint = "paused", inspector.PauseQueue, fmt.Sprintf("`lockctl queue resume %s` resumes it.\n", inspect.ShellArg(name))
 		}
 		if err := set(name); err != nil {
 			return c.failed(ctx, err)

@@ -70,10 +70,10 @@ func (a *app) meant(ctx context.Context, c *connection, l inspect.Lock) string {
 		return ""
 	}
 	if strings.Contains(l.Resource, "*") {
-		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), shellWord(l.Resource))
+		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), inspect.ShellWord(l.Resource))
 	}
 	if e, err := c.Why(ctx, "", l.Resource); err == nil && e.Task.ID == l.Resource {
-		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", plain(l.Resource), shellArg(l.Resource))
+		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", plain(l.Resource), inspect.ShellArg(l.Resource))
 	}
 	return ""
 }
@@ -114,7 +114,7 @@ func (a *app) lockText(l inspect.Lock) string {
 func (a *app) lineText(l inspect.HeldLine) string {
 	how, next := "held", "it goes on "+a.goesOn(l)
 	if l.Stopped {
-		how, next = "stopped", fmt.Sprintf("`lockctl retry %s` or `lockctl skip --reason TEXT %[1]s` sets it going", shellArg(l.Task.ID))
+		how, next = "stopped", fmt.Sprintf("`lockctl retry %s` or `lockctl skip --reason TEXT %[1]s` sets it going", inspect.ShellArg(l.Task.ID))
 	}
 	return fmt.Sprintf("%s by %s in %s, which failed %s: %s; %s", how, taskText(&l.Task), l.Task.Queue, a.clock(l.Since), l.Error, next)
 }
@@ -134,7 +134,7 @@ func (a *app) limitOf(l *inspect.Limit) string {
 	}
 	text := fmt.Sprintf("%s, by %s for %s, %s: %s", limitText(*l), l.By, l.Pattern, a.clock(l.At), l.Reason)
 	if l.Holders == 0 {
-		text += fmt.Sprintf("; `lockctl limit unset %s` resumes it", shellArg(l.Pattern))
+		text += fmt.Sprintf("; `lockctl limit unset %s` resumes it", inspect.ShellArg(l.Pattern))
 	}
 	return text
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -81,14 +80,9 @@ func holderOf(l inspect.Lock) string {
 	case inspect.Held, inspect.Revoked, inspect.Foreign:
 	}
 	if l.Worker != nil { // it has a column of its own
-		return strings.TrimSuffix(l.Holder, " on "+workerText(l.Worker))
+		return strings.TrimSuffix(l.Holder, " on "+l.Worker.Label())
 	}
 	return l.Holder
-}
-
-// workerText names a process, as the label of a holder does.
-func workerText(w *inspect.Worker) string {
-	return fmt.Sprintf("%s (pid %d)", w.Host, w.PID)
 }
 
 // workerOf names the process that holds a lock.
@@ -97,9 +91,9 @@ func workerOf(l inspect.Lock) string {
 	case l.Worker == nil:
 		return "-"
 	case l.Gone:
-		return workerText(l.Worker) + ", gone"
+		return l.Worker.Label() + ", gone"
 	}
-	return workerText(l.Worker)
+	return l.Worker.Label()
 }
 
 // taskText names a task.
@@ -124,23 +118,4 @@ func oldestOf(l inspect.Lock) string {
 		return "-"
 	}
 	return l.OldestWait.String()
-}
-
-// shellArg is an argument of a command in a shell, which does not take it for a flag.
-func shellArg(s string) string {
-	if strings.HasPrefix(s, "-") {
-		return "-- " + shellWord(s)
-	}
-	return shellWord(s)
-}
-
-// shellSafe are words that a shell takes as they are.
-var shellSafe = regexp.MustCompile(`^[-a-zA-Z0-9_./:@%+=,]+$`)
-
-// shellWord is a word for a shell.
-func shellWord(s string) string {
-	if shellSafe.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -55,10 +55,10 @@ func (a *app) unknownTask(ctx context.Context, c *connection, queue, id string) 
 		return errors.New(text)
 	}
 	if l, _, err := c.Show(ctx, id, 1, 0); err == nil && (l.State != inspect.Free || l.Waiting > 0 || l.Revoked != nil || l.Limit != nil) {
-		return fmt.Errorf("%s; but a resource has this name: `lockctl show %s` shows its lock", text, shellArg(id))
+		return fmt.Errorf("%s; but a resource has this name: `lockctl show %s` shows its lock", text, inspect.ShellArg(id))
 	}
 	if strings.ContainsAny(id, ":*") {
-		text += fmt.Sprintf("; if it is a resource: `lockctl show %s`", shellArg(id))
+		text += fmt.Sprintf("; if it is a resource: `lockctl show %s`", inspect.ShellArg(id))
 	}
 	return errors.New(text)
 }
@@ -128,7 +128,7 @@ func (a *app) addQueue(f *fields, e inspect.Explanation) {
 // addWorker adds who runs the task.
 func (a *app) addWorker(f *fields, e inspect.Explanation) {
 	if e.Worker != nil {
-		f.add("worker", workerText(e.Worker))
+		f.add("worker", e.Worker.Label())
 	}
 	f.add("started", a.clock(e.Started))
 	if e.State == inspect.StateOrphaned {

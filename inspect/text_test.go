@@ -1,6 +1,10 @@
-package main
+package inspect_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sidingq/siding/inspect"
+)
 
 // What a check tells an operator to type is one argument, whatever the name holds.
 func TestShellArg(t *testing.T) {
@@ -14,7 +18,7 @@ func TestShellArg(t *testing.T) {
 		"-n":           "-- -n",
 		"--yes x":      "-- '--yes x'",
 	} {
-		if have := shellArg(name); have != want {
+		if have := inspect.ShellArg(name); have != want {
 			t.Errorf("%q: want %s, have %s", name, want, have)
 		}
 	}
