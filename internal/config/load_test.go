@@ -151,7 +151,7 @@ func TestFileErrors(t *testing.T) {
 		{"unknown", "colour: blue\n", "1: colour: no such setting; worker --help lists all"},
 		{"merge key", "<<: {concurrency: 3}\n", "1: <<: no such setting; worker --help lists all"},
 		{"unlike in a section", "redis:\n  url: x\n", "2: redis.url: no such setting; worker --help lists all"},
-		{"short and unlike", "redis:\n  a: x\n", "2: redis.a: no such setting; worker --help lists all"},
+		{"short and unlike", "redis:\n  q: x\n", "2: redis.q: no such setting; worker --help lists all"},
 		{"letters in another order", "redis:\n  tsl: x\n", "2: redis.tsl: no such setting; did you mean redis.tls? worker --help lists all"},
 		{"the beginning of a name", "http:\n  user: x\n", "2: http.user: no such setting; did you mean http.username? worker --help lists all"},
 		{"key twice", "concurrency: 3\nlog:\n  level: info\nconcurrency: 4\n", "4: concurrency: is there twice, first in line 1"},
