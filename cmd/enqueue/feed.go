@@ -67,11 +67,11 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		}
 	}
 	if !a.flags.quiet {
-		feeder.bar = newProgress(a.stderr, in.content)
+		feeder.line, feeder.lines = cli.NewLine(a.stderr), in.content.lines
 	}
 	start := time.Now()
 	err = feeder.run(ctx, in.jobs)
-	feeder.bar.end()
+	feeder.line.Wipe()
 	report.Seconds = time.Since(start).Seconds()
 	if err == nil && client != nil {
 		a.warnUnserved(client, feeder.queues)
@@ -119,7 +119,8 @@ func (a *app) reads(path, name string) bool {
 type feeder struct {
 	client *queue.Client // nil: only check
 	mark   *checkpoint   // nil: none is kept
-	bar    *progress
+	line   *cli.Line
+	lines  int // of the input; 0 if that is not known
 	report *report
 	queues map[string]bool // the asynq queues that got tasks
 }
@@ -142,7 +143,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 		}
 	}
 	f.report.ResumedAfter, f.report.Through = done, done
-	f.bar.set(done)
+	f.show(done)
 	var batch []item
 	through := 0 // the last line that was read
 	for job, err := range jobs {
@@ -182,7 +183,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 		case f.client == nil:
 			f.report.WouldEnqueue++
 			f.report.Through = through
-			f.bar.set(through)
+			f.show(through)
 		default:
 			batch = append(batch, item{job, nil})
 		}
@@ -195,6 +196,16 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 	}
 	f.report.Complete = true
 	return nil
+}
+
+// show shows that the lines up to this one are done.
+func (f *feeder) show(line int) {
+	if f.lines == 0 {
+		f.line.Show("%d lines", line)
+		return
+	}
+	line = min(line, f.lines) // a last one without a line end is beyond the count
+	f.line.Show("%d of %d lines, %d %%", line, f.lines, 100*line/f.lines)
 }
 
 // check refuses a job as the queue does. A job that an earlier run has enqueued
@@ -249,6 +260,6 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		return fmt.Errorf("redis: %w", err)
 	}
 	f.report.Through = through
-	f.bar.set(through)
+	f.show(through)
 	return nil
 }

@@ -78,9 +78,9 @@ func leftOut(n int) string {
 // locks returns the locks that are asked for, in order. They are never nil, for JSON.
 func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect.List, err error) {
 	if l.all {
-		show, wipe := a.scanning()
-		list.Locks, err = c.Scan(ctx, show)
-		wipe()
+		line := cli.NewLine(a.stderr)
+		list.Locks, err = c.Scan(ctx, func(keys int) { line.Show("lockctl: %d keys read", keys) })
+		line.Wipe()
 	} else {
 		list, err = c.Held(ctx)
 	}
@@ -97,14 +97,6 @@ func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect
 	inspect.Sort(kept, l.sort)
 	list.Locks = kept
 	return list, nil
-}
-
-// scanning returns what shows on a terminal how far a scan is, and what takes that away.
-func (a *app) scanning() (show func(int), wipe func()) {
-	if a.columns(a.stderr) == 0 {
-		return nil, func() {}
-	}
-	return func(keys int) { a.say("\rlockctl: %d keys read", keys) }, func() { a.say("\r\x1b[K") }
 }
 
 // matcher returns whether a name matches a filter. After a backslash each character stands for itself.

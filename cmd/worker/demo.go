@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/member"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/ledger"
@@ -149,8 +150,8 @@ func enqueueAll(ctx context.Context, rdb redis.UniversalClient, jobs []queue.Job
 func (d *demo) watch(ctx context.Context) (result, error) {
 	began, total := time.Now(), d.total
 	inspector := asynq.NewInspectorFromRedisClient(d.redis)
-	shown := newProgress(d.stderr, total)
-	defer shown.clear()
+	line, said := cli.NewLine(d.stderr), began
+	defer line.Wipe()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for done, since := 0, began; ; {
@@ -158,7 +159,12 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 		if err != nil {
 			return result{}, fmt.Errorf("demo: %w", err)
 		}
-		shown.show(info.Completed+info.Archived, fmt.Sprintf("%d waiting, %d running", info.Retry, info.Active))
+		text := fmt.Sprintf("demo: %d of %d tasks done, %d waiting, %d running", info.Completed+info.Archived, total, info.Retry, info.Active)
+		line.Show("%s", text)
+		if line == nil && time.Since(said) >= 2*time.Second {
+			said = time.Now()
+			d.say("%s\n", text)
+		}
 		if now := info.Completed + info.Archived; now > done {
 			done, since = now, time.Now()
 		}
