@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -167,18 +166,4 @@ func (x *examination) contended(ctx context.Context) error {
 	}
 	x.unless("locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
 	return nil
-}
-
-// lasting returns which of the first findings are found again after a while.
-func lasting[T any](ctx context.Context, first []T, again func(context.Context) ([]T, error), same func(a, b T) bool) ([]T, error) {
-	if len(first) == 0 {
-		return nil, nil
-	}
-	if err := sleep.For(ctx, lasts); err != nil {
-		return nil, err
-	}
-	found, err := again(ctx)
-	return slices.DeleteFunc(found, func(b T) bool {
-		return !slices.ContainsFunc(first, func(a T) bool { return same(a, b) })
-	}), err
 }

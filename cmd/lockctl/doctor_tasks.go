@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // tasks checks the tasks of workers that died: one finding for each worker.
@@ -79,14 +80,19 @@ func (x *examination) workerOf(tasks []inspect.Orphan) string {
 // lock may be about to return.
 func (x *examination) handlers(ctx context.Context) error {
 	first, err := x.Lost(ctx)
-	if err != nil {
-		return err
+	var lost []inspect.Lost
+	if err == nil && len(first) > 0 {
+		if err = sleep.For(ctx, lasts); err == nil {
+			lost, err = x.Lost(ctx)
+		}
 	}
-	lost, err := lasting(ctx, first, x.Lost, func(a, b inspect.Lost) bool { return a.Task == b.Task })
 	if err != nil {
 		return err
 	}
 	for _, l := range lost {
+		if !slices.ContainsFunc(first, func(f inspect.Lost) bool { return f.Task == l.Task }) {
+			continue
+		}
 		on := ""
 		if l.Worker != nil {
 			on = " on " + l.Worker.Label()

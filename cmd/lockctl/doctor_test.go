@@ -181,7 +181,7 @@ func TestDiagnosisGolden(t *testing.T) {
 		},
 		Queues: []inspect.Queue{{Name: "default", Pending: 3, Servers: 2}},
 		Versions: []version{
-			{Of: "lockctl", Version: "v1.2.3", Note: "commit 5f2c"},
+			{Of: "lockctl", Version: "v1.2.3 (commit 5f2c, Go 1.26.8)"},
 			{Of: "redis 127.0.0.1:6379", Version: "7.0.15"},
 			{Of: "server web-3 (pid 4121)", Version: "siding v1.2.3, asynq v0.26.0, go1.26.8"},
 			{Of: "server web-4 (pid 9)", Note: "a server that takes no locks does not tell"},

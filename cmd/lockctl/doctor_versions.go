@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+
+	"github.com/sidingq/siding/internal/cli"
 )
 
 // releases checks that all guarded servers run the same Siding and the same asynq.
@@ -66,27 +67,15 @@ type version struct {
 
 // versions lists what runs, side by side.
 func (x *examination) versions() []version {
-	own, asynq := version{Of: "lockctl"}, version{Of: "asynq", Note: "that this release knows; servers need the same"}
+	asynq := version{Of: "asynq", Note: "that this release knows; servers need the same"}
 	if build, found := debug.ReadBuildInfo(); found {
 		for _, dep := range build.Deps {
 			if dep.Path == "github.com/hibiken/asynq" {
 				asynq.Version = dep.Version
 			}
 		}
-		if own.Version = build.Main.Version; build.Main.Replace != nil { // by a folder, or by another version
-			own.Version = build.Main.Replace.Version
-		}
-		for _, s := range build.Settings {
-			if s.Key == "vcs.revision" {
-				own.Note = "commit " + s.Value
-			}
-		}
 	}
-	all := []version{
-		own,
-		{Of: "go", Version: strings.TrimPrefix(runtime.Version(), "go"), Note: "of lockctl"},
-		asynq,
-	}
+	all := []version{{Of: "lockctl", Version: cli.Version()}, asynq}
 	for _, n := range x.nodes {
 		all = append(all, version{Of: "redis " + n.name, Version: n.version})
 	}

@@ -12,9 +12,14 @@ import (
 // AddVersion gives the program the flag --version. It prints which release the program is, the commit
 // that it was built from, and the release of Go.
 func AddVersion(root *cobra.Command) {
-	info, _ := debug.ReadBuildInfo()
-	root.Version = versionOf(info)
+	root.Version = Version()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+}
+
+// Version is what --version prints behind the name of the program.
+func Version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(info)
 }
 
 // ofCommit matches the version that Go makes of a commit that has no tag: v0.1.1-0.20261124050140-482442d78286
