@@ -108,7 +108,7 @@ func everywhere(t *testing.T, run func(*bundle)) {
 	t.Helper()
 	on(t, map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster, "embedded": func(t *testing.T) *bundle {
 		t.Helper()
-		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		server, err := embedded.Start(embedded.AnyPort)
 		expect.OK(t, err)
 		t.Cleanup(server.Close)
 		return setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})

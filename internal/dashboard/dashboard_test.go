@@ -34,7 +34,7 @@ const oddID = "a&b;c+d"
 // start starts an in-process Redis.
 func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 	t.Helper()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	server, err := embedded.Start(embedded.AnyPort)
 	expect.OK(t, err)
 	t.Cleanup(server.Close)
 	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}

@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Special values of Config.Port.
+// Ports of [Start].
 const (
 	// DefaultPort is the port that Redis clients try first.
 	DefaultPort = 6379
@@ -28,13 +28,6 @@ const (
 	share   = 20
 )
 
-// Config configures a [Server]. The zero value works.
-type Config struct {
-	// Port is the port to listen on, on 127.0.0.1 alone. 0 means [DefaultPort],
-	// or a free one if a server answers there; [AnyPort] means a free one.
-	Port int
-}
-
 // A Server is a running in-process Redis. TTLs of its keys run out within one
 // step of their time: 2 ms with a few hundred keys, at most 100 ms with many
 // thousands. TIME and EXPIREAT follow the system's clock exactly.
@@ -44,9 +37,10 @@ type Server struct {
 	done chan struct{} // closed when the clock has stopped
 }
 
-// Start listens and starts the clock. The caller must Close the server.
-func Start(cfg Config) (*Server, error) {
-	mini, err := listen(cfg.Port)
+// Start listens on a port of 127.0.0.1 alone, and starts the clock. 0 means [DefaultPort], or a free
+// one if a server answers there. The caller must Close the server.
+func Start(port int) (*Server, error) {
+	mini, err := listen(port)
 	if err != nil {
 		return nil, err
 	}

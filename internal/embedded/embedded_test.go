@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start returns a server on a free port with a client.
 func start(t *testing.T) (*embedded.Server, *redis.Client) {
 	t.Helper()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	server, err := embedded.Start(embedded.AnyPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,16 +151,16 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := embedded.Start(embedded.Config{Port: port}); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), text) {
+	if _, err := embedded.Start(port); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), text) {
 		t.Errorf("taken port: want an error that names it, have %v", err)
 	}
-	if _, err := embedded.Start(embedded.Config{Port: 70000}); err == nil || !strings.Contains(err.Error(), "70000") {
+	if _, err := embedded.Start(70000); err == nil || !strings.Contains(err.Error(), "70000") {
 		t.Errorf("port 70000: want an error that names it, have %v", err)
 	}
 
 	// With no port given, two servers must get along whoever holds 6379.
 	for range 2 {
-		server, err := embedded.Start(embedded.Config{})
+		server, err := embedded.Start(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestPorts(t *testing.T) {
 
 func TestCloseFreesThePort(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	server, err := embedded.Start(embedded.AnyPort)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ const embeddedTimeout = 30 * time.Second
 
 // embed starts a Redis inside the process and points the settings at it.
 func (c *command) embed(cfg *config.Config) (*embedded.Server, error) {
-	own, err := embedded.Start(embedded.Config{Port: c.port})
+	own, err := embedded.Start(c.port)
 	if err != nil {
 		return nil, err
 	}

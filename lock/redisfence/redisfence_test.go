@@ -33,7 +33,7 @@ var backends = map[string]func(*testing.T) *redis.Client{
 	},
 	"embedded": func(t *testing.T) *redis.Client {
 		t.Helper()
-		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		server, err := embedded.Start(embedded.AnyPort)
 		if err != nil {
 			t.Fatal(err)
 		}
