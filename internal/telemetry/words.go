@@ -2,7 +2,13 @@
 // resources, kinds of tasks, and outcomes; none is the name of a resource), and the state of a whole fleet.
 package telemetry
 
-import "strings"
+import (
+	"errors"
+	"strings"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
 
 // Other is the word of all that has no word of its own.
 const Other = "other"
@@ -32,4 +38,26 @@ func short(s string) string {
 // [Other] if s is empty or longer.
 func Word(s string) string {
 	return strings.ToValidUTF8(strings.Clone(short(s)), "?")
+}
+
+// The outcomes of a run of a handler.
+const (
+	Done   = "done"
+	Failed = "failed"
+	Parked = "parked" // the handler found a second lock busy, or something missing that all tasks need
+	Lost   = "lost"   // the lock was lost while the handler ran
+)
+
+// Outcome returns the outcome of a run whose handler has returned err. lost says that the lock was lost.
+func Outcome(err error, lost bool) string {
+	switch {
+	case lost:
+		return Lost
+	case err == nil:
+		return Done
+	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
+		return Parked
+	default:
+		return Failed
+	}
 }
