@@ -200,41 +200,60 @@ func (f *file) items(s Setting, list *yaml.Node, size int) {
 
 // entries takes a mapping of names to mappings.
 func (f *file) entries(s Setting, list *yaml.Node) {
-	for i := 0; i+1 < len(list.Content); i += 2 {
-		name, value := list.Content[i], resolve(list.Content[i+1])
-		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, s.Key)
+	for pair := range slices.Chunk(list.Content, 2) {
+		name, value := pair[0], resolve(pair[1])
 		what, _, _ := strings.Cut(s.Want, " with")
+		var line int
+		var err error
 		switch {
 		case name.Kind != yaml.ScalarNode:
-			f.fail("%s: want %s, have %s", place, what, kind(name))
+			err = fmt.Errorf("want %s, have %s", what, kind(name))
 		case value.Kind != yaml.MappingNode || len(value.Content) == 0:
-			f.fail("%s: %q: want %s below it, have %s", place, name.Value, s.below, amount(value))
+			err = fmt.Errorf("%q: want %s below it, have %s", name.Value, s.below, amount(value))
 		default:
-			if err := s.entry(f, s.Key+": "+strconv.Quote(name.Value), name.Value, value); err != nil {
-				f.fail("%s: %w", place, err)
+			var fields []field
+			if fields, line, err = fieldsOf(value); err != nil {
+				err = fmt.Errorf("%.80q: %w", name.Value, err)
+			} else {
+				line, err = s.entry(name.Value, fields)
 			}
+		}
+		if err != nil {
+			f.fail("%s:%d: %s: %w", f.path, cmp.Or(line, name.Line), s.Key, err)
 		}
 	}
 }
 
-// fields gives each field of an entry to take, which says what is wrong with it, and in which line: 0 is that of the field. It
-// returns false if anything is.
-func (f *file) fields(entry *yaml.Node, key string, take func(name string, value *yaml.Node, fail func(line int, err error))) bool {
-	ok, seen := true, make(map[string]bool)
-	fail := func(line int, err error) {
-		ok = false
-		f.fail("%s:%d: %s: %w", f.path, line, key, err)
-	}
-	for i := 0; i+1 < len(entry.Content); i += 2 {
-		name := entry.Content[i]
+// fieldsOf returns the fields of an entry. An error is about a line.
+func fieldsOf(entry *yaml.Node) (fields []field, line int, _ error) {
+	seen := make(map[string]bool)
+	for pair := range slices.Chunk(entry.Content, 2) {
+		name, value := pair[0], resolve(pair[1])
 		if seen[name.Value] {
-			fail(name.Line, fmt.Errorf("%.80s: is there twice", name.Value))
-			continue
+			return nil, name.Line, fmt.Errorf("%.80s: is there twice", name.Value)
 		}
 		seen[name.Value] = true
-		take(name.Value, resolve(entry.Content[i+1]), func(line int, err error) { fail(cmp.Or(line, name.Line), err) })
+		items := []*yaml.Node{value}
+		if name.Value == "rates" && value.Kind == yaml.SequenceNode && len(value.Content) > 0 {
+			items = value.Content
+		}
+		for _, item := range items {
+			line, item = max(name.Line, item.Line), resolve(item)
+			if item.Kind != yaml.ScalarNode {
+				return nil, line, fmt.Errorf("%.80s: want one value, have %s", name.Value, amount(item))
+			}
+			fields = append(fields, field{name.Value, item.Value, line})
+		}
 	}
-	return ok
+	return fields, 0, nil
+}
+
+// amount names what a node is, and whether it is empty.
+func amount(node *yaml.Node) string {
+	if node.Kind != yaml.ScalarNode && len(node.Content) == 0 {
+		return kind(node) + " without any"
+	}
+	return kind(node)
 }
 
 // resolve follows an alias to what it stands for.

@@ -32,7 +32,7 @@ limits:
     rates:
       - 100/1s
       - 1000/1h
-  "mail: a=b": {rates: ["1/1.5s"]}
+  "mail: a=b": {rates: 1/1.5s}
 `), nil)
 		},
 		"text in a file": func() (config.Config, error) { return load(write(t, "limits: '"+text+"'\n"), nil) },
@@ -78,15 +78,14 @@ func TestLimitErrors(t *testing.T) {
 		"limits:\n  a:\n    holders: 0\n":                       `3: limits: "a": holders: want 1 to 1000, have 0`,
 		"limits:\n  a:\n    holders: 1001\n":                    `3: limits: "a": holders: want 1 to 1000, have 1001`,
 		"limits:\n  a:\n    holders:\n":                         `3: limits: "a": holders: want 1 to 1000, have nothing`,
-		"limits:\n  a:\n    holders: [1]\n":                     `3: limits: "a": holders: want 1 to 1000, have a list`,
+		"limits:\n  a:\n    holders: [1]\n":                     `3: limits: "a": holders: want one value, have a list`,
 		"limits:\n  a:\n    holders: 1\n    holders: 2\n":       `4: limits: "a": holders: is there twice`,
 		"limits:\n  a:\n    holders: 1\n    holder: 2\n":        `4: limits: "a": "holder": want holders or rates`,
-		"limits:\n  a:\n    rates: 100/1s\n":                    `3: limits: "a": rates: want a list such as [100/1s], have [hidden]`,
-		"limits:\n  a:\n    rates: []\n":                        `3: limits: "a": rates: want a list such as [100/1s], have a list without any`,
+		"limits:\n  a:\n    rates: []\n":                        `3: limits: "a": rates: want one value, have a list without any`,
 		"limits:\n  a:\n    rates:\n      - 1/1s\n      - 10\n": `5: limits: "a": rates: want starts/period such as 100/1s, have "10"`,
 		"limits:\n  a: {rates: [0/1s]}\n":                       `2: limits: "a": rates: starts: want 1 to 10000, have 0`,
 		"limits:\n  a: {rates: [1/1us]}\n":                      `2: limits: "a": rates: period: want 1ms to 744h0m0s, have 1µs`,
-		"limits:\n  a: {rates: [[1]]}\n":                        `2: limits: "a": rates: want starts/period such as 100/1s, have a list`,
+		"limits:\n  a: {rates: [[1]]}\n":                        `2: limits: "a": rates: want one value, have a list`,
 		"limits:\n  a: {rates: [1/1s, 1/2s, 1/3s, 1/4s, 1/5s, 1/6s, 1/7s, 1/8s, 1/9s]}\n": `2: limits: a: rates: want at most 8, have 9`,
 		"limits:\n  a: {holders: 1}\n  a: {holders: 2}\n":                                 `3: limits: a is there twice`,
 		"limits: a=1,a=2\n": `1: limits: a is there twice`,

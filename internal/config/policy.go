@@ -3,11 +3,10 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -15,59 +14,44 @@ import (
 // policies gives each kind of task a policy. In the file a policy is a mapping, such as
 // {on_busy: coalesce, max_wait: 1h}. Elsewhere it is a text, such as coalesce max_wait=1h.
 func policies(into *map[string]queue.Policy, key, help string) Setting {
-	add := func(kind string, p queue.Policy) error {
+	entry := func(kind string, fields []field) (line int, _ error) {
+		var p queue.Policy
+		for _, f := range fields {
+			if err := setPolicy(&p, f.name, f.value); err != nil {
+				return f.line, fmt.Errorf("%.80q: %w", kind, err)
+			}
+		}
 		one := queue.ServerConfig{Policies: map[string]queue.Policy{kind: p}} // which knows the rules
 		if err := one.Validate(); err != nil {
-			return policyError(kind, err)
+			return 0, policyError(kind, err)
 		}
-		if _, ok := (*into)[kind]; ok {
-			return fmt.Errorf("%s is there twice", kind)
-		}
-		if *into == nil {
-			*into = make(map[string]queue.Policy)
-		}
-		(*into)[kind] = p
-		return nil
+		return 0, add(into, kind, p)
 	}
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Help: help, Kind: Policies,
 		Want:  "a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure",
 		below: policyFields,
 		clear: func() { *into = nil },
-		entry: func(f *file, key, kind string, fields *yaml.Node) error {
-			var p queue.Policy
-			if !f.fields(fields, key, func(name string, value *yaml.Node, fail func(int, error)) {
-				if err := setPolicyNode(&p, name, value); err != nil {
-					fail(0, err)
-				}
-			}) {
-				return nil
-			}
-			return add(kind, p)
-		},
+		entry: entry,
 		set: func(text string) error {
 			kind, rest, ok := strings.Cut(text, "=")
-			fields := strings.Fields(rest)
-			if !ok || len(fields) == 0 {
+			words := strings.Fields(rest)
+			if !ok || len(words) == 0 {
 				return errWant
 			}
-			if !strings.Contains(fields[0], "=") {
-				fields[0] = "on_busy=" + fields[0]
+			if !strings.Contains(words[0], "=") {
+				words[0] = "on_busy=" + words[0]
 			}
-			var p queue.Policy
-			seen := make(map[string]bool)
-			for _, field := range fields {
-				name, value, _ := strings.Cut(field, "=")
-				err := setPolicy(&p, name, value)
-				if seen[name] {
-					err = fmt.Errorf("%s: is there twice", name)
+			var fields []field
+			for _, word := range words {
+				name, value, _ := strings.Cut(word, "=")
+				if slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
+					return fmt.Errorf("%.80q: %s: is there twice", kind, name)
 				}
-				if err != nil {
-					return fmt.Errorf("%.80q: %w", kind, err)
-				}
-				seen[name] = true
+				fields = append(fields, field{name: name, value: value})
 			}
-			return add(kind, p)
+			_, err := entry(kind, fields)
+			return err
 		},
 	}
 }
@@ -82,14 +66,6 @@ func policyError(kind string, err error) error {
 		return errors.New(what)
 	}
 	return fmt.Errorf("%.80q: %s: %s", kind, strings.ReplaceAll(field, " ", "_"), want)
-}
-
-// setPolicyNode sets a field of a policy in a file.
-func setPolicyNode(p *queue.Policy, name string, value *yaml.Node) error {
-	if value.Kind != yaml.ScalarNode {
-		return fmt.Errorf("%.80s: want one value, have %s", name, kind(value))
-	}
-	return setPolicy(p, name, value.Value)
 }
 
 // setPolicy sets a field of a policy.

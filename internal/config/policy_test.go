@@ -93,7 +93,7 @@ func TestPolicyErrors(t *testing.T) {
 		"policies: a=park,a=park\n":                                                `1: policies: a is there twice`,
 		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
 		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
-		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c\n%[1]s:3: policies: \"b\": on: want one value, have a list",
+		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": on: want one value, have a list",
 	} {
 		path := write(t, text)
 		want = path + ":" + strings.NewReplacer("%s", path, "%[1]s", path).Replace(want)

@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/hibiken/asynq"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -46,11 +45,17 @@ type Setting struct {
 	shown func(string) bool
 	// units says that a value needs a unit of time.
 	units bool
-	// entry adds one entry of a mapping of names to mappings. Its errors begin with key, which names
-	// the entry. Nil unless Kind is Limits or Policies.
-	entry func(f *file, key, name string, fields *yaml.Node) error
+	// entry adds one entry of a mapping of names to mappings. Its error is about the field of the line, or with 0 about all.
+	// Nil unless Kind is Limits or Policies.
+	entry func(name string, fields []field) (line int, _ error)
 	// below says what each entry has.
 	below string
+}
+
+// A field of an entry has one value. A list has its name several times.
+type field struct {
+	name, value string
+	line        int // in the file
 }
 
 // Kind says how a setting is written in the file.
@@ -251,16 +256,21 @@ func numbers(into *map[string]int, key, def, what string, most int, help string)
 			if err != nil || n < 1 || n > most || queues.Validate() != nil {
 				return errWant
 			}
-			if _, ok := (*into)[name]; ok {
-				return fmt.Errorf("%s is there twice", name)
-			}
-			if *into == nil {
-				*into = make(map[string]int)
-			}
-			(*into)[name] = n
-			return nil
+			return add(into, name, n)
 		},
 	}
+}
+
+// add adds a value to a mapping.
+func add[T any](into *map[string]T, name string, value T) error {
+	if _, ok := (*into)[name]; ok {
+		return fmt.Errorf("%s is there twice", name)
+	}
+	if *into == nil {
+		*into = make(map[string]T)
+	}
+	(*into)[name] = value
+	return nil
 }
 
 // isServer reports whether v is the address of a server.
