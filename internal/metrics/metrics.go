@@ -34,9 +34,9 @@ type Metrics struct {
 
 // A class has the figures of a class of resources.
 type class struct {
-	acquired, refused, parked               prometheus.Counter
-	byHandOff, byRecovery, byLimit, byBatch prometheus.Counter
-	waited                                  prometheus.Observer
+	acquired, refused, parked prometheus.Counter
+	ended                     map[queue.Via]prometheus.Counter // waits
+	waited                    prometheus.Observer
 }
 
 // A kind has the figures of a kind of task.
@@ -69,14 +69,14 @@ func New() *Metrics {
 	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = telemetry.NewSet(func(name string) *class {
-		return &class{
+		c := &class{
 			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
-			byHandOff:  waitsEnded.WithLabelValues(name, string(queue.ViaHandOff)),
-			byLimit:    waitsEnded.WithLabelValues(name, string(queue.ViaLimit)),
-			byBatch:    waitsEnded.WithLabelValues(name, string(queue.ViaBatch)),
-			byRecovery: waitsEnded.WithLabelValues(name, string(queue.ViaRecovery)),
-			waited:     waited.WithLabelValues(name),
+			ended: make(map[queue.Via]prometheus.Counter), waited: waited.WithLabelValues(name),
 		}
+		for _, via := range []queue.Via{queue.ViaHandOff, queue.ViaLimit, queue.ViaBatch, queue.ViaRecovery} {
+			c.ended[via] = waitsEnded.WithLabelValues(name, string(via))
+		}
+		return c
 	})
 
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
@@ -136,19 +136,10 @@ func (m *Metrics) acquired(e queue.Event) {
 	if e.HandOff > 0 {
 		m.queues.Of(e.Queue).Observe(e.HandOff.Seconds())
 	}
-	switch e.Via {
-	case queue.ViaHandOff:
-		c.byHandOff.Inc()
-	case queue.ViaLimit:
-		c.byLimit.Inc()
-	case queue.ViaBatch:
-		c.byBatch.Inc()
-	case queue.ViaRecovery:
-		c.byRecovery.Inc()
-	default:
-		return // it did not wait
+	if ended := c.ended[e.Via]; ended != nil { // else it did not wait
+		ended.Inc()
+		c.waited.Observe(e.Waited.Seconds())
 	}
-	c.waited.Observe(e.Waited.Seconds())
 }
 
 func (m *Metrics) ended(e queue.Event) {
