@@ -11,7 +11,6 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
@@ -79,17 +78,7 @@ Without --rate the rates in the settings of the workers stay.`,
 	}
 	l.addFlags(cmd, "who sets the limit")
 	cmd.Flags().StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if number := config.Negative(err); number != "" {
-			return wrongHolders(number)
-		}
-		return cmd.Parent().FlagErrorFunc()(cmd, err)
-	})
 	return cmd
-}
-
-func wrongHolders(have string) error {
-	return fmt.Errorf("holders: want a whole number from 0 to %d, have %q", store.MaxLimit, have)
 }
 
 // override returns the limit that is asked for. An error names all arguments and flags that are wrong.
@@ -101,7 +90,7 @@ func (l *limiting) override(pattern, holders string) (queue.LimitOverride, error
 		wrong = append(wrong, "pattern: "+err.Error())
 	}
 	if o.Holders, err = strconv.Atoi(holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
-		wrong = append(wrong, wrongHolders(holders).Error())
+		wrong = append(wrong, fmt.Sprintf("holders: want a whole number from 0 to %d, have %q", store.MaxLimit, holders))
 	}
 	if o.Rates, err = ratesOf(l.rates); err != nil {
 		wrong = append(wrong, "--rate: "+err.Error())

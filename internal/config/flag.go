@@ -17,7 +17,7 @@ func FlagError(known *pflag.FlagSet, err error) error {
 		known.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		return fmt.Errorf("%w%s", err, Suggest("--"+e.GetSpecifiedName(), names))
 	}
-	if number := Negative(err); number != "" {
+	if number := negative(err); number != "" {
 		return fmt.Errorf("want a flag, or -- before arguments that begin with a minus, have %q", number)
 	}
 	e, ok := errors.AsType[*pflag.InvalidValueError](err)
@@ -35,9 +35,9 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	return fmt.Errorf("--%s: want %s, have %q", name, want, e.GetValue())
 }
 
-// Negative returns the argument below 0 that the command line has taken for an unknown flag, such
+// negative returns the argument below 0 that the command line has taken for an unknown flag, such
 // as -1; "" if err is another error.
-func Negative(err error) string {
+func negative(err error) string {
 	e, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || e.GetSpecifiedShortnames() == "" || strings.Trim(e.GetSpecifiedShortnames(), "0123456789") != "" {
 		return ""
