@@ -64,24 +64,14 @@ const fileFlag = "config"
 // AddFileFlag adds the flag that names the file of settings. An empty name is an error, as of a shell
 // variable that is not set: the program would go by other settings without a word.
 func AddFileFlag(flags *pflag.FlagSet, path *string, help string) {
-	flags.Var((*filePath)(path), fileFlag, help)
+	flags.Func(fileFlag, help, func(value string) error {
+		if value == "" {
+			return errors.New("want the path of a file, have nothing")
+		}
+		*path = value
+		return nil
+	})
 }
-
-type filePath string
-
-// Set implements pflag.Value.
-func (p *filePath) Set(value string) error {
-	if value == "" {
-		return errors.New("want the path of a file, have nothing")
-	}
-	*p = filePath(value)
-	return nil
-}
-
-func (p *filePath) String() string { return string(*p) }
-
-// Type returns the word that stands for the value in the help.
-func (p *filePath) Type() string { return "file" }
 
 // A flag is a setting on the command line.
 type flag struct {

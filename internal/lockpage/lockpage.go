@@ -38,17 +38,14 @@ type Source interface {
 	HeldLines(ctx context.Context) (lines []inspect.HeldLine, leftOut int, _ error)
 }
 
-// A RevokeFunc takes the lock of a resource from the holder of the lease with this fence, or from
-// any holder if the fence is 0. by names the person who releases the lock, and reason says why. The
-// page shows the error, after which the lock may have been taken or not.
-type RevokeFunc func(ctx context.Context, resource string, fence int64, by, reason string) error
-
 // Config configures a [Handler].
 type Config struct {
 	// Source answers all questions. Required.
 	Source Source
-	// Revoke takes the lock of a resource from its holder. Nil leaves the form out.
-	Revoke RevokeFunc
+	// Revoke takes the lock of a resource from the holder of the lease with this fence, or from any
+	// holder if the fence is 0. by names the person who releases the lock, and reason says why. The page
+	// shows the error, after which the lock may have been taken or not. Nil leaves the form out.
+	Revoke func(ctx context.Context, resource string, fence int64, by, reason string) error
 	// ReadOnly refuses to revoke, and leaves the form out.
 	ReadOnly bool
 	// By names who sends a request, for the record of a revocation. Required.

@@ -319,7 +319,7 @@ func TestRevokeFromHolderWithALineBreak(t *testing.T) {
 func TestReleaseButton(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		revoke   lockpage.RevokeFunc
+		revoke   func(ctx context.Context, resource string, fence int64, by, reason string) error
 		readOnly bool
 		lock     inspect.Lock
 		want     bool
