@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -32,76 +33,60 @@ func debounced(queue, id string) *Enqueue {
 func debounceKey(queue string) string { return DebounceKey(queue, "kind", "customer:4", "4") }
 
 // debounce stores a debounced task, and wants it to replace the other one, "" for none.
-func (t *server) debounce(e *Enqueue, replaces string) {
+func (t *bench) debounce(e *Enqueue, replaces string) {
 	t.Helper()
-	if err := NewEnqueuer(t.rdb).Enqueue(t.Context(), e); err != nil {
-		t.Fatalf("%s: %v", e.Message.ID, err)
-	}
-	if e.Replaced != replaces {
-		t.Errorf("%s: want %q replaced, have %q", e.Message.ID, replaces, e.Replaced)
-	}
+	err := NewEnqueuer(t.rdb).Enqueue(t.Context(), e)
+	expect.Need(t, err == nil, "%s: %v", e.Message.ID, err)
+	expect.That(t, e.Replaced == replaces, "%s: want %q replaced, have %q", e.Message.ID, replaces, e.Replaced)
 }
 
 // now returns the time of Redis as the tests compare it, in whole seconds, rounded up.
-func (t *server) now() int64 {
+func (t *bench) now() int64 {
 	t.Helper()
-	now, err := t.rdb.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
 	return now.Add(time.Second - 1).Unix()
 }
 
 // later has so many seconds pass for the debounce and the scheduled tasks, so a test need not wait.
-func (t *server) later(seconds int64) {
+func (t *bench) later(seconds int64) {
 	t.Helper()
 	key := debounceKey(t.queue)
 	for _, field := range []string{"due", "first"} {
-		if err := t.rdb.HIncrBy(t.Context(), key, field, -seconds).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, t.rdb.HIncrBy(t.Context(), key, field, -seconds).Err())
 	}
 	for _, id := range t.scheduled() {
-		if err := t.rdb.ZIncrBy(t.Context(), ScheduledKey(t.queue), -float64(seconds), id).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, t.rdb.ZIncrBy(t.Context(), ScheduledKey(t.queue), -float64(seconds), id).Err())
 	}
 }
 
-func (t *server) scheduled() []string {
+func (t *bench) scheduled() []string {
 	t.Helper()
 	return t.rdb.ZRange(t.Context(), ScheduledKey(t.queue), 0, -1).Val()
 }
 
 // wantOnly wants one task in the whole queue, with its own payload, and due so many seconds after a time that was between from
 // and now.
-func (t *server) wantOnly(id string, from, seconds int64) {
+func (t *bench) wantOnly(id string, from, seconds int64) {
 	t.Helper()
-	if have := t.scheduled(); !slices.Equal(have, []string{id}) {
-		t.Errorf("want %s alone scheduled, have %v", id, have)
-	}
-	if keys := t.rdb.Keys(t.Context(), TaskKey(t.queue, "*")).Val(); !slices.Equal(keys, []string{TaskKey(t.queue, id)}) {
-		t.Errorf("want the task %s and no other, have %v", id, keys)
-	}
+	have := t.scheduled()
+	expect.That(t, slices.Equal(have, []string{id}), "want %s alone scheduled, have %v", id, have)
+	keys := t.rdb.Keys(t.Context(), TaskKey(t.queue, "*")).Val()
+	expect.That(t, slices.Equal(keys, []string{TaskKey(t.queue, id)}), "want the task %s and no other, have %v", id, keys)
 	m, err := DecodeMessage([]byte(t.rdb.HGet(t.Context(), TaskKey(t.queue, id), "msg").Val()))
-	if err != nil || string(m.Payload) != "payload of "+id {
-		t.Errorf("want the payload of %s, have %q, %v", id, m.Payload, err)
-	}
+	expect.That(t, err == nil && string(m.Payload) == "payload of "+id, "want the payload of %s, have %q, %v", id, m.Payload, err)
 	t.wantDue(id, from, seconds)
 }
 
-func (t *server) wantDue(id string, from, seconds int64) {
+func (t *bench) wantDue(id string, from, seconds int64) {
 	t.Helper()
 	due := int64(t.rdb.ZScore(t.Context(), ScheduledKey(t.queue), id).Val())
-	if due < from+seconds || due > t.now()+seconds {
-		t.Errorf("%s: want it due %d s after %d, have %d", id, seconds, from, due)
-	}
+	expect.That(t, due >= from+seconds && due <= t.now()+seconds, "%s: want it due %d s after %d, have %d", id, seconds, from, due)
 }
 
 // A task takes the place of the one that waits. Each one pushes the delay back, but no further than the longest from the first.
 func TestDebounce(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		from := t.now()
 		t.debounce(debounced(t.queue, "0"), "")
 		t.wantOnly("0", from, debounceDelay)
@@ -116,27 +101,24 @@ func TestDebounce(t *testing.T) {
 		t.later(31)
 		t.debounce(debounced(t.queue, "anew"), "")
 		t.wantDue("anew", from, debounceDelay)
-		if have := t.scheduled(); len(have) != 2 {
-			t.Errorf("want the one that is due left as it is, have %v", have)
-		}
+		have := t.scheduled()
+		expect.That(t, len(have) == 2, "want the one that is due left as it is, have %v", have)
 		// One that may wait for less than those before it does not wait at all.
 		short := debounced(t.queue, "short")
 		short.Delay, short.MaxDelay = time.Second, time.Second
 		t.later(50)
 		t.debounce(short, "anew")
-		if due := int64(t.rdb.ZScore(t.Context(), ScheduledKey(t.queue), "short").Val()); due > t.now() {
-			t.Errorf("want it due by now, have it due %d s later", due-t.now())
-		}
-		if ttl := t.rdb.TTL(t.Context(), debounceKey(t.queue)).Val(); ttl < 40*time.Second || ttl > time.Minute {
-			t.Errorf("want the key kept for a minute, have %v", ttl)
-		}
+		due := int64(t.rdb.ZScore(t.Context(), ScheduledKey(t.queue), "short").Val())
+		expect.That(t, due <= t.now(), "want it due by now, have it due %d s later", due-t.now())
+		ttl := t.rdb.TTL(t.Context(), debounceKey(t.queue)).Val()
+		expect.That(t, ttl >= 40*time.Second && ttl <= time.Minute, "want the key kept for a minute, have %v", ttl)
 	})
 }
 
 // The task is stored as any other, and what remembers it goes away.
 func TestDebounceIsStored(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		ctx := t.Context()
 		key := debounceKey(t.queue)
 		from := t.now()
@@ -145,21 +127,15 @@ func TestDebounceIsStored(t *testing.T) {
 		fields := t.rdb.HGetAll(ctx, TaskKey(t.queue, "2")).Val()
 		delete(fields, "msg")
 		want := map[string]string{"state": "scheduled", "siding_resource": "customer:4", "siding_kind": "kind", "siding_debounce": key}
-		if !reflect.DeepEqual(fields, want) {
-			t.Errorf("want %v, have %v", want, fields)
-		}
+		expect.That(t, reflect.DeepEqual(fields, want), "want %v, have %v", want, fields)
 		memory := t.rdb.HGetAll(ctx, key).Val()
 		due, _ := strconv.ParseInt(memory["due"], 10, 64)
 		first, _ := strconv.ParseInt(memory["first"], 10, 64)
-		if memory["id"] != "2" || memory["replaced"] != "1" || first < from || due < first+debounceDelay || len(memory) != 4 {
-			t.Errorf("have %v", memory)
-		}
-		if ttl := t.rdb.TTL(ctx, key).Val(); ttl < (debounceDelay+40)*time.Second || ttl > (debounceDelay+60)*time.Second {
-			t.Errorf("want it kept for a minute after the task is due, have %v", ttl)
-		}
-		if n := t.rdb.LLen(ctx, NotifyKey(t.queue)).Val(); n != 0 {
-			t.Errorf("want nobody woken, have %d elements", n)
-		}
+		expect.That(t, memory["id"] == "2" && memory["replaced"] == "1" && first >= from && due >= first+debounceDelay && len(memory) == 4, "have %v", memory)
+		ttl := t.rdb.TTL(ctx, key).Val()
+		expect.That(t, ttl >= (debounceDelay+40)*time.Second && ttl <= (debounceDelay+60)*time.Second, "want it kept for a minute after the task is due, have %v", ttl)
+		n := t.rdb.LLen(ctx, NotifyKey(t.queue)).Val()
+		expect.That(t, n == 0, "want nobody woken, have %d elements", n)
 		t.later(debounceDelay + 1)
 		t.debounce(debounced(t.queue, "3"), "")
 		if memory = t.rdb.HGetAll(ctx, key).Val(); memory["id"] != "3" || memory["replaced"] != "" {
@@ -171,30 +147,30 @@ func TestDebounceIsStored(t *testing.T) {
 // A task that does not wait for its delay any more is not replaced, whatever has become of it. The next one begins anew.
 func TestDebounceBeginsAnew(t *testing.T) {
 	t.Parallel()
-	state := func(state string) func(*server) {
-		return func(t *server) { t.rdb.HSet(t.Context(), TaskKey(t.queue, "1"), "state", state) }
+	state := func(state string) func(*bench) {
+		return func(t *bench) { t.rdb.HSet(t.Context(), TaskKey(t.queue, "1"), "state", state) }
 	}
-	for name, happens := range map[string]func(*server){
-		"due":       func(t *server) { t.later(debounceDelay + 1) },
+	for name, happens := range map[string]func(*bench){
+		"due":       func(t *bench) { t.later(debounceDelay + 1) },
 		"pending":   state("pending"), // or an operator has it run
 		"active":    state("active"),
 		"retry":     state("retry"),
 		"archived":  state("archived"),
 		"completed": state("completed"),
-		"deleted": func(t *server) {
+		"deleted": func(t *bench) {
 			t.rdb.Del(t.Context(), TaskKey(t.queue, "1"))
 			t.rdb.ZRem(t.Context(), ScheduledKey(t.queue), "1")
 		},
-		"another one of its id":     func(t *server) { t.rdb.HDel(t.Context(), TaskKey(t.queue, "1"), "siding_debounce") },
-		"the key is gone":           func(t *server) { t.rdb.Del(t.Context(), debounceKey(t.queue)) },
-		"the key has lost its time": func(t *server) { t.rdb.HDel(t.Context(), debounceKey(t.queue), "due") },
-		"the key is written by hand": func(t *server) {
+		"another one of its id":     func(t *bench) { t.rdb.HDel(t.Context(), TaskKey(t.queue, "1"), "siding_debounce") },
+		"the key is gone":           func(t *bench) { t.rdb.Del(t.Context(), debounceKey(t.queue)) },
+		"the key has lost its time": func(t *bench) { t.rdb.HDel(t.Context(), debounceKey(t.queue), "due") },
+		"the key is written by hand": func(t *bench) {
 			t.rdb.HSet(t.Context(), debounceKey(t.queue), "due", "soon", "first", "before")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onRedis(t, func(t *server) {
+			onRedis(t, func(t *bench) {
 				t.debounce(debounced(t.queue, "1"), "")
 				t.later(5)
 				happens(t)
@@ -224,7 +200,7 @@ func TestDebounceBeginsAnew(t *testing.T) {
 // Tasks of another queue, kind, resource or debounce are others.
 func TestDebounceKeepsOthers(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		t.debounce(debounced(t.queue, "1"), "")
 		for i, change := range []func(*Enqueue){
 			func(e *Enqueue) { e.Message.Queue += ":2" },
@@ -250,15 +226,15 @@ func TestDebounceKeepsOthers(t *testing.T) {
 func TestDebounceTwice(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		between  func(t *server, now string)
+		between  func(t *bench, now string)
 		replaced string
 		want     []string // the tasks that are left
 	}{
 		"at once":  {nil, "before", []string{"now"}},
-		"pending":  {func(t *server, id string) { t.rdb.HSet(t.Context(), TaskKey(t.queue, id), "state", "pending") }, "before", []string{"now"}},
-		"has run":  {func(t *server, id string) { t.rdb.Del(t.Context(), TaskKey(t.queue, id)) }, "before", nil},
-		"replaced": {func(t *server, id string) { t.debounce(debounced(t.queue, "after"), id) }, "after", []string{"now"}},
-		"kept, and another one has begun": {func(t *server, id string) {
+		"pending":  {func(t *bench, id string) { t.rdb.HSet(t.Context(), TaskKey(t.queue, id), "state", "pending") }, "before", []string{"now"}},
+		"has run":  {func(t *bench, id string) { t.rdb.Del(t.Context(), TaskKey(t.queue, id)) }, "before", nil},
+		"replaced": {func(t *bench, id string) { t.debounce(debounced(t.queue, "after"), id) }, "after", []string{"now"}},
+		"kept, and another one has begun": {func(t *bench, id string) {
 			t.rdb.HSet(t.Context(), TaskKey(t.queue, id), "state", "archived")
 			t.debounce(debounced(t.queue, "after"), "")
 		}, "", []string{"after", "now"}},
@@ -269,7 +245,7 @@ func TestDebounceTwice(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(name, ", together ", together), func(t *testing.T) {
 				t.Parallel()
-				onRedis(t, func(t *server) {
+				onRedis(t, func(t *bench) {
 					t.debounce(debounced(t.queue, "before"), "")
 					twice := redis.NewClient(t.rdb.Options())
 					t.Cleanup(func() { _ = twice.Close() })
@@ -289,17 +265,13 @@ func TestDebounceTwice(t *testing.T) {
 					} else {
 						err = q.Enqueue(t.Context(), e)
 					}
-					if err != nil || e.Replaced != tt.replaced {
-						t.Errorf("want %q replaced, have %q, %v", tt.replaced, e.Replaced, err)
-					}
+					expect.That(t, err == nil && e.Replaced == tt.replaced, "want %q replaced, have %q, %v", tt.replaced, e.Replaced, err)
 					var have []string
 					for _, key := range t.rdb.Keys(t.Context(), TaskKey(t.queue, "*")).Val() {
 						have = append(have, strings.TrimPrefix(key, TaskKey(t.queue, "")))
 					}
 					slices.Sort(have)
-					if !slices.Equal(have, tt.want) {
-						t.Errorf("want the tasks %v, have %v", tt.want, have)
-					}
+					expect.That(t, slices.Equal(have, tt.want), "want the tasks %v, have %v", tt.want, have)
 				})
 			})
 		}
@@ -309,7 +281,7 @@ func TestDebounceTwice(t *testing.T) {
 // However many come at once, one is left: the one that nobody has replaced.
 func TestDebounceOfManyAtOnce(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		const producers, each = 8, 25
 		var mu sync.Mutex
 		left := make(map[string]bool)
@@ -323,16 +295,12 @@ func TestDebounceOfManyAtOnce(t *testing.T) {
 				}
 				if p%2 == 0 {
 					for _, err := range q.EnqueueAll(t.Context(), tasks) {
-						if err != nil {
-							t.Error(err)
-						}
+						expect.Is(t, "enqueue all", err, nil)
 					}
 				}
 				for _, e := range tasks {
 					if p%2 == 1 {
-						if err := q.Enqueue(t.Context(), e); err != nil {
-							t.Error(err)
-						}
+						expect.Is(t, "enqueue", q.Enqueue(t.Context(), e), nil)
 					}
 				}
 				mu.Lock()
@@ -357,12 +325,8 @@ func TestDebounceOfManyAtOnce(t *testing.T) {
 				have = append(have, id)
 			}
 		}
-		if len(have) != 1 || len(left) != producers*each {
-			t.Fatalf("want one of %d not replaced, have %v of %d", producers*each, have, len(left))
-		}
-		if !strings.HasSuffix(have[0], fmt.Sprint("-", each-1)) {
-			t.Errorf("want the last one of some producer, have %s", have[0])
-		}
+		expect.Need(t, len(have) == 1 && len(left) == producers*each, "want one of %d not replaced, have %v of %d", producers*each, have, len(left))
+		expect.That(t, strings.HasSuffix(have[0], fmt.Sprint("-", each-1)), "want the last one of some producer, have %s", have[0])
 		t.wantOnly(have[0], t.now()-50, debounceDelay)
 	})
 }
@@ -371,61 +335,44 @@ func TestDebounceOfManyAtOnce(t *testing.T) {
 func TestDebounceIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		spoil, mend func(*server)
+		spoil, mend func(*bench)
 		want        string
 	}{
 		"the key has another type": {
-			func(t *server) {
+			func(t *bench) {
 				t.rdb.Rename(t.Context(), debounceKey(t.queue), debounceKey(t.queue)+"saved")
 				t.rdb.Set(t.Context(), debounceKey(t.queue), "no hash", 0)
 			},
-			func(t *server) { t.rdb.Rename(t.Context(), debounceKey(t.queue)+"saved", debounceKey(t.queue)) },
+			func(t *bench) { t.rdb.Rename(t.Context(), debounceKey(t.queue)+"saved", debounceKey(t.queue)) },
 			"WRONGTYPE",
 		},
 		"the scheduled tasks have another type": {
-			func(t *server) {
+			func(t *bench) {
 				t.rdb.Rename(t.Context(), ScheduledKey(t.queue), ScheduledKey(t.queue)+"saved")
 				t.rdb.Set(t.Context(), ScheduledKey(t.queue), "no set", 0)
 			},
-			func(t *server) { t.rdb.Rename(t.Context(), ScheduledKey(t.queue)+"saved", ScheduledKey(t.queue)) },
+			func(t *bench) { t.rdb.Rename(t.Context(), ScheduledKey(t.queue)+"saved", ScheduledKey(t.queue)) },
 			"WRONGTYPE",
 		},
 		"Redis is full": {
-			func(t *server) { t.rdb.ConfigSet(t.Context(), "maxmemory", "1") },
-			func(t *server) { t.rdb.ConfigSet(t.Context(), "maxmemory", "0") },
+			func(t *bench) { t.rdb.ConfigSet(t.Context(), "maxmemory", "1") },
+			func(t *bench) { t.rdb.ConfigSet(t.Context(), "maxmemory", "0") },
 			"OOM",
 		},
 	} {
 		t.Run(name, func(test *testing.T) {
 			test.Parallel()
-			t := &server{test, redistest.Start(test).Client(test), "q"} // of its own, as it gets full
+			t := newBench(test, redistest.Start(test).Client(test)) // of its own, as it gets full
 			t.debounce(debounced(t.queue, "1"), "")
 			q := NewEnqueuer(t.rdb)
 			q.listed[t.queue] = time.Now() // by a client that lives
 			tt.spoil(t)
 			e := debounced(t.queue, "2")
-			if err := q.Enqueue(t.Context(), e); err == nil || !strings.Contains(err.Error(), tt.want) || e.Replaced != "" {
-				t.Errorf("want %s, have %v", tt.want, err)
-			}
+			err := q.Enqueue(t.Context(), e)
+			expect.That(t, err != nil && strings.Contains(err.Error(), tt.want) && e.Replaced == "", "want %s, have %v", tt.want, err)
 			tt.mend(t)
 			t.wantOnly("1", t.now()-50, debounceDelay)
 			t.debounce(debounced(t.queue, "3"), "1")
 		})
-	}
-}
-
-// The queue of a task may be in any slot of a Cluster.
-func TestDebounceInACluster(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.StartCluster(t, 3).Client(t)
-	q := NewEnqueuer(rdb)
-	for _, queue := range []string{"a", "b", "c", "d", "x{y}z"} {
-		first, second := debounced(queue, "1"), debounced(queue, "2")
-		if err := q.Enqueue(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.EnqueueAll(t.Context(), []*Enqueue{second})[0]; err != nil || second.Replaced != "1" {
-			t.Errorf("%s: want the first one replaced, have %q, %v", queue, second.Replaced, err)
-		}
 	}
 }

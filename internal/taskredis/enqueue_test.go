@@ -6,17 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -36,9 +35,7 @@ const theID = "0199d2f4-6c1e-7c6e-9b1a-2f6b1c7d8e9f"
 func earlier(payload string, options ...asynq.Option) func(testing.TB, *asynq.Client, string) {
 	return func(tb testing.TB, client *asynq.Client, queue string) {
 		tb.Helper()
-		if _, err := client.Enqueue(asynq.NewTask("kind", []byte(payload)), append(options, asynq.Queue(queue))...); err != nil {
-			tb.Fatal(err)
-		}
+		expect.OK(tb, expect.Err(client.Enqueue(asynq.NewTask("kind", []byte(payload)), append(options, asynq.Queue(queue))...)))
 	}
 }
 
@@ -74,9 +71,8 @@ func (c contents) asynqs(tb testing.TB, queue string) contents {
 	tb.Helper()
 	now := time.Now()
 	near := func(what string, at time.Time) {
-		if d := now.Sub(at); d < -2*time.Second || d > time.Minute {
-			tb.Errorf("%s: want about %v, have %v", what, now, at)
-		}
+		d := now.Sub(at)
+		expect.That(tb, d >= -2*time.Second && d <= time.Minute, "%s: want about %v, have %v", what, now, at)
 	}
 	result := make(contents)
 	for key, e := range c {
@@ -90,9 +86,7 @@ func (c contents) asynqs(tb testing.TB, queue string) contents {
 				}
 				if name == "pending_since" {
 					n, err := strconv.ParseInt(value, 10, 64)
-					if err != nil {
-						tb.Error(err)
-					}
+					expect.Is(tb, name, err, nil)
 					near(name, time.Unix(0, n))
 					fields[name] = "now"
 				}
@@ -113,7 +107,7 @@ func TestEnqueueIsAsynqs(t *testing.T) {
 	for name, c := range enqueuings() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onRedis(t, func(t *server) {
+			onRedis(t, func(t *bench) {
 				rdb, queue := t.rdb, t.queue
 				client := asynq.NewClientFromRedisClient(rdb)
 				before := func() {
@@ -127,9 +121,7 @@ func TestEnqueueIsAsynqs(t *testing.T) {
 					t.Fatalf("asynq: want %v, have %v", c.wantHas, err)
 				}
 				theirs := contentsOf(t, rdb, queue)
-				if !slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue) {
-					t.Error("asynq: want the queue in the set of queues")
-				}
+				expect.That(t, slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue), "asynq: want the queue in the set of queues")
 				theirs.clear(t, rdb)
 				rdb.SRem(t.Context(), queuesKey, queue)
 
@@ -161,64 +153,12 @@ func TestEnqueueIsAsynqs(t *testing.T) {
 						have[key] = e
 					}
 				}
-				if !reflect.DeepEqual(have, want) {
-					t.Errorf("asynq leaves\n%v\nwe leave\n%v", want, have)
-				}
-				if !slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue) {
-					t.Error("want the queue in the set of queues")
-				}
+				expect.That(t, reflect.DeepEqual(have, want), "asynq leaves\n%v\nwe leave\n%v", want, have)
+				expect.That(t, slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue), "want the queue in the set of queues")
 				ours.clear(t, rdb)
 			})
 		})
 	}
-}
-
-// asynq's Inspector reads our tasks like those of asynq's client, and we read theirs.
-func TestInspectorReadsOurs(t *testing.T) {
-	t.Parallel()
-	onRedis(t, func(t *server) {
-		rdb, queue := t.rdb, t.queue
-		at := time.Now().Add(time.Hour).Truncate(time.Second)
-		client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
-		theirs, err := client.Enqueue(asynq.NewTaskWithHeaders("kind", []byte("p"), map[string]string{"a": "1", "b": "2"}), asynq.Queue(queue), asynq.TaskID("theirs"),
-			asynq.MaxRetry(4), asynq.Timeout(time.Minute), asynq.Deadline(at.Add(time.Hour)), asynq.Retention(time.Hour), asynq.Unique(3*time.Hour), asynq.ProcessAt(at), asynq.Group("g"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := Message{
-			Type: "kind", Payload: []byte("q"), Headers: map[string]string{"a": "1", "b": "2"}, ID: "ours", Queue: queue, Retry: 4,
-			Timeout: 60, Deadline: at.Add(time.Hour).Unix(), Retention: 3600, GroupKey: "g",
-		}
-		if err := NewEnqueuer(rdb).Enqueue(t.Context(), &Enqueue{Message: &m, At: at, Unique: 3 * time.Hour, Resource: "r"}); err != nil {
-			t.Fatal(err)
-		}
-		ours, err := inspector.GetTaskInfo(queue, "ours")
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := *theirs
-		want.ID, want.Payload = ours.ID, ours.Payload
-		if !reflect.DeepEqual(*ours, want) || string(ours.Payload) != "q" {
-			t.Errorf("the Inspector reads of ours\n%+v, of asynq's\n%+v", *ours, want)
-		}
-		decoded, err := DecodeMessage([]byte(rdb.HGet(t.Context(), TaskKey(queue, "theirs"), "msg").Val()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantRead := m
-		wantRead.ID, wantRead.Payload, wantRead.UniqueKey = "theirs", []byte("p"), UniqueKey(queue, "kind", []byte("p"))
-		if !reflect.DeepEqual(*decoded, wantRead) {
-			t.Errorf("of asynq's task we read\n%+v, want\n%+v", *decoded, wantRead)
-		}
-		for _, id := range []string{"ours", "theirs"} { // which takes its key of uniqueness along
-			if err := inspector.DeleteTask(queue, id); err != nil {
-				t.Error(err)
-			}
-		}
-		if left := contentsOf(t, rdb, queue); len(left) > 0 {
-			t.Errorf("want nothing left, have\n%v", left)
-		}
-	})
 }
 
 // simple is a pending task.
@@ -228,7 +168,7 @@ func simple(queue, id string) *Enqueue {
 
 func TestEnqueueWritesOurFields(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		q := NewEnqueuer(rdb)
 		all := simple(queue, "all")
@@ -236,9 +176,7 @@ func TestEnqueueWritesOurFields(t *testing.T) {
 		none := simple(queue, "none")
 		none.OwnID = true
 		for id, e := range map[string]*Enqueue{"all": all, "none": none} {
-			if err := q.Enqueue(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, q.Enqueue(t.Context(), e))
 			fields := rdb.HGetAll(t.Context(), TaskKey(queue, id)).Val()
 			for _, name := range []string{"msg", "state", "pending_since"} {
 				delete(fields, name)
@@ -247,9 +185,7 @@ func TestEnqueueWritesOurFields(t *testing.T) {
 			if id == "all" {
 				want = map[string]string{"siding_resource": "customer:4", "siding_kind": "kind", "siding_priority": "7", "siding_deadline": "1800000000", "siding_call": fields["siding_call"]}
 			}
-			if !reflect.DeepEqual(fields, want) || (id == "all") != (fields["siding_call"] != "") {
-				t.Errorf("%s: want %v, have %v", id, want, fields)
-			}
+			expect.That(t, reflect.DeepEqual(fields, want) && (id == "all") == (fields["siding_call"] != ""), "%s: want %v, have %v", id, want, fields)
 		}
 	})
 }
@@ -283,7 +219,7 @@ func kinds(queue string) map[string]*Enqueue {
 // A call whose answer is lost is sent again, and has stored its task once.
 func TestEnqueueTwice(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		twice := redis.NewClient(rdb.Options())
 		t.Cleanup(func() { _ = twice.Close() })
@@ -300,16 +236,12 @@ func TestEnqueueTwice(t *testing.T) {
 				} else {
 					err = q.Enqueue(t.Context(), e)
 				}
-				if err != nil {
-					t.Errorf("%s, together %v: %v", name, together, err)
-				}
+				expect.Is(t, fmt.Sprintf("%s, together %v", name, together), err, nil)
 				want++
 			}
 		}
 		n := rdb.LLen(t.Context(), PendingKey(queue)).Val() + rdb.ZCard(t.Context(), ScheduledKey(queue)).Val() + rdb.ZCard(t.Context(), GroupKey(queue, "g")).Val()
-		if int(n) != want {
-			t.Errorf("want %d tasks, have %d", want, n)
-		}
+		expect.That(t, int(n) == want, "want %d tasks, have %d", want, n)
 		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); int(n) != want/3 {
 			t.Errorf("want %d elements, have %d", want/3, n)
 		}
@@ -319,7 +251,7 @@ func TestEnqueueTwice(t *testing.T) {
 // The task may have gone on before the second send: a worker has it, or has ended it and it is kept.
 func TestEnqueueTwiceFindsItsTaskElsewhere(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		for _, state := range []string{"active", "completed", "archived"} {
 			for name, e := range kinds(queue) {
@@ -333,12 +265,9 @@ func TestEnqueueTwiceFindsItsTaskElsewhere(t *testing.T) {
 						rdb.Del(t.Context(), UniqueKey(queue, "kind", e.Message.Payload)) // as asynq does then
 					}
 				}})
-				if err := NewEnqueuer(twice).Enqueue(t.Context(), e); err != nil {
-					t.Errorf("%s, %s: %v", name, state, err)
-				}
-				if have := rdb.HGet(t.Context(), TaskKey(queue, e.Message.ID), "state").Val(); have != state {
-					t.Errorf("%s: want it left %s, have it %s", name, state, have)
-				}
+				expect.Is(t, fmt.Sprintf("%s, %s", name, state), NewEnqueuer(twice).Enqueue(t.Context(), e), nil)
+				have := rdb.HGet(t.Context(), TaskKey(queue, e.Message.ID), "state").Val()
+				expect.That(t, have == state, "%s: want it left %s, have it %s", name, state, have)
 			}
 		}
 	})
@@ -347,7 +276,7 @@ func TestEnqueueTwiceFindsItsTaskElsewhere(t *testing.T) {
 // Another call is not the same call, although all of its task is the same.
 func TestEnqueueAgain(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		q := NewEnqueuer(rdb)
 		for name, e := range kinds(queue) {
@@ -362,9 +291,7 @@ func TestEnqueueAgain(t *testing.T) {
 				want = ErrDuplicate
 			}
 			err := q.Enqueue(t.Context(), e)
-			if !errors.Is(err, want) {
-				t.Errorf("%s: want %v, have %v", name, want, err)
-			}
+			expect.Is(t, name, err, want)
 			if want != nil && !strings.Contains(err.Error(), fmt.Sprintf("kind %q in the queue %q", name, queue)) {
 				t.Errorf("%s: want an error that names the task, have %v", name, err)
 			}
@@ -372,21 +299,17 @@ func TestEnqueueAgain(t *testing.T) {
 				other := *e
 				m := *e.Message
 				m.ID, other.Message = "other "+name, &m
-				if err := q.Enqueue(t.Context(), &other); !errors.Is(err, ErrDuplicate) {
-					t.Errorf("an equal of %s: want ErrDuplicate, have %v", name, err)
-				}
+				expect.Is(t, "an equal of "+name, q.Enqueue(t.Context(), &other), ErrDuplicate)
 			}
 		}
-		if n := rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 4 {
-			t.Errorf("want 4 pending tasks, have %d", n)
-		}
+		expect.Equal(t, "pending tasks", rdb.LLen(t.Context(), PendingKey(queue)).Val(), 4)
 	})
 }
 
 // The uniqueness of a scheduled task counts from when it comes, and no part of a second is lost.
 func TestUniqueLasts(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		for name, c := range map[string]struct{ in, unique, least time.Duration }{
 			"a second":            {0, time.Second, time.Second},
@@ -402,12 +325,9 @@ func TestUniqueLasts(t *testing.T) {
 				e.At = time.Now().Add(c.in)
 			}
 			start := time.Now()
-			if err := NewEnqueuer(rdb).Enqueue(t.Context(), e); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			if ttl := rdb.PTTL(t.Context(), UniqueKey(queue, "kind", []byte(name))).Val(); ttl < c.least-time.Since(start)-50*time.Millisecond {
-				t.Errorf("%s: want %v, have %v", name, c.least, ttl)
-			}
+			expect.Is(t, name, NewEnqueuer(rdb).Enqueue(t.Context(), e), nil)
+			ttl := rdb.PTTL(t.Context(), UniqueKey(queue, "kind", []byte(name))).Val()
+			expect.That(t, ttl >= c.least-time.Since(start)-50*time.Millisecond, "%s: want %v, have %v", name, c.least, ttl)
 		}
 	})
 }
@@ -415,63 +335,46 @@ func TestUniqueLasts(t *testing.T) {
 // An idle server waits at the list. There are as many elements as there may be work for, and not many.
 func TestEnqueueNotifies(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		ctx := t.Context()
 		q := NewEnqueuer(rdb)
 		length := func() int64 { return rdb.LLen(ctx, NotifyKey(queue)).Val() }
 		for name, e := range kinds(queue) {
 			before := length()
-			if err := q.Enqueue(ctx, e); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, q.Enqueue(ctx, e))
 			want := int64(0)
 			if strings.HasPrefix(name, "pending") {
 				want = 1
 			}
-			if have := length() - before; have != want {
-				t.Errorf("%s: want %d elements more, have %d", name, want, have)
-			}
+			expect.Equal(t, name+": elements more", length()-before, want)
 		}
-		if ttl := rdb.TTL(ctx, NotifyKey(queue)).Val(); ttl < 59*time.Minute || ttl > time.Hour {
-			t.Errorf("want the list to go away after an hour, have %v", ttl)
-		}
+		ttl := rdb.TTL(ctx, NotifyKey(queue)).Val()
+		expect.That(t, ttl >= 59*time.Minute && ttl <= time.Hour, "want the list to go away after an hour, have %v", ttl)
 		// A busy server takes each task before the next one comes. Nobody waits, and one element is enough.
 		rdb.Del(ctx, NotifyKey(queue))
 		for n := range 10 {
 			rdb.Del(ctx, PendingKey(queue))
-			if err := q.Enqueue(ctx, simple(queue, fmt.Sprint("busy ", n))); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, q.Enqueue(ctx, simple(queue, fmt.Sprint("busy ", n))))
 		}
-		if n := length(); n != 1 {
-			t.Errorf("one pending task: want one element, have %d", n)
-		}
+		expect.Equal(t, "elements for one pending task", length(), 1)
 		var many []*Enqueue
 		for n := range 150 {
 			many = append(many, simple(queue, fmt.Sprint("many ", n)))
 		}
-		if err := errors.Join(q.EnqueueAll(ctx, many)...); err != nil {
-			t.Fatal(err)
-		}
-		if n := length(); n != 100 {
-			t.Errorf("151 pending tasks: want 100 elements, have %d", n)
-		}
+		expect.OK(t, errors.Join(q.EnqueueAll(ctx, many)...))
+		expect.Equal(t, "151 pending tasks: elements", length(), 100)
 		// What is refused is no work.
 		rdb.Del(ctx, NotifyKey(queue))
-		if err := q.Enqueue(ctx, simple(queue, "many 7")); !errors.Is(err, ErrIDConflict) {
-			t.Errorf("want a conflict, have %v", err)
-		}
-		if n := length(); n != 0 {
-			t.Errorf("want no element of a task that is refused, have %d", n)
-		}
+		expect.Is(t, "an id that exists", q.Enqueue(ctx, simple(queue, "many 7")), ErrIDConflict)
+		expect.Equal(t, "elements of a task that is refused", length(), 0)
 	})
 }
 
 // Each of the idle servers that wait is woken by a task of its own.
 func TestEnqueueWakesEachServer(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		const servers = 5
 		woken := make(chan error, servers)
@@ -480,14 +383,10 @@ func TestEnqueueWakesEachServer(t *testing.T) {
 		}
 		q := NewEnqueuer(rdb)
 		for n := range servers {
-			if err := q.Enqueue(t.Context(), simple(queue, strconv.Itoa(n))); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, q.Enqueue(t.Context(), simple(queue, strconv.Itoa(n))))
 		}
 		for range servers {
-			if err := <-woken; err != nil {
-				t.Error(err)
-			}
+			expect.Is(t, "wait at the list", <-woken, nil)
 		}
 		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); n != 0 {
 			t.Errorf("want all elements taken, have %d", n)
@@ -498,15 +397,12 @@ func TestEnqueueWakesEachServer(t *testing.T) {
 // A task is stored although the list cannot be written.
 func TestEnqueueWithoutNotification(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		rdb.Set(t.Context(), NotifyKey(queue), "no list", 0)
-		if err := NewEnqueuer(rdb).Enqueue(t.Context(), simple(queue, "x")); err != nil {
-			t.Error(err)
-		}
-		if n := rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 1 {
-			t.Errorf("want the task pending, have %d", n)
-		}
+		expect.Is(t, "enqueue", NewEnqueuer(rdb).Enqueue(t.Context(), simple(queue, "x")), nil)
+		n := rdb.LLen(t.Context(), PendingKey(queue)).Val()
+		expect.That(t, n == 1, "want the task pending, have %d", n)
 	})
 }
 
@@ -514,7 +410,7 @@ func TestEnqueueWithoutNotification(t *testing.T) {
 // stored again.
 func TestEnqueueLeavesNoHalfTask(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		ctx := t.Context()
 		q := NewEnqueuer(rdb)
@@ -525,21 +421,15 @@ func TestEnqueueLeavesNoHalfTask(t *testing.T) {
 		for name, e := range kinds(queue) {
 			e.Unique = 0
 			err := q.Enqueue(ctx, e)
-			if err == nil || errors.Is(err, ErrIDConflict) || errors.Is(err, ErrDuplicate) {
-				t.Errorf("%s: want an error of Redis, have %v", name, err)
-			}
+			expect.That(t, err != nil && !errors.Is(err, ErrIDConflict) && !errors.Is(err, ErrDuplicate), "%s: want an error of Redis, have %v", name, err)
 		}
 		for _, key := range places {
 			rdb.Del(ctx, key)
 		}
 		for name, e := range kinds(queue) {
 			e.Unique = 0
-			if err := q.Enqueue(ctx, e); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			if rdb.HLen(ctx, TaskKey(queue, e.Message.ID)).Val() == 0 {
-				t.Errorf("%s: want it stored", name)
-			}
+			expect.Is(t, name, q.Enqueue(ctx, e), nil)
+			expect.That(t, rdb.HLen(ctx, TaskKey(queue, e.Message.ID)).Val() != 0, "%s: want it stored", name)
 		}
 	})
 }
@@ -547,26 +437,18 @@ func TestEnqueueLeavesNoHalfTask(t *testing.T) {
 // A queue that an operator deletes, while a client of it lives, is listed again.
 func TestEnqueueListsQueuesAgain(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		q := NewEnqueuer(rdb)
 		enqueue := func(id string) bool {
-			if err := q.Enqueue(t.Context(), simple(queue, id)); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, q.Enqueue(t.Context(), simple(queue, id)))
 			return rdb.SIsMember(t.Context(), queuesKey, queue).Val()
 		}
-		if !enqueue("1") {
-			t.Error("want the queue listed")
-		}
+		expect.That(t, enqueue("1"), "want the queue listed")
 		rdb.SRem(t.Context(), queuesKey, queue)
-		if enqueue("2") {
-			t.Error("want no call for a queue that was just listed")
-		}
+		expect.That(t, !enqueue("2"), "want no call for a queue that was just listed")
 		q.listed[queue] = time.Now().Add(-listEvery)
-		if !enqueue("3") {
-			t.Error("want the queue listed after a minute")
-		}
+		expect.That(t, enqueue("3"), "want the queue listed after a minute")
 	})
 }
 
@@ -581,25 +463,20 @@ func TestEnqueueNeedsTheListOfQueues(t *testing.T) {
 		t.Errorf("want %q, have %v", want, err)
 	}
 	for _, err := range q.EnqueueAll(t.Context(), []*Enqueue{simple("q", "y"), simple("q", "z")}) {
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		expect.That(t, err != nil && strings.HasPrefix(err.Error(), want), "want %q, have %v", want, err)
 	}
-	if keys := rdb.Keys(t.Context(), "*{q}*").Val(); len(keys) > 0 {
-		t.Errorf("want nothing stored, have %v", keys)
-	}
+	keys := rdb.Keys(t.Context(), "*{q}*").Val()
+	expect.That(t, len(keys) == 0, "want nothing stored, have %v", keys)
 }
 
 func TestEnqueueAll(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		ctx := t.Context()
 		queues := []string{queue, queue + ":2", queue + ":3"}
 		q := NewEnqueuer(rdb)
-		if err := q.Enqueue(ctx, simple(queues[1], "7")); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, q.Enqueue(ctx, simple(queues[1], "7")))
 		var tasks []*Enqueue
 		want := make(map[string][]string)
 		for n := range 2 * pipelineCalls {
@@ -627,18 +504,14 @@ func TestEnqueueAll(t *testing.T) {
 			case 9:
 				wantErr = ErrDuplicate
 			}
-			if !errors.Is(err, wantErr) {
-				t.Errorf("task %d: want %v, have %v", i, wantErr, err)
-			}
+			expect.Is(t, fmt.Sprintf("task %d", i), err, wantErr)
 		}
 		for _, name := range queues {
-			if have := rdb.LRange(ctx, PendingKey(name), 0, -1).Val(); !slices.Equal(have, want[name]) {
-				t.Errorf("%s: want the order of the tasks\n%v, have\n%v", name, want[name], have)
-			}
+			have := rdb.LRange(ctx, PendingKey(name), 0, -1).Val()
+			expect.That(t, slices.Equal(have, want[name]), "%s: want the order of the tasks\n%v, have\n%v", name, want[name], have)
 		}
-		if errs := q.EnqueueAll(ctx, nil); len(errs) != 0 {
-			t.Errorf("want no error of no task, have %v", errs)
-		}
+		errs := q.EnqueueAll(ctx, nil)
+		expect.That(t, len(errs) == 0, "want no error of no task, have %v", errs)
 	})
 }
 
@@ -678,12 +551,8 @@ func TestEnqueueAllIsOneRoundTrip(t *testing.T) {
 		for n := range pipelineCalls {
 			tasks = append(tasks, simple([]string{"a", "b"}[n%2], fmt.Sprint(n, time.Now().UnixNano())))
 		}
-		if err := errors.Join(q.EnqueueAll(t.Context(), tasks)...); err != nil {
-			t.Fatal(err)
-		}
-		if pipelines != 1 || calls != 0 {
-			t.Errorf("want one pipeline and no calls beside it, have %d and %d", pipelines, calls)
-		}
+		expect.OK(t, errors.Join(q.EnqueueAll(t.Context(), tasks)...))
+		expect.That(t, pipelines == 1 && calls == 0, "want one pipeline and no calls beside it, have %d and %d", pipelines, calls)
 	}
 }
 
@@ -711,18 +580,15 @@ func TestEnqueueAllWithScriptsFlushed(t *testing.T) {
 		tasks = append(tasks, simple("q", strconv.Itoa(n)))
 		want[9-n] = strconv.Itoa(n)
 	}
-	if err := errors.Join(NewEnqueuer(rdb).EnqueueAll(t.Context(), tasks)...); err != nil {
-		t.Fatal(err)
-	}
-	if have := rdb.LRange(t.Context(), PendingKey("q"), 0, -1).Val(); !slices.Equal(have, want) || calls == 0 {
-		t.Errorf("want %v by some calls, have %v by %d", want, have, calls)
-	}
+	expect.OK(t, errors.Join(NewEnqueuer(rdb).EnqueueAll(t.Context(), tasks)...))
+	have := rdb.LRange(t.Context(), PendingKey("q"), 0, -1).Val()
+	expect.That(t, slices.Equal(have, want) && calls != 0, "want %v by some calls, have %v by %d", want, have, calls)
 }
 
 // After an error of Redis the round trips that would follow are not made.
 func TestEnqueueAllStops(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		rdb.Set(t.Context(), PendingKey(queue), "no list", 0)
 		var tasks []*Enqueue
@@ -731,13 +597,9 @@ func TestEnqueueAllStops(t *testing.T) {
 		}
 		tasks[3].Message.Queue = queue
 		for i, err := range NewEnqueuer(rdb).EnqueueAll(t.Context(), tasks) {
-			if (err != nil) != (i == 3 || i >= pipelineCalls) || err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
-				t.Errorf("task %d: %v", i, err)
-			}
+			expect.That(t, (err != nil) == (i == 3 || i >= pipelineCalls) && (err == nil || strings.Contains(err.Error(), "WRONGTYPE")), "task %d: %v", i, err)
 		}
-		if n := rdb.LLen(t.Context(), PendingKey(queue+":fine")).Val(); n != pipelineCalls-1 {
-			t.Errorf("want %d tasks, have %d", pipelineCalls-1, n)
-		}
+		expect.Equal(t, "tasks", rdb.LLen(t.Context(), PendingKey(queue+":fine")).Val(), pipelineCalls-1)
 	})
 }
 
@@ -771,96 +633,22 @@ func TestCluster(t *testing.T) {
 			one := *e
 			m := *e.Message
 			m.ID, m.Payload, one.Message = "one "+m.ID, append([]byte("one"), m.Payload...), &m
-			if err := q.Enqueue(t.Context(), &one); err != nil {
-				t.Error(err)
-			}
+			expect.Is(t, "enqueue", q.Enqueue(t.Context(), &one), nil)
 		}
+		first, second := debounced(queue, "1"), debounced(queue, "2")
+		expect.OK(t, q.Enqueue(t.Context(), first))
+		err := q.EnqueueAll(t.Context(), []*Enqueue{second})[0]
+		expect.That(t, err == nil && second.Replaced == "1", "%s: want the first one replaced, have %q, %v", queue, second.Replaced, err)
 	}
 	for i, err := range q.EnqueueAll(t.Context(), tasks) {
-		if err != nil {
-			t.Errorf("%s: %v", tasks[i].Message.ID, err)
-		}
+		expect.Is(t, tasks[i].Message.ID, err, nil)
 	}
-	if have := len(rdb.SMembers(t.Context(), queuesKey).Val()); have != 5 {
-		t.Errorf("want 5 queues, have %d", have)
-	}
-	if n := rdb.LLen(t.Context(), PendingKey("x{y}z")).Val(); n != 8 {
-		t.Errorf("want 8 tasks pending, have %d", n)
-	}
+	expect.Equal(t, "queues", len(rdb.SMembers(t.Context(), queuesKey).Val()), 5)
+	expect.Equal(t, "tasks pending", rdb.LLen(t.Context(), PendingKey("x{y}z")).Val(), 8)
 	for _, queue := range []string{"a", "b", "c", "d"} {
-		if err := WriteServer(t.Context(), rdb, ours(queue), workersOf(queue), time.Minute); err != nil {
-			t.Error(err)
-		}
+		expect.Is(t, "write server", WriteServer(t.Context(), rdb, ours(queue), workersOf(queue), time.Minute), nil)
 	}
-	if err := ClearServer(t.Context(), rdb, ours("d")); err != nil {
-		t.Error(err)
-	}
-	if servers, err := Servers(t.Context(), rdb); err != nil || len(servers) != 3 {
-		t.Errorf("want 3 servers, have %v, %v", servers, err)
-	}
-}
-
-// Also reports what Redis itself takes for a task.
-func BenchmarkEnqueue(b *testing.B) {
-	const together = 500
-	task := func(b *testing.B) *Enqueue {
-		b.Helper()
-		e := simple("q", uuid.NewString())
-		e.Message.Payload = bytes.Repeat([]byte("p"), 200)
-		e.Resource, e.OwnID = "customer:4711", true
-		return e
-	}
-	for name, enqueue := range map[string]func(b *testing.B, rdb *redis.Client) func(){
-		"ours": func(b *testing.B, rdb *redis.Client) func() {
-			b.Helper()
-			q := NewEnqueuer(rdb)
-			return func() {
-				if err := q.Enqueue(b.Context(), task(b)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		},
-		"ours together": func(b *testing.B, rdb *redis.Client) func() {
-			b.Helper()
-			q := NewEnqueuer(rdb)
-			var tasks []*Enqueue
-			return func() {
-				if tasks = append(tasks, task(b)); len(tasks) == together {
-					if err := errors.Join(q.EnqueueAll(b.Context(), tasks)...); err != nil {
-						b.Fatal(err)
-					}
-					tasks = nil
-				}
-			}
-		},
-		"asynq's": func(b *testing.B, rdb *redis.Client) func() {
-			b.Helper()
-			client := asynq.NewClientFromRedisClient(rdb)
-			return func() {
-				if _, err := client.EnqueueContext(b.Context(), asynq.NewTask("kind", bytes.Repeat([]byte("p"), 200)), asynq.Queue("q")); err != nil {
-					b.Fatal(err)
-				}
-			}
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			rdb := redistest.Start(b).Client(b)
-			enqueue := enqueue(b, rdb)
-			enqueue()
-			rdb.ConfigResetStat(b.Context())
-			b.ReportAllocs()
-			for b.Loop() {
-				enqueue()
-			}
-			var usec float64
-			for _, stat := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`).FindAllStringSubmatch(rdb.Info(b.Context(), "commandstats").Val(), -1) {
-				n, err := strconv.ParseFloat(stat[1], 64)
-				if err != nil {
-					b.Fatal(err)
-				}
-				usec += n
-			}
-			b.ReportMetric(usec/float64(b.N), "redis-µs/op")
-		})
-	}
+	expect.Is(t, "clear server", ClearServer(t.Context(), rdb, ours("d")), nil)
+	servers := expect.Value(Servers(t.Context(), rdb))(t)
+	expect.That(t, len(servers) == 3, "want 3 servers, have %v", servers)
 }

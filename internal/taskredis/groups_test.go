@@ -1,4 +1,4 @@
-package taskredis_test
+package taskredis
 
 import (
 	"context"
@@ -12,110 +12,63 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// onEach runs a test on Redis and on the embedded Redis.
-func onEach(t *testing.T, test func(b *bench)) {
+// A grouping has groups of tasks, and shows what is in them.
+type grouping struct {
+	*bench
+
+	groups Groups
+}
+
+func onGroups(t *testing.T, test func(t *grouping)) {
 	t.Helper()
-	for name, start := range map[string]func(*testing.T) *redis.Client{"redis": realRedis, "embedded": embeddedRedis} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := &bench{Client: start(t), t: t, ctx: t.Context()}
-			b.groups = taskredis.NewGroups(b)
-			test(b)
-		})
-	}
+	onRedis(t, func(t *bench) { test(&grouping{t, NewGroups(t.rdb)}) })
 }
 
-func realRedis(t *testing.T) *redis.Client {
-	t.Helper()
-	return redistest.Shared(t).Client(t)
-}
-
-func embeddedRedis(t *testing.T) *redis.Client {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-// A bench has queues with groups of tasks, and shows what is in them.
-type bench struct {
-	*redis.Client
-
-	t      *testing.T
-	ctx    context.Context //nolint:containedctx // the test's
-	groups taskredis.Groups
-}
-
-func (b *bench) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// queue returns the name of a queue that nobody else has.
-func (b *bench) queue() string { return "groups-" + uuid.NewString() }
-
-// now returns the second of Redis' clock.
-func (b *bench) now() int64 {
-	b.t.Helper()
-	now, err := b.Time(b.ctx).Result()
-	b.must(err)
-	return now.Unix()
-}
+// second returns the second of Redis' clock.
+func (t *grouping) second() int64 { return value(t, t.rdb.Time(t.Context())).Unix() }
 
 // put puts a task into a group as asynq's client does.
-func (b *bench) put(queue, group, id string, came int64) {
-	b.t.Helper()
-	m := &taskredis.Message{Type: "mail", ID: id, Queue: queue, GroupKey: group, Payload: []byte("to " + id)}
-	_, err := b.TxPipelined(b.ctx, func(p redis.Pipeliner) error {
-		p.HSet(b.ctx, taskredis.TaskKey(queue, id), "msg", m.Encode(), "state", "aggregating", "group", group)
-		p.ZAdd(b.ctx, key(queue, "g:"+group), redis.Z{Score: float64(came), Member: id})
-		p.SAdd(b.ctx, key(queue, "groups"), group)
+func (t *grouping) put(queue, group, id string, came int64) {
+	t.Helper()
+	m := &Message{Type: "mail", ID: id, Queue: queue, GroupKey: group, Payload: []byte("to " + id)}
+	expect.OK(t, expect.Err(t.rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.HSet(t.Context(), TaskKey(queue, id), "msg", m.Encode(), "state", "aggregating", "group", group)
+		p.ZAdd(t.Context(), GroupKey(queue, group), redis.Z{Score: float64(came), Member: id})
+		p.SAdd(t.Context(), GroupsKey(queue), group)
 		return nil
-	})
-	b.must(err)
+	})))
 }
 
-func key(queue, rest string) string { return "asynq:{" + queue + "}:" + rest }
-
 // take takes a group that must be ready, and reads it.
-func (b *bench) take(queue, group string, rule taskredis.GroupRule) *taskredis.AggregationSet {
-	b.t.Helper()
-	set, err := b.groups.Take(b.ctx, queue, group, rule)
-	b.must(err)
-	if set == nil {
-		b.t.Fatalf("want group %s ready", group)
-	}
+func (t *grouping) take(queue, group string, rule GroupRule) *AggregationSet {
+	t.Helper()
+	set := expect.Value(t.groups.Take(t.Context(), queue, group, rule))(t)
+	expect.Need(t, set != nil, "want group %s ready", group)
 	for range 2 { // also a second time
-		b.must(b.groups.Read(b.ctx, set))
+		t.must(t.groups.Read(t.Context(), set))
 	}
 	return set
 }
 
 // stale ends the time of all sets of a queue.
-func (b *bench) stale(queue string) {
-	b.t.Helper()
-	for _, set := range b.ZRange(b.ctx, key(queue, "aggregation_sets"), 0, -1).Val() {
-		b.must(b.ZAddXX(b.ctx, key(queue, "aggregation_sets"), redis.Z{Score: float64(b.now()), Member: set}).Err())
+func (t *grouping) stale(queue string) {
+	t.Helper()
+	for _, set := range t.rdb.ZRange(t.Context(), aggregationSetsKey(queue), 0, -1).Val() {
+		t.must(t.rdb.ZAddXX(t.Context(), aggregationSetsKey(queue), redis.Z{Score: float64(t.second()), Member: set}).Err())
 	}
 }
 
 // dump returns all that Redis has of a queue. Names of the queue and of sets are left out of it.
-func (b *bench) dump(queue string) map[string]any {
-	b.t.Helper()
-	keys, err := b.Keys(b.ctx, "asynq:{"+queue+"}:*").Result()
-	b.must(err)
+func (t *grouping) dump(queue string) map[string]any {
+	t.Helper()
+	keys := expect.Value(t.rdb.Keys(t.Context(), "asynq:{"+queue+"}:*").Result())(t)
 	all := make(map[string]any)
 	plain := func(text string) string {
 		text = strings.ReplaceAll(text, queue, "Q")
@@ -125,27 +78,27 @@ func (b *bench) dump(queue string) map[string]any {
 		return text
 	}
 	for _, k := range keys {
-		switch b.Type(b.ctx, k).Val() {
+		switch t.rdb.Type(t.Context(), k).Val() {
 		case "zset":
 			members := map[string]float64{}
-			for _, z := range b.ZRangeWithScores(b.ctx, k, 0, -1).Val() {
+			for _, z := range t.rdb.ZRangeWithScores(t.Context(), k, 0, -1).Val() {
 				members[plain(z.Member.(string))] = z.Score //nolint:forcetypeassert,errcheck // it is
 			}
 			all[plain(k)] = members
 		case "set":
-			all[plain(k)] = slices.Sorted(slices.Values(b.SMembers(b.ctx, k).Val()))
+			all[plain(k)] = slices.Sorted(slices.Values(t.rdb.SMembers(t.Context(), k).Val()))
 		case "hash":
-			fields := b.HGetAll(b.ctx, k).Val()
+			fields := t.rdb.HGetAll(t.Context(), k).Val()
 			delete(fields, "msg") // has the queue's name, and its length
 			all[plain(k)] = fields
 		default:
-			all[plain(k)] = b.Get(b.ctx, k).Val()
+			all[plain(k)] = t.rdb.Get(t.Context(), k).Val()
 		}
 	}
 	return all
 }
 
-func ids(set *taskredis.AggregationSet) []string {
+func ids(set *AggregationSet) []string {
 	var ids []string
 	for _, task := range set.Tasks {
 		ids = append(ids, task.ID)
@@ -153,58 +106,45 @@ func ids(set *taskredis.AggregationSet) []string {
 	return ids
 }
 
-func wantEqual(t *testing.T, what string, want, have any) {
-	t.Helper()
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("%s (-want +have):\n%s", what, diff)
-	}
-}
-
 // everything is the rule of a group that is ready once a second has passed.
-var everything = taskredis.GroupRule{Grace: time.Second}
+var everything = GroupRule{Grace: time.Second}
 
 // For the same groups and rules, ours takes the tasks that asynq's script takes, and leaves in Redis what that leaves.
 func TestGroupsAreThoseOfAsynq(t *testing.T) {
 	t.Parallel()
-	scripts, err := asynqScripts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEach(t, func(b *bench) {
-		t := b.t
+	scripts := expect.Value(asynqScripts())(t)
+	onGroups(t, func(t *grouping) {
 		taken, kept, partly := 0, 0, 0
 		for range 120 {
-			rule := taskredis.GroupRule{
+			rule := GroupRule{
 				Grace: time.Duration(1000+rand.N(4000)) * time.Millisecond, MaxDelay: time.Duration(rand.N(8)) * time.Second, MaxSize: rand.N(5),
 			}
-			theirs, ours := b.queue(), b.queue()
-			now := b.now()
+			theirs, ours := "groups-"+uuid.NewString(), "groups-"+uuid.NewString()
+			now := t.second()
 			n := rand.N(7)
 			for i := range n {
 				came := now - rand.Int64N(9)
-				b.put(theirs, "g", fmt.Sprint("t", i), came)
-				b.put(ours, "g", fmt.Sprint("t", i), came)
+				t.put(theirs, "g", fmt.Sprint("t", i), came)
+				t.put(ours, "g", fmt.Sprint("t", i), came)
 			}
-			set := key(theirs, "g:g:"+uuid.NewString())
-			done, err := scripts["check"].Run(b.ctx, b, []string{key(theirs, "g:g"), set, key(theirs, "aggregation_sets"), key(theirs, "groups")},
-				rule.MaxSize, int64(rule.MaxDelay.Seconds()), int64(rule.Grace.Seconds()), now+120, now, "g").Int()
-			b.must(err)
-			theirIDs := b.ZRange(b.ctx, set, 0, -1).Val()
-			have, err := b.groups.Take(b.ctx, ours, "g", rule)
-			b.must(err)
-			if b.now() != now {
+			set := GroupKey(theirs, "g:"+uuid.NewString())
+			done := expect.Value(scripts["check"].Run(t.Context(), t.rdb, []string{GroupKey(theirs, "g"), set, aggregationSetsKey(theirs), GroupsKey(theirs)},
+				rule.MaxSize, int64(rule.MaxDelay.Seconds()), int64(rule.Grace.Seconds()), now+120, now, "g").Int())(t)
+			theirIDs := t.rdb.ZRange(t.Context(), set, 0, -1).Val()
+			have := expect.Value(t.groups.Take(t.Context(), ours, "g", rule))(t)
+			if t.second() != now {
 				continue // the clocks of the two may differ
 			}
 			ourIDs := []string{}
 			if have != nil {
 				ourIDs = have.IDs
 			}
-			wantEqual(t, fmt.Sprintf("taken by %+v", rule), theirIDs, ourIDs)
-			want := b.dump(theirs)
+			expect.Same(t, fmt.Sprintf("taken by %+v", rule), ourIDs, theirIDs)
+			want := t.dump(theirs)
 			if done == 1 && n == len(theirIDs) {
 				want["asynq:{Q}:groups"] = []string{"g"} // asynq would forget it
 			}
-			wantEqual(t, fmt.Sprintf("in Redis after the take by %+v", rule), want, b.dump(ours))
+			expect.Same(t, fmt.Sprintf("in Redis after the take by %+v", rule), t.dump(ours), want)
 			if done == 0 {
 				kept++
 				continue
@@ -213,92 +153,29 @@ func TestGroupsAreThoseOfAsynq(t *testing.T) {
 			if len(theirIDs) < n {
 				partly++
 			}
-			b.must(scripts["delete"].Run(b.ctx, b, []string{set, key(theirs, "aggregation_sets")}, taskredis.TaskKey(theirs, "")).Err())
-			b.must(b.groups.Delete(b.ctx, have))
-			wantEqual(t, "in Redis after the deletion", b.dump(theirs), b.dump(ours))
+			t.must(scripts["delete"].Run(t.Context(), t.rdb, []string{set, aggregationSetsKey(theirs)}, TaskKey(theirs, "")).Err())
+			t.must(t.groups.Delete(t.Context(), have))
+			expect.Same(t, "in Redis after the deletion", t.dump(ours), t.dump(theirs))
 		}
-		if taken < 10 || kept < 10 || partly < 5 {
-			t.Errorf("want groups of all kinds, have %d taken, %d of them partly, and %d kept", taken, partly, kept)
-		}
-	})
-}
-
-// Tasks of a server that has died go back to their group as asynq puts them back. But asynq does not look at the
-// group again.
-func TestReclaimIsThatOfAsynq(t *testing.T) {
-	t.Parallel()
-	scripts, err := asynqScripts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEach(t, func(b *bench) {
-		t := b.t
-		theirs, ours := b.queue(), b.queue()
-		for _, queue := range []string{theirs, ours} {
-			for i := range 5 {
-				b.put(queue, "mail:to:ada", fmt.Sprint("t", i), int64(100+i))
-				b.put(queue, "fresh", fmt.Sprint("f", i), int64(100+i))
-			}
-			b.take(queue, "mail:to:ada", taskredis.GroupRule{MaxSize: 2})
-			b.take(queue, "mail:to:ada", everything)
-			b.stale(queue)
-			b.take(queue, "fresh", everything)
-			b.put(queue, "mail:to:ada", "newer", 300)
-			b.must(b.SRem(b.ctx, key(queue, "groups"), "mail:to:ada").Err()) // as an asynq server that took it
-		}
-		b.must(scripts["reclaim"].Run(b.ctx, b, []string{key(theirs, "aggregation_sets")}, b.now()).Err())
-		b.must(b.groups.Reclaim(b.ctx, ours))
-		want, have := b.dump(theirs), b.dump(ours)
-		wantEqual(t, "groups in asynq", []string{"fresh"}, want["asynq:{Q}:groups"].([]string)) //nolint:forcetypeassert,errcheck // it is
-		want["asynq:{Q}:groups"] = []string{"fresh", "mail:to:ada"}
-		delete(want, "asynq:{Q}:aggregation_sets") // the one of fresh, whose second may differ
-		delete(have, "asynq:{Q}:aggregation_sets")
-		wantEqual(t, "in Redis", want, have)
-		wantEqual(t, "aggregated again", []string{"t0", "t1", "t2", "t3", "t4", "newer"}, ids(b.take(ours, "mail:to:ada", everything)))
-	})
-}
-
-// If asynq's server reclaims what ours has taken, the group is looked at again, too.
-func TestAsynqReclaimsOurSets(t *testing.T) {
-	t.Parallel()
-	scripts, err := asynqScripts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		b.put(queue, "g", "t1", 100)
-		b.take(queue, "g", everything)
-		b.stale(queue)
-		b.must(scripts["reclaim"].Run(b.ctx, b, []string{key(queue, "aggregation_sets")}, b.now()).Err())
-		groups, err := b.groups.List(b.ctx, queue)
-		b.must(err)
-		wantEqual(t, "groups", []string{"g"}, groups)
-		wantEqual(t, "tasks", []string{"t1"}, ids(b.take(queue, "g", everything)))
+		expect.That(t, taken >= 10 && kept >= 10 && partly >= 5, "want groups of all kinds, have %d taken, %d of them partly, and %d kept", taken, partly, kept)
 	})
 }
 
 // go-redis sends a call again if its answer is lost. The second one answers as the first did.
 func TestTakeThatIsSentTwice(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
 		for i := range 5 {
-			b.put(queue, "g", fmt.Sprint("t", i), int64(100+i))
+			t.put(queue, "g", fmt.Sprint("t", i), int64(100+i))
 		}
-		b.AddHook(twice{})
-		wantEqual(t, "first", []string{"t0", "t1", "t2"}, ids(b.take(queue, "g", taskredis.GroupRule{MaxSize: 3})))
-		set := b.take(queue, "g", everything)
-		wantEqual(t, "second", []string{"t3", "t4"}, ids(set))
-		if n := b.ZCard(b.ctx, key(queue, "aggregation_sets")).Val(); n != 2 {
-			t.Errorf("want 2 sets, have %d", n)
-		}
-		b.must(b.groups.Delete(b.ctx, set))
-		if n := b.ZCard(b.ctx, key(queue, "aggregation_sets")).Val(); n != 1 {
-			t.Errorf("want 1 set, have %d", n)
-		}
+		t.rdb.AddHook(twice{})
+		expect.Same(t, "first", ids(t.take(queue, "g", GroupRule{MaxSize: 3})), []string{"t0", "t1", "t2"})
+		set := t.take(queue, "g", everything)
+		expect.Same(t, "second", ids(set), []string{"t3", "t4"})
+		expect.Equal(t, "sets", t.rdb.ZCard(t.Context(), aggregationSetsKey(queue)).Val(), 2)
+		t.must(t.groups.Delete(t.Context(), set))
+		expect.Equal(t, "sets after a deletion", t.rdb.ZCard(t.Context(), aggregationSetsKey(queue)).Val(), 1)
 	})
 }
 
@@ -320,152 +197,123 @@ func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A set whose time is over is nobody's any more: its former server deletes no tasks that are in the group again.
 func TestDeleteOfAReclaimedSet(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		b.put(queue, "g", "t1", 100)
-		b.put(queue, "g", "bad", 100)
-		b.must(b.HSet(b.ctx, taskredis.TaskKey(queue, "bad"), "msg", "\xff\xff").Err())
-		set := b.take(queue, "g", everything)
-		b.stale(queue)
-		b.must(b.groups.Reclaim(b.ctx, queue))
-		before := b.dump(queue)
-		b.must(b.groups.Delete(b.ctx, set))
-		wantEqual(t, "in Redis", before, b.dump(queue))
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
+		t.put(queue, "g", "t1", 100)
+		t.put(queue, "g", "bad", 100)
+		t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "bad"), "msg", "\xff\xff").Err())
+		set := t.take(queue, "g", everything)
+		t.stale(queue)
+		t.must(t.groups.Reclaim(t.Context(), queue))
+		before := t.dump(queue)
+		t.must(t.groups.Delete(t.Context(), set))
+		expect.Same(t, "in Redis", t.dump(queue), before)
 	})
 }
 
 // Until the deadline that this process goes by, nobody reclaims the set.
 func TestDeadlineOfASet(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		b.put(queue, "g", "t1", 100)
-		set := b.take(queue, "g", everything)
-		due := time.Unix(int64(b.ZScore(b.ctx, key(queue, "aggregation_sets"), b.ZRange(b.ctx, key(queue, "aggregation_sets"), 0, 0).Val()[0]).Val()), 0)
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
+		t.put(queue, "g", "t1", 100)
+		set := t.take(queue, "g", everything)
+		due := time.Unix(int64(t.rdb.ZScore(t.Context(), aggregationSetsKey(queue), t.rdb.ZRange(t.Context(), aggregationSetsKey(queue), 0, 0).Val()[0]).Val()), 0)
 		if early := due.Sub(set.Deadline); early < 0 || early > 2*time.Second {
 			t.Errorf("want the deadline up to 2 s before %v, have %v", due, set.Deadline)
 		}
-		before := b.dump(queue)
-		b.must(b.groups.Reclaim(b.ctx, queue))
-		wantEqual(t, "in Redis", before, b.dump(queue))
+		before := t.dump(queue)
+		t.must(t.groups.Reclaim(t.Context(), queue))
+		expect.Same(t, "in Redis", t.dump(queue), before)
 	})
 }
 
 // A task that nobody can read is set aside, and one whose hash is gone is passed over.
 func TestUnreadableTasks(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
 		for _, id := range []string{"a", "bad", "c", "gone", "odd", "z"} {
-			b.put(queue, "g", id, 100)
+			t.put(queue, "g", id, 100)
 		}
-		b.must(b.HSet(b.ctx, taskredis.TaskKey(queue, "bad"), "msg", "\xff\xff").Err())
-		b.must(b.Del(b.ctx, taskredis.TaskKey(queue, "gone"), taskredis.TaskKey(queue, "odd")).Err())
-		b.must(b.Set(b.ctx, taskredis.TaskKey(queue, "odd"), "no hash", 0).Err())
-		set := b.take(queue, "g", everything)
-		wantEqual(t, "tasks", []string{"a", "c", "z"}, ids(set))
-		wantEqual(t, "unreadable", []string{"bad", "odd"}, set.Unreadable)
-		b.must(b.groups.Delete(b.ctx, set))
-		have := b.dump(queue)
-		if archived, ok := have["asynq:{Q}:archived"].(map[string]float64); !ok || archived["bad"] < float64(b.now()-60) {
-			t.Errorf("want bad archived now, have %v", have)
-		}
+		t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "bad"), "msg", "\xff\xff").Err())
+		t.must(t.rdb.Del(t.Context(), TaskKey(queue, "gone"), TaskKey(queue, "odd")).Err())
+		t.must(t.rdb.Set(t.Context(), TaskKey(queue, "odd"), "no hash", 0).Err())
+		set := t.take(queue, "g", everything)
+		expect.Same(t, "tasks", ids(set), []string{"a", "c", "z"})
+		expect.Same(t, "unreadable", set.Unreadable, []string{"bad", "odd"})
+		t.must(t.groups.Delete(t.Context(), set))
+		have := t.dump(queue)
+		archived, ok := have["asynq:{Q}:archived"].(map[string]float64)
+		expect.That(t, ok && archived["bad"] >= float64(t.second()-60), "want bad archived now, have %v", have)
 		delete(have, "asynq:{Q}:archived")
-		wantEqual(t, "in Redis", map[string]any{
+		expect.Same(t, "in Redis", have, map[string]any{
 			"asynq:{Q}:t:bad": map[string]string{"state": "archived", "group": "g"},
 			"asynq:{Q}:t:odd": "no hash",
-		}, have)
+		})
 	})
 }
 
 // A set that cannot be reclaimed is left for later, and the next call reclaims the others.
 func TestReclaimGoesOnAfterABrokenSet(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		sets := key(queue, "aggregation_sets")
-		b.must(b.Set(b.ctx, key(queue, "g:one:set"), "no set", 0).Err())
-		b.must(b.Set(b.ctx, key(queue, "g:two"), "no group", 0).Err())
-		b.must(b.ZAdd(b.ctx, key(queue, "g:two:set"), redis.Z{Score: 1, Member: "t"}).Err())
-		b.must(b.ZAdd(b.ctx, sets, redis.Z{Score: 1, Member: key(queue, "g:one:set")}, redis.Z{Score: 2, Member: key(queue, "g:two:set")},
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
+		sets := aggregationSetsKey(queue)
+		t.must(t.rdb.Set(t.Context(), GroupKey(queue, "one:set"), "no set", 0).Err())
+		t.must(t.rdb.Set(t.Context(), GroupKey(queue, "two"), "no group", 0).Err())
+		t.must(t.rdb.ZAdd(t.Context(), GroupKey(queue, "two:set"), redis.Z{Score: 1, Member: "t"}).Err())
+		t.must(t.rdb.ZAdd(t.Context(), sets, redis.Z{Score: 1, Member: GroupKey(queue, "one:set")}, redis.Z{Score: 2, Member: GroupKey(queue, "two:set")},
 			redis.Z{Score: 2, Member: "odd"}).Err())
-		b.put(queue, "g", "t1", 100)
-		b.take(queue, "g", everything)
-		b.must(b.ZAdd(b.ctx, sets, redis.Z{Score: 3, Member: b.ZRange(b.ctx, sets, -1, -1).Val()[0]}).Err())
+		t.put(queue, "mail:to:ada", "t1", 100)
+		t.take(queue, "mail:to:ada", everything)
+		t.must(t.rdb.SRem(t.Context(), GroupsKey(queue), "mail:to:ada").Err()) // as an asynq server that took it
+		t.must(t.rdb.ZAdd(t.Context(), sets, redis.Z{Score: 3, Member: t.rdb.ZRange(t.Context(), sets, -1, -1).Val()[0]}).Err())
 		for range 2 {
-			if err := b.groups.Reclaim(b.ctx, queue); err == nil || !strings.Contains(err.Error(), queue) {
-				t.Errorf("want an error that names the queue, have %v", err)
-			}
+			err := t.groups.Reclaim(t.Context(), queue)
+			expect.That(t, err != nil && strings.Contains(err.Error(), queue), "want an error that names the queue, have %v", err)
 		}
-		b.must(b.groups.Reclaim(b.ctx, queue))
-		wantEqual(t, "tasks", []string{"t1"}, ids(b.take(queue, "g", everything)))
-		wantEqual(t, "tasks of the set that waits", []string{"t"}, b.ZRange(b.ctx, key(queue, "g:two:set"), 0, -1).Val())
+		t.must(t.groups.Reclaim(t.Context(), queue))
+		expect.Same(t, "groups", expect.Value(t.groups.List(t.Context(), queue))(t), []string{"mail:to:ada"})
+		expect.Equal(t, "when it came", value(t, t.rdb.ZScore(t.Context(), GroupKey(queue, "mail:to:ada"), "t1")), 100)
+		expect.Same(t, "tasks", ids(t.take(queue, "mail:to:ada", everything)), []string{"t1"})
+		expect.Same(t, "tasks of the set that waits", t.rdb.ZRange(t.Context(), GroupKey(queue, "two:set"), 0, -1).Val(), []string{"t"})
 	})
 }
 
 // Large groups are read in several calls, in their order.
 func TestLargeGroup(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
 		var want []string
 		for i := range 2345 {
 			want = append(want, fmt.Sprintf("t%04d", i))
-			b.put(queue, "g", want[i], int64(100+i/100))
+			t.put(queue, "g", want[i], int64(100+i/100))
 		}
-		set := b.take(queue, "g", everything)
-		wantEqual(t, "tasks", want, ids(set))
-		b.must(b.groups.Delete(b.ctx, set))
-		wantEqual(t, "in Redis", map[string]any{}, b.dump(queue))
+		set := t.take(queue, "g", everything)
+		expect.Same(t, "tasks", ids(set), want)
+		t.must(t.groups.Delete(t.Context(), set))
+		expect.Same(t, "in Redis", t.dump(queue), map[string]any{})
 	})
 }
 
 // A limit of less than a second is one: in asynq it is none.
 func TestShortLimits(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		b.put(queue, "g", "old", b.now()-5)
-		b.put(queue, "g", "new", b.now())
+	onGroups(t, func(t *grouping) {
+		queue := t.queue
+		t.put(queue, "g", "old", t.second()-5)
+		t.put(queue, "g", "new", t.second())
 		for _, none := range []time.Duration{0, -time.Minute} {
-			if set, err := b.groups.Take(b.ctx, queue, "g", taskredis.GroupRule{Grace: time.Hour, MaxDelay: none, MaxSize: -3}); set != nil || err != nil {
-				t.Errorf("%v: want nothing taken, have %v, %v", none, set, err)
-			}
+			set, err := t.groups.Take(t.Context(), queue, "g", GroupRule{Grace: time.Hour, MaxDelay: none, MaxSize: -3})
+			expect.That(t, set == nil && err == nil, "%v: want nothing taken, have %v, %v", none, set, err)
 		}
-		wantEqual(t, "tasks", []string{"old", "new"}, ids(b.take(queue, "g", taskredis.GroupRule{Grace: time.Hour, MaxDelay: time.Millisecond})))
+		expect.Same(t, "tasks", ids(t.take(queue, "g", GroupRule{Grace: time.Hour, MaxDelay: time.Millisecond})), []string{"old", "new"})
 	})
 }
 
-func TestGroupsErrors(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(b *bench) {
-		t := b.t
-		queue := b.queue()
-		b.put(queue, "mail", "t1", 100)
-		set := b.take(queue, "mail", everything)
-		for _, k := range []string{"groups", "g:wrong", "aggregation_sets"} {
-			b.must(b.Del(b.ctx, key(queue, k)).Err())
-			b.must(b.Set(b.ctx, key(queue, k), "wrong", 0).Err())
-		}
-		_, list := b.groups.List(b.ctx, queue)
-		_, take := b.groups.Take(b.ctx, queue, "wrong", everything)
-		for what, err := range map[string]error{
-			"list": list, "take": take, "delete": b.groups.Delete(b.ctx, set), "reclaim": b.groups.Reclaim(b.ctx, queue),
-		} {
-			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), queue) {
-				t.Errorf("%s: want an error that names the queue and what is wrong, have %v", what, err)
-			}
-		}
-	})
-}
-
-// asynqScripts returns three scripts of asynq as a server of it sends them.
+// asynqScripts returns two scripts of asynq as a server of it sends them.
 var asynqScripts = sync.OnceValues(func() (map[string]*redis.Script, error) {
 	mini := miniredis.NewMiniRedis()
 	if err := mini.Start(); err != nil {
@@ -474,7 +322,7 @@ var asynqScripts = sync.OnceValues(func() (map[string]*redis.Script, error) {
 	defer mini.Close()
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer client.Close()
-	seen := &recorder{marks: map[string]string{"check": "maxDelayTime", "reclaim": "staleSetKeys", "delete": `redis.call("DEL", KEYS[1])` + "\n" + `redis.call("ZREM", KEYS[2], KEYS[1])`}}
+	seen := &recorder{marks: map[string]string{"check": "maxDelayTime", "delete": `redis.call("DEL", KEYS[1])` + "\n" + `redis.call("ZREM", KEYS[2], KEYS[1])`}}
 	client.AddHook(seen)
 	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("mail", nil), asynq.Group("g")); err != nil {
 		return nil, err

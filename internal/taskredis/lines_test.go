@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
@@ -14,12 +12,11 @@ import (
 // Of several tasks that hold a line the first is listed; and the next one when the first has been given up.
 func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.SetRules(Rules{Limits: "\na\t2\n"})
 		for _, id := range []string{"1", "2", "3"} {
-			b.pending("q", id, "a")
+			t.pending("q", id, "a")
 		}
 		var outcomes []Outcome
 		for _, taken := range s.takes("1 2 ", nil, 3, "q") {
@@ -27,12 +24,10 @@ func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 		}
 		s.takes("", outcomes, 3, "q")
 		for _, id := range []string{"1", "2"} {
-			held, _, err := HeldLines(t.Context(), b.rdb, []string{"q"}, "")
-			b.must(err)
-			if len(held) != 1 || held[0].ID != id || !held[0].Until.IsZero() {
-				t.Fatalf("want the line stopped by %s, have %+v", id, held)
-			}
-			if did, err := GiveUp(t.Context(), b.rdb, "q", id, func(*Message) {}); !did || err != nil {
+			held, _, err := HeldLines(t.Context(), t.rdb, []string{"q"}, "")
+			t.must(err)
+			expect.Need(t, len(held) == 1 && held[0].ID == id && held[0].Until.IsZero(), "want the line stopped by %s, have %+v", id, held)
+			if did, err := GiveUp(t.Context(), t.rdb, "q", id, func(*Message) {}); !did || err != nil {
 				t.Fatalf("give up: %v, %v", did, err)
 			}
 			if id == "1" {
@@ -46,15 +41,13 @@ func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 // An older line of another queue, which is served, goes first, but not while it is held.
 func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("older", "1", "a")
-		b.pending("older", "2", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("older", "1", "a")
+		t.pending("older", "2", "a")
 		first := s.takes("1 ", nil, 2, "older")[0]
-		if _, _, result := s.asks("q", "set", "a", "b"); result != Parked {
-			t.Fatalf("want the set parked, have %s", result)
-		}
+		_, _, result := s.asks("q", "set", "a", "b")
+		expect.Need(t, result == Parked, "want the set parked, have %s", result)
 		s.takes("", nil, 1, "older", "q")
 		stop := Outcome{Name: first.Name, Kind: Archive, Message: first.Encoded, Hold: true}
 		s.takes("", []Outcome{stop}, 0)
@@ -68,20 +61,17 @@ func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
 // A lock that is offered to an older line of another queue is so, too, when a task asks for it.
 func TestAskHeedsAnOffer(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "holds", "a")
-		b.pending("q", "asks", "")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "a")
+		t.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
-		b.pending("older", "waits", "a")
+		t.pending("older", "waits", "a")
 		s.takes("", nil, 1, "older")
 		ticket := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"}
-		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "asks"), "siding_ticket", time.Now().Add(time.Minute).UnixMicro()).Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "asks"), "siding_ticket", time.Now().Add(time.Minute).UnixMicro()).Err())
 		_, a := s.make(append(done(taken[0]), ticket), 1, "q")
-		if a.Results[1] != Parked || idsOf(a.Taken) != "" {
-			t.Fatalf("want it parked, and nothing taken, have %s and %q", a.Results[1], idsOf(a.Taken))
-		}
+		expect.Need(t, a.Results[1] == Parked && idsOf(a.Taken) == "", "want it parked, and nothing taken, have %s and %q", a.Results[1], idsOf(a.Taken))
 		s.takes("waits ", nil, 1, "older")
 	})
 }
@@ -89,26 +79,23 @@ func TestAskHeedsAnOffer(t *testing.T) {
 // A batch that has lost its permit keeps nobody from the lock.
 func TestLostPermitOfABatch(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.SetRules(Rules{Limits: "\na\t2\n"})
 		for _, id := range []string{"other", "first", "member"} {
-			b.pending("q", id, "a")
+			t.pending("q", id, "a")
 		}
 		holders := s.takes("other first ", nil, 3, "q")
 		_, a := s.more(holders[1], 1)
-		if idsOf(a.Taken) != "member " {
-			t.Fatalf("want a member, have %q", idsOf(a.Taken))
-		}
+		expect.Need(t, idsOf(a.Taken) == "member ", "want a member, have %q", idsOf(a.Taken))
 		s.takes("", done(holders[0]), 0)
-		b.must(b.rdb.Del(t.Context(), holders[1].Lock, store.LockOf(holders[1].Lock)).Err()) // both have run out
+		t.must(t.rdb.Del(t.Context(), holders[1].Lock, store.LockOf(holders[1].Lock)).Err()) // both have run out
 		member := done(a.Taken[0])
 		member[0].Lock = holders[1].Lock
 		if _, a = s.make(member, 0); a.Results[0] != Lost {
 			t.Errorf("want it lost, have %s", a.Results[0])
 		}
-		b.want("lock:a", "")
+		t.want("lock:a", "")
 	})
 }
 
@@ -116,19 +103,17 @@ func TestLostPermitOfABatch(t *testing.T) {
 // again in its place, behind the one that has begun meanwhile.
 func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s, first := b.oneWaits("q")
-		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_once", 1, "siding_began", first.Attempt).Err())
-		b.pending("q", "3", "q")
-		b.must(b.rdb.Del(t.Context(), "lock:q").Err())
-		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "1"}).Err())
-		b.must(b.rdb.ZAdd(t.Context(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:q"}).Err())
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_once", 1, "siding_began", first.Attempt).Err())
+		t.pending("q", "3", "q")
+		t.must(t.rdb.Del(t.Context(), "lock:q").Err())
+		t.add(LeaseKey("q"), "1", 1)
+		t.add(ReadyKey("q"), "lock:q", 1)
 		second := s.takes("2 ", nil, 2, "q")
 		again := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, Hold: true}
-		if _, a := s.make([]Outcome{again}, 0); a.Results[0] != Lost {
-			t.Fatalf("want it lost, have %s", a.Results[0])
-		}
+		_, a := s.make([]Outcome{again}, 0)
+		expect.Need(t, a.Results[0] == Lost, "want it lost, have %s", a.Results[0])
 		again.Lock = ""
 		s.takes("", []Outcome{again}, 2, "q")
 		s.takes("1 ", done(second...), 2, "q")
@@ -139,30 +124,27 @@ func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 // that lock: nobody would free it.
 func TestLostLockThatWasForgotten(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "1", "")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "1", "")
 		taken := s.takes("1 ", nil, 1, "q")[0]
 		taken.Lock = "lock:a"
-		if _, a := s.make(done(taken), 0); a.Results[0] != Lost {
-			t.Errorf("want it lost, have %s", a.Results[0])
-		}
-		b.want("lock:a", "")
+		_, a := s.make(done(taken), 0)
+		expect.That(t, a.Results[0] == Lost, "want it lost, have %s", a.Results[0])
+		t.want("lock:a", "")
 	})
 }
 
 // A task that asks for another lock than it was given, and has lost that meanwhile, has not begun: it keeps its place.
 func TestAskUnderALostLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s, first := b.oneWaits("q")
-		b.must(b.rdb.Del(t.Context(), "lock:q").Err())
-		b.must(b.rdb.ZAdd(t.Context(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:q"}).Err())
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
+		t.must(t.rdb.Del(t.Context(), "lock:q").Err())
+		t.add(ReadyKey("q"), "lock:q", 1)
 		ask := Outcome{Name: first.Name, Kind: Ask, Want: "lock:b"}
 		_, a := s.make([]Outcome{ask}, 1, "q")
-		if a.Results[0] != Parked || idsOf(a.Taken) != "1 " || b.rdb.HExists(t.Context(), TaskKey("q", "1"), "siding_crashes").Val() {
+		if a.Results[0] != Parked || idsOf(a.Taken) != "1 " || t.rdb.HExists(t.Context(), TaskKey("q", "1"), "siding_crashes").Val() {
 			t.Errorf("want it back at once, as it has not crashed, have %s and %q", a.Results[0], idsOf(a.Taken))
 		}
 	})
@@ -171,18 +153,14 @@ func TestAskUnderALostLock(t *testing.T) {
 // Nobody hears that a task was given another lock than it had, and it asks again: neither lock stands idle.
 func TestAskForALockThatWasGranted(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s, first := b.oneWaits("q")
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
 		ask := Outcome{Name: first.Name, Kind: Ask, Want: "lock:b"}
 		for _, want := range []Result{Granted, Parked} {
-			if _, a := s.make([]Outcome{ask}, 0, "q"); a.Results[0] != want {
-				t.Errorf("want the lock %v, have %v", want, a.Results[0])
-			}
+			_, a := s.make([]Outcome{ask}, 0, "q")
+			expect.That(t, a.Results[0] == want, "want the lock %v, have %v", want, a.Results[0])
 		}
-		if b.rdb.Exists(t.Context(), "lock:b").Val() != 0 {
-			t.Error("want the other lock free, as its task waits")
-		}
+		expect.That(t, t.rdb.Exists(t.Context(), "lock:b").Val() == 0, "want the other lock free, as its task waits")
 		s.takes("1 ", nil, 2, "q")
 	})
 }
@@ -190,16 +168,14 @@ func TestAskForALockThatWasGranted(t *testing.T) {
 // A task that holds its line ends by its deadline: those behind it go on at once.
 func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s, first := b.oneWaits("q")
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
 		s.takes("", []Outcome{{Name: first.Name, Kind: Retry, Message: first.Encoded, After: time.Hour, Hold: true}}, 2, "q")
 		// As upkeep does when the deadline is over.
-		ctx := t.Context()
-		b.must(b.rdb.HSet(ctx, TaskKey("q", "1"), "state", "pending", "siding_deadline", 1).Err())
-		b.must(b.rdb.LPush(ctx, PendingKey("q"), "1").Err())
-		b.must(b.rdb.ZRem(ctx, RetryKey("q"), "1").Err())
-		b.must(b.rdb.ZRem(ctx, LineKey("q", "lock:q"), "1").Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "state", "pending", "siding_deadline", 1).Err())
+		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "1").Err())
+		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
+		t.must(t.rdb.ZRem(t.Context(), LineKey("q", "lock:q"), "1").Err())
 		s.takes("1 2 ", nil, 2, "q")
 	})
 }
@@ -207,8 +183,7 @@ func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 // A task that comes again to its place says so if its handler may have begun there: the time before is no wait.
 func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		for name, tt := range map[string]struct {
 			how  Outcome
 			want bool
@@ -221,22 +196,22 @@ func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 			"crashed":               {Outcome{}, true},
 			"failed, without place": {Outcome{Kind: Retry}, false},
 		} {
-			ctx, queue := t.Context(), strings.ReplaceAll(name, " ", "-")
-			s, first := b.oneWaits(queue)
-			b.must(b.rdb.HSet(ctx, TaskKey(queue, "1"), "siding_parked", 1).Err())
+			queue := strings.ReplaceAll(name, " ", "-")
+			s, first := t.oneWaits(queue)
+			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_parked", 1).Err())
 			tt.how.Name, tt.how.Message = first.Name, first.Encoded
 			outcomes := []Outcome{tt.how}
 			if tt.how.Kind == "" {
 				outcomes = nil
-				b.must(b.rdb.Del(ctx, "lock:"+queue).Err())
-				b.must(b.rdb.ZAdd(ctx, LeaseKey(queue), redis.Z{Score: 1, Member: "1"}).Err())
+				t.must(t.rdb.Del(t.Context(), "lock:"+queue).Err())
+				t.add(LeaseKey(queue), "1", 1)
 			}
 			var again Taken
 			for deadline := time.Now().Add(10 * time.Second); again.ID != "1" && time.Now().Before(deadline); outcomes = nil {
-				if due := b.rdb.ZScore(ctx, RetryKey(queue), "1").Val(); due > 0 && b.rdb.HGet(ctx, TaskKey(queue, "1"), "siding_until").Val() == "" {
-					b.must(b.rdb.ZRem(ctx, RetryKey(queue), "1").Err()) // as upkeep forwards it
-					b.must(b.rdb.HSet(ctx, TaskKey(queue, "1"), "state", "pending").Err())
-					b.must(b.rdb.RPush(ctx, PendingKey(queue), "1").Err())
+				if due := t.rdb.ZScore(t.Context(), RetryKey(queue), "1").Val(); due > 0 && t.rdb.HGet(t.Context(), TaskKey(queue, "1"), "siding_until").Val() == "" {
+					t.must(t.rdb.ZRem(t.Context(), RetryKey(queue), "1").Err()) // as upkeep forwards it
+					t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "state", "pending").Err())
+					t.must(t.rdb.RPush(t.Context(), PendingKey(queue), "1").Err())
 				}
 				_, a := s.make(outcomes, 1, queue)
 				for _, taken := range a.Taken {
@@ -245,9 +220,7 @@ func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 					}
 				}
 			}
-			if again.ID != "1" || again.BegunBefore != tt.want {
-				t.Errorf("%s: want it to come, and say %v, have %+v", name, tt.want, again)
-			}
+			expect.That(t, again.ID == "1" && again.BegunBefore == tt.want, "%s: want it to come, and say %v, have %+v", name, tt.want, again)
 		}
 	})
 }

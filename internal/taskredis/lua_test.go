@@ -11,12 +11,10 @@ import (
 // Both kinds of server take each script.
 func TestScriptsLoad(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		for _, name := range expect.Value(fs.Glob(luaFiles, "*.lua"))(t) {
 			name = strings.TrimSuffix(name, ".lua")
-			if err := script(name).Load(t.Context(), t.rdb).Err(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			expect.Is(t, name, script(name).Load(t.Context(), t.rdb).Err(), nil)
 		}
 	})
 }

@@ -15,15 +15,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // asynqType is a message of asynq's own generated code, which is internal to asynq but in the registry of protobuf.
 func asynqType(tb testing.TB, name protoreflect.FullName) protoreflect.MessageType {
 	tb.Helper()
-	found, err := protoregistry.GlobalTypes.FindMessageByName(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	found := expect.Value(protoregistry.GlobalTypes.FindMessageByName(name))(tb)
 	return found
 }
 
@@ -106,21 +105,12 @@ func messages() map[string]Message {
 func TestEncodeIsAsynqs(t *testing.T) {
 	t.Parallel()
 	for name, m := range messages() {
-		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(asynqProto(t, &m).Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := expect.Value(proto.MarshalOptions{Deterministic: true}.Marshal(asynqProto(t, &m).Interface()))(t)
 		have := m.Encode()
-		if !bytes.Equal(have, want) {
-			t.Errorf("%s: asynq encodes\n%x, we\n%x", name, want, have)
-		}
-		if cap(have)-len(have) > 256+16*len(m.Headers) {
-			t.Errorf("%s: %d bytes encoded in a buffer of %d", name, len(have), cap(have))
-		}
+		expect.That(t, bytes.Equal(have, want), "%s: asynq encodes\n%x, we\n%x", name, want, have)
+		expect.That(t, cap(have)-len(have) <= 256+16*len(m.Headers), "%s: %d bytes encoded in a buffer of %d", name, len(have), cap(have))
 		back, err := DecodeMessage(have)
-		if err != nil || !reflect.DeepEqual(*back, m) {
-			t.Errorf("%s: want it back, have %+v, %v", name, back, err)
-		}
+		expect.That(t, err == nil && reflect.DeepEqual(*back, m), "%s: want it back, have %+v, %v", name, back, err)
 	}
 }
 
@@ -215,13 +205,9 @@ func agree(tb testing.TB, encoded []byte) {
 	wantErr := proto.Unmarshal(encoded, theirs.Interface())
 	before := slices.Clone(encoded)
 	m, err := DecodeMessage(encoded)
-	if (err != nil) != (wantErr != nil) {
-		tb.Fatalf("%x: asynq says %v, we %v", encoded, wantErr, err)
-	}
+	expect.Need(tb, (err != nil) == (wantErr != nil), "%x: asynq says %v, we %v", encoded, wantErr, err)
 	if err != nil {
-		if !errors.Is(err, ErrMessage) {
-			tb.Fatalf("%x: want ErrMessage, have %v", encoded, err)
-		}
+		expect.Need(tb, errors.Is(err, ErrMessage), "%x: want ErrMessage, have %v", encoded, err)
 		return
 	}
 	want := asynqMessage(theirs)
@@ -230,9 +216,7 @@ func agree(tb testing.TB, encoded []byte) {
 		if len(have.Payload) == 0 {
 			have.Payload = nil
 		}
-		if !reflect.DeepEqual(have, *want) {
-			tb.Fatalf("%x: %s:\nasynq has %+v\nwe have   %+v", encoded, what, want, have)
-		}
+		expect.Need(tb, reflect.DeepEqual(have, *want), "%x: %s:\nasynq has %+v\nwe have   %+v", encoded, what, want, have)
 	}
 	same(*m, "decoded")
 	if !bytes.Equal(m.unknown, theirs.GetUnknown()) && !nonMinimalTags(encoded) {
@@ -240,21 +224,13 @@ func agree(tb testing.TB, encoded []byte) {
 	}
 	again := m.Encode()
 	back, err := DecodeMessage(again)
-	if err != nil {
-		tb.Fatalf("%x: encoded again: %v", encoded, err)
-	}
+	expect.Need(tb, err == nil, "%x: encoded again: %v", encoded, err)
 	same(*back, "encoded and decoded")
-	if !bytes.Equal(back.unknown, m.unknown) {
-		tb.Fatalf("%x: unknown fields: want %x kept, have %x", encoded, m.unknown, back.unknown)
-	}
+	expect.Need(tb, bytes.Equal(back.unknown, m.unknown), "%x: unknown fields: want %x kept, have %x", encoded, m.unknown, back.unknown)
 	again2 := back.Encode()
-	if !bytes.Equal(again, again2) {
-		tb.Fatalf("%x: encoded twice: %x, %x", encoded, again, again2)
-	}
+	expect.Need(tb, bytes.Equal(again, again2), "%x: encoded twice: %x, %x", encoded, again, again2)
 	_ = append(m.Payload, "beyond"...) // whoever appends to it writes over nothing
-	if !bytes.Equal(encoded, before) {
-		tb.Fatalf("%x: changed to %x", before, encoded)
-	}
+	expect.Need(tb, bytes.Equal(encoded, before), "%x: changed to %x", before, encoded)
 }
 
 // nonMinimalTags reports whether a tag has more bytes than it needs. protobuf shortens those of unknown fields, and we
@@ -314,9 +290,8 @@ func TestEncodeRepairsTexts(t *testing.T) {
 	}
 	encoded := m.Encode()
 	agree(t, encoded)
-	if have, err := DecodeMessage(encoded); err != nil || !reflect.DeepEqual(*have, want) {
-		t.Errorf("want %+v, have %+v, %v", want, have, err)
-	}
+	have := expect.Value(DecodeMessage(encoded))(t)
+	expect.That(t, reflect.DeepEqual(*have, want), "want %+v, have %+v", want, have)
 }
 
 // A script appends a text to a task without reading it: the last of a repeated field counts.
@@ -324,9 +299,7 @@ func TestAppendedTextCounts(t *testing.T) {
 	t.Parallel()
 	m := Message{ID: "x", ErrorMsg: "its own failure"}
 	have, err := DecodeMessage(field(m.Encode(), fieldErrorMsg, "waits for customer:4"))
-	if err != nil || have.ErrorMsg != "waits for customer:4" || have.ID != "x" {
-		t.Errorf("want the appended text, have %+v, %v", have, err)
-	}
+	expect.That(t, err == nil && have.ErrorMsg == "waits for customer:4" && have.ID == "x", "want the appended text, have %+v, %v", have, err)
 }
 
 // The strings of a task must not change with the bytes that it was read from, which a handler gets as the payload.
@@ -335,17 +308,12 @@ func TestTextsAreCopies(t *testing.T) {
 	for _, payload := range []int{3, 5000} {
 		m := Message{Type: "t", Payload: bytes.Repeat([]byte("p"), payload), ID: "x", Headers: map[string]string{"k": "v"}, unknown: encode(protowire.Number(16), "later")}
 		encoded := m.Encode()
-		have, err := DecodeMessage(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := expect.Value(DecodeMessage(encoded))(t)
 		for i := range encoded {
 			encoded[i] = '!'
 		}
 		have.Payload = m.Payload
-		if !reflect.DeepEqual(*have, m) {
-			t.Errorf("payload of %d: want %+v, have %+v", payload, m, have)
-		}
+		expect.That(t, reflect.DeepEqual(*have, m), "payload of %d: want %+v, have %+v", payload, m, have)
 	}
 }
 
@@ -381,56 +349,4 @@ func TestEndsBy(t *testing.T) {
 			t.Errorf("%s: want %v, have %v", name, c.want, have)
 		}
 	}
-}
-
-// typical is a task as queue.Client stores it.
-func typical() *Message {
-	return &Message{
-		Type: "order:charge", Payload: bytes.Repeat([]byte("p"), 200), ID: "0199d2f4-6c1e-7c6e-9b1a-2f6b1c7d8e9f", Queue: "default",
-		Headers: map[string]string{"siding-resource": "customer:4711"}, Retry: 25, Timeout: 1800,
-	}
-}
-
-func BenchmarkDecodeMessage(b *testing.B) {
-	large := typical()
-	large.Payload = bytes.Repeat([]byte("p"), 64<<10)
-	for name, m := range map[string]*Message{"typical": typical(), "large": large} {
-		encoded := m.Encode()
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := DecodeMessage(encoded); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(name+" by asynq's decoder", func(b *testing.B) {
-			b.ReportAllocs()
-			kind := asynqType(b, "asynq.TaskMessage")
-			for b.Loop() {
-				if err := proto.Unmarshal(encoded, kind.New().Interface()); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkEncodeMessage(b *testing.B) {
-	m := typical()
-	theirs := asynqProto(b, m).Interface()
-	b.Run("typical", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_ = m.Encode()
-		}
-	})
-	b.Run("typical by asynq's encoder", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := proto.Marshal(theirs); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -2,6 +2,7 @@ package taskredis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,43 +13,67 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// A server is the Redis of a test.
-type server struct {
+// A bench is the Redis of a test.
+type bench struct {
 	*testing.T
 
 	rdb   *redis.Client
 	queue string // of this test alone
 }
 
+func newBench(t *testing.T, rdb *redis.Client) *bench {
+	t.Helper()
+	name := strings.NewReplacer("/", ":", " ", "-").Replace(t.Name())
+	// A test that runs again finds nothing of its last time.
+	return &bench{t, rdb, fmt.Sprint(name, ":", time.Now().UnixNano())}
+}
+
 // onRedis runs a test on a Redis in memory and on a real one, which all tests share.
-func onRedis(t *testing.T, test func(*server)) {
+func onRedis(t *testing.T, test func(*bench)) {
 	t.Helper()
 	onServers(t, redistest.Shared, test)
 }
 
 // onOwnRedis is onRedis for a test that has all of the real one for itself.
-func onOwnRedis(t *testing.T, test func(*server)) {
+func onOwnRedis(t *testing.T, test func(*bench)) {
 	t.Helper()
 	onServers(t, func(tb testing.TB) *redistest.Server { tb.Helper(); return redistest.Start(tb) }, test)
 }
 
-func onServers(t *testing.T, start func(testing.TB) *redistest.Server, test func(*server)) {
+func onServers(t *testing.T, start func(testing.TB) *redistest.Server, test func(*bench)) {
 	t.Helper()
-	name := strings.NewReplacer("/", ":", " ", "-").Replace(t.Name())
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
-		test(&server{t, rdb, name})
+		test(newBench(t, rdb))
 	})
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
-		// A test that runs again finds nothing of its last time.
-		test(&server{t, start(t).Client(t), fmt.Sprint(name, ":", time.Now().UnixNano())})
+		test(newBench(t, start(t).Client(t)))
 	})
+}
+
+func (t *bench) must(err error) {
+	t.Helper()
+	expect.OK(t, err)
+}
+
+// value returns what Redis answers.
+func value[T any](tb testing.TB, cmd interface{ Result() (T, error) }) T {
+	tb.Helper()
+	v, err := cmd.Result()
+	expect.Need(tb, err == nil || errors.Is(err, redis.Nil), "%v", err)
+	return v
+}
+
+func (t *bench) add(key, member string, score float64) {
+	t.Helper()
+	value(t, t.rdb.ZAdd(t.Context(), key, redis.Z{Member: member, Score: score}))
 }
 
 // contents is all that Redis has of a queue, by key.
@@ -64,10 +89,7 @@ type entry struct {
 func contentsOf(tb testing.TB, rdb redis.UniversalClient, queue string) contents {
 	tb.Helper()
 	ctx := context.WithoutCancel(tb.Context())
-	keys, err := rdb.Keys(ctx, "*{"+queue+"}*").Result()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	keys := expect.Value(rdb.Keys(ctx, "*{"+queue+"}*").Result())(tb)
 	all := make(contents)
 	for _, key := range keys {
 		e := entry{kind: rdb.Type(ctx, key).Val(), ttl: rdb.PTTL(ctx, key).Val()}
@@ -92,9 +114,7 @@ func contentsOf(tb testing.TB, rdb redis.UniversalClient, queue string) contents
 func (c contents) clear(tb testing.TB, rdb redis.UniversalClient) {
 	tb.Helper()
 	for key := range c {
-		if err := rdb.Del(tb.Context(), key).Err(); err != nil {
-			tb.Fatal(err)
-		}
+		expect.OK(tb, rdb.Del(tb.Context(), key).Err())
 	}
 }
 

@@ -1,27 +1,16 @@
-package taskredis_test
+package taskredis
 
 import (
-	"errors"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/sidingq/siding/internal/taskredis"
-	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestWriteResult(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]func() string{
-		"miniredis": func() string { return miniredis.RunT(t).Addr() },
-		"redis":     func() string { return redistest.Shared(t).Addr },
-	} {
-		rdb := redis.NewClient(&redis.Options{Addr: addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		attempt := taskredis.Name{Queue: t.Name(), ID: "id", Attempt: "siding:s-1-1:host (pid 1)"}
-		key := taskredis.TaskKey(attempt.Queue, attempt.ID)
+	onRedis(t, func(t *bench) {
+		attempt := Name{Queue: t.queue, ID: "id", Attempt: "siding:s-1-1:host (pid 1)"}
+		key := TaskKey(attempt.Queue, attempt.ID)
 		for _, c := range []struct {
 			what string
 			task []any // its hash
@@ -29,30 +18,24 @@ func TestWriteResult(t *testing.T) {
 		}{
 			{"latest", []any{"state", "active", "siding_attempt", attempt.Attempt}, nil},
 			{"latest, with a result", []any{"state", "active", "siding_attempt", attempt.Attempt, "result", "old"}, nil},
-			{"a later one", []any{"state", "active", "siding_attempt", "siding:s-1-10:host (pid 1)", "result", "old"}, taskredis.ErrEnded},
-			{"ended", []any{"state", "retry", "siding_attempt", attempt.Attempt, "result", "old"}, taskredis.ErrEnded},
-			{"of asynq's server", []any{"state", "active", "msg", "m"}, taskredis.ErrEnded},
-			{"gone", nil, taskredis.ErrEnded},
+			{"a later one", []any{"state", "active", "siding_attempt", "siding:s-1-10:host (pid 1)", "result", "old"}, ErrEnded},
+			{"ended", []any{"state", "retry", "siding_attempt", attempt.Attempt, "result", "old"}, ErrEnded},
+			{"of asynq's server", []any{"state", "active", "msg", "m"}, ErrEnded},
+			{"gone", nil, ErrEnded},
 		} {
-			rdb.Del(t.Context(), key)
+			t.rdb.Del(t.Context(), key)
 			if c.task != nil {
-				rdb.HSet(t.Context(), key, c.task...)
+				t.rdb.HSet(t.Context(), key, c.task...)
 			}
-			want := rdb.HGetAll(t.Context(), key).Val()
+			want := t.rdb.HGetAll(t.Context(), key).Val()
 			if c.want == nil {
 				want["result"] = "r\x00\xff"
 			}
-			if err := taskredis.WriteResult(t.Context(), rdb, attempt, []byte("r\x00\xff")); !errors.Is(err, c.want) {
-				t.Errorf("%s: %s: want %v, have %v", name, c.what, c.want, err)
-			}
-			if diff := cmp.Diff(want, rdb.HGetAll(t.Context(), key).Val()); diff != "" {
-				t.Errorf("%s: %s: the task (-want +have):\n%s", name, c.what, diff)
-			}
+			expect.Is(t, c.what, WriteResult(t.Context(), t.rdb, attempt, []byte("r\x00\xff")), c.want)
+			expect.Same(t, c.what+": the task", t.rdb.HGetAll(t.Context(), key).Val(), want)
 		}
-		nameless := taskredis.Name{Queue: attempt.Queue, ID: attempt.ID}
-		rdb.HSet(t.Context(), key, "state", "active")
-		if err := taskredis.WriteResult(t.Context(), rdb, nameless, nil); !errors.Is(err, taskredis.ErrEnded) {
-			t.Errorf("%s: want an attempt without a name refused, have %v", name, err)
-		}
-	}
+		t.rdb.HSet(t.Context(), key, "state", "active")
+		err := WriteResult(t.Context(), t.rdb, Name{Queue: attempt.Queue, ID: attempt.ID}, nil)
+		expect.Is(t, "an attempt without a name", err, ErrEnded)
+	})
 }

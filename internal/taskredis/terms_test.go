@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestDisagreements(t *testing.T) {
@@ -53,9 +55,7 @@ func TestDisagreements(t *testing.T) {
 			}
 			have = append(have, text)
 		}
-		if diff := cmp.Diff(c.want, have); diff != "" {
-			t.Errorf("%s (-want +have):\n%s", name, diff)
-		}
+		expect.Same(t, name, have, c.want)
 	}
 }
 
@@ -64,11 +64,8 @@ func TestTermsInAnEntry(t *testing.T) {
 	t.Parallel()
 	s := ServerInfo{Queues: map[string]int{"q": 1}, Terms: &Terms{Prefix: `"lock:"`, TTL: "15s", Limits: map[string]string{"a": "2"}}}
 	back, err := decodeServer(s.encode())
-	if diff := cmp.Diff(s.Terms, back.Terms); err != nil || diff != "" {
-		t.Errorf("want it back, have %v (-want +have):\n%s", err, diff)
-	}
+	diff := cmp.Diff(s.Terms, back.Terms)
+	expect.That(t, err == nil && diff == "", "want it back, have %v (-want +have):\n%s", err, diff)
 	later, err := decodeServer(appendBytes(nil, fieldTerms, []byte("\xff{")))
-	if err != nil || later.Terms != nil {
-		t.Errorf("want no terms, have %+v, %v", later, err)
-	}
+	expect.That(t, err == nil && later.Terms == nil, "want no terms, have %+v, %v", later, err)
 }

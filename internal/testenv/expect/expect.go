@@ -4,6 +4,8 @@ package expect
 import (
 	"errors"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // OK ends the test if something that it needs has failed.
@@ -55,5 +57,13 @@ func Is(tb testing.TB, what string, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
 		tb.Errorf("%s: want %v, have %v", what, target, err)
+	}
+}
+
+// Same compares two values of any kind by their contents.
+func Same(tb testing.TB, what string, have, want any, opts ...cmp.Option) {
+	tb.Helper()
+	if diff := cmp.Diff(want, have, opts...); diff != "" {
+		tb.Errorf("%s (-want +have):\n%s", what, diff)
 	}
 }
