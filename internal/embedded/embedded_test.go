@@ -27,15 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start returns a server on a free port with a client.
 func start(t *testing.T) (*embedded.Server, *redis.Client) {
 	t.Helper()
-	server, err := embedded.Start(embedded.AnyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Is(t, "close", client.Close(), nil)
 		server.Close()
 	})
 	return server, client
@@ -56,9 +51,7 @@ func TestTTLRunsOut(t *testing.T) {
 			_, client := start(t)
 			ctx := t.Context()
 			before := time.Now()
-			if err := client.Set(ctx, "key", "value", test.ttl).Err(); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, client.Set(ctx, "key", "value", test.ttl).Err())
 			// On a busy machine the answer may come too late.
 			if have, err := client.Get(ctx, "key").Result(); (err != nil || have != "value") && time.Since(before) < test.ttl {
 				t.Fatalf("want the value right after the write, have %q, %v", have, err)
@@ -86,9 +79,7 @@ func TestExpireInAScriptRunsOut(t *testing.T) {
 	_, client := start(t)
 	ctx := t.Context()
 	script := redis.NewScript(`redis.call('HSET', KEYS[1], 'a', 'b') return redis.call('PEXPIRE', KEYS[1], ARGV[1])`)
-	if err := script.Run(ctx, client, []string{"key"}, 50).Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, script.Run(ctx, client, []string{"key"}, 50).Err())
 	expect.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "key").Val() == 0 })
 }
 
@@ -97,18 +88,13 @@ func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
 	_, client := start(t)
 	script := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`)
 	ask := func() int64 {
-		have, err := script.Run(t.Context(), client, nil).Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := expect.Value(script.Run(t.Context(), client, nil).Int64())(t)
 		return have
 	}
 	before := time.Now().UnixMicro()
 	first := ask()
 	after := time.Now().UnixMicro()
-	if first < before || first > after {
-		t.Errorf("want a time between %d and %d, have %d", before, after, first)
-	}
+	expect.That(t, first >= before && first <= after, "want a time between %d and %d, have %d", before, after, first)
 	expect.Eventually(t, "a later time", func() bool { return ask() > first })
 }
 
@@ -121,35 +107,22 @@ func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
 		for i := range 1000 {
 			pipe.Set(ctx, "key:"+strconv.Itoa(1000*from+i), "value", time.Hour)
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(pipe.Exec(ctx)))
 	}
 	before := time.Now()
-	if err := client.Set(ctx, "lock", "value", time.Second).Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, client.Set(ctx, "lock", "value", time.Second).Err())
 	expect.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "lock").Val() == 0 })
-	if have := time.Since(before); have < 850*time.Millisecond {
-		t.Errorf("want the key to live 1 s, at most 100 ms less, have %v", have)
-	}
+	have := time.Since(before)
+	expect.That(t, have >= 850*time.Millisecond, "want the key to live 1 s, at most 100 ms less, have %v", have)
 }
 
 func TestPorts(t *testing.T) {
 	t.Parallel()
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()
 	_, text, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
+	port := expect.Value(strconv.Atoi(text))(t)
 
 	if _, err := embedded.Start(port); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), text) {
 		t.Errorf("taken port: want an error that names it, have %v", err)
@@ -160,10 +133,7 @@ func TestPorts(t *testing.T) {
 
 	// With no port given, two servers must get along whoever holds 6379.
 	for range 2 {
-		server, err := embedded.Start(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := expect.Value(embedded.Start(0))(t)
 		defer server.Close()
 		if host, _, err := net.SplitHostPort(server.Addr()); err != nil || host != "127.0.0.1" {
 			t.Errorf("want an address on 127.0.0.1, have %s", server.Addr())
@@ -173,10 +143,7 @@ func TestPorts(t *testing.T) {
 
 func TestCloseFreesThePort(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start(embedded.AnyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 	addr := server.Addr()
 	server.Close()
 	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr); err == nil {
@@ -193,18 +160,14 @@ func TestAsynqAndItsDashboardRun(t *testing.T) {
 
 	client := asynq.NewClient(conn)
 	defer func() { _ = client.Close() }()
-	if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(`{}`)), asynq.Retention(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(client.EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(`{}`)), asynq.Retention(time.Hour))))
 	ran := make(chan struct{})
 	worker := asynq.NewServer(conn, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
 	err := worker.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		close(ran)
 		return nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	select {
@@ -219,8 +182,6 @@ func TestAsynqAndItsDashboardRun(t *testing.T) {
 	for _, path := range []string{"/api/queues", "/api/queues/default", "/api/queues/default/completed_tasks", "/api/servers", "/api/redis_info"} {
 		reply := httptest.NewRecorder()
 		dashboard.ServeHTTP(reply, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		if reply.Code != http.StatusOK || !json.Valid(reply.Body.Bytes()) {
-			t.Errorf("%s: want 200 and JSON, have %d %s", path, reply.Code, reply.Body)
-		}
+		expect.That(t, reply.Code == http.StatusOK && json.Valid(reply.Body.Bytes()), "%s: want 200 and JSON, have %d %s", path, reply.Code, reply.Body)
 	}
 }
