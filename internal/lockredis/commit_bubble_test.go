@@ -2,11 +2,12 @@ package lockredis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // make makes a call, and returns what came of it when it is over.
@@ -47,9 +48,7 @@ func want(t *testing.T, wants error, calls ...<-chan error) {
 	for i, over := range calls {
 		select {
 		case err := <-over:
-			if !errors.Is(err, wants) {
-				t.Errorf("call %d: want %v, have %v", i, wants, err)
-			}
+			expect.Is(t, fmt.Sprintf("call %d", i), err, wants)
 		default:
 			t.Errorf("call %d: want it over", i)
 		}
@@ -103,9 +102,8 @@ func TestCommitInBoundedGroups(t *testing.T) {
 				} else {
 					p.answer()
 				}
-				if last := p.sent[len(p.sent)-1]; len(p.sent) != 3 || last != fmt.Sprint(mostCalls) {
-					t.Errorf("want the last call to go alone, have %d groups, the last of %q", len(p.sent), last)
-				}
+				last := p.sent[len(p.sent)-1]
+				expect.That(t, len(p.sent) == 3 && last == fmt.Sprint(mostCalls), "want the last call to go alone, have %d groups, the last of %q", len(p.sent), last)
 				for range groups {
 					p.answer()
 				}

@@ -59,17 +59,11 @@ func TestCallsThatGoTogether(t *testing.T) {
 		t.Helper()
 		ctx := t.Context()
 		c, ok := rdb.(redis.Cmdable)
-		if !ok {
-			t.Fatal("want a client")
-		}
+		expect.Need(t, ok, "want a client")
 		for key, value := range map[string]string{"lock:busy": tokenOf("other"), "lock:mine": tokenOf("me"), "lock:done": tokenOf("me")} {
-			if err := c.Set(ctx, key, value, time.Minute).Err(); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, c.Set(ctx, key, value, time.Minute).Err())
 		}
-		if err := c.HSet(ctx, "lock:broken", "a", "b").Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, c.HSet(ctx, "lock:broken", "a", "b").Err())
 		m := committed(rdb, cluster)
 		for range 2 {
 			calls := []*call{
@@ -178,9 +172,7 @@ func TestClusterBehindAProxy(t *testing.T) {
 		calls := []*call{acquiring(t.Context(), "lock:a", tokenOf("a")), acquiring(t.Context(), "lock:b", tokenOf("b")), acquiring(t.Context(), "lock:c", tokenOf("c"))}
 		m.send(t.Context(), calls)
 		for _, c := range calls {
-			if c.err != nil {
-				t.Errorf("%s: %v", c.key, c.err)
-			}
+			expect.That(t, c.err == nil, "%s: %v", c.key, c.err)
 		}
 	}
 }
@@ -222,7 +214,6 @@ func (p *post) wantSent(t *testing.T, want ...string) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if have := strings.Join(p.sent, "; "); have != strings.Join(want, "; ") {
-		t.Errorf("want %s sent, have %s", strings.Join(want, "; "), have)
-	}
+	have := strings.Join(p.sent, "; ")
+	expect.That(t, have == strings.Join(want, "; "), "want %s sent, have %s", strings.Join(want, "; "), have)
 }

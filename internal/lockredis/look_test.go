@@ -15,11 +15,9 @@ import (
 func (w *world) look(at lockredis.LookAt) lockredis.Looked {
 	w.Helper()
 	at.Key = key
-	looked, err := lockredis.Look(w.Context(), w.rdb, []lockredis.LookAt{at, {Key: "lock:other"}})
-	w.must(err)
-	if other := looked[1]; other.State != lockredis.LookFree || other.Waiting() != 0 || other.Fence != 0 {
-		w.Errorf("want a lock that nobody wants, have %+v", other)
-	}
+	looked := expect.Value(lockredis.Look(w.Context(), w.rdb, []lockredis.LookAt{at, {Key: "lock:other"}}))(w)
+	other := looked[1]
+	expect.That(w, other.State == lockredis.LookFree && other.Waiting() == 0 && other.Fence == 0, "want a lock that nobody wants, have %+v", other)
 	return looked[0]
 }
 
@@ -41,18 +39,13 @@ func TestLookAtThoseWhoWait(t *testing.T) {
 		for _, waiter := range l.Waiters {
 			names = append(names, waiter.Queue+"/"+waiter.Name)
 		}
-		if want := []string{"/" + waiter("2"), "other/3", "q/4"}; !slices.Equal(names, want) {
-			w.Errorf("want the waiters %q, have %q", want, names)
-		}
-		if l.Position != 4 || l.Goroutines != 2 || l.Waiting() != 5 {
-			w.Errorf("want the fourth of five, two of them goroutines, have %+v", l)
-		}
+		want := []string{"/" + waiter("2"), "other/3", "q/4"}
+		expect.That(w, slices.Equal(names, want), "want the waiters %q, have %q", want, names)
+		expect.That(w, l.Position == 4 && l.Goroutines == 2 && l.Waiting() == 5, "want the fourth of five, two of them goroutines, have %+v", l)
 		if len(l.Lines) != 2 || l.Lines[0] != (lockredis.Line{Queue: "q", Waiting: 2, First: l.First}) || l.Lines[1].Queue != "other" {
 			w.Errorf("want two lines, the older first, have %+v", l.Lines)
 		}
-		if l.WaitTime <= 0 || l.WaitTime > 5*time.Minute {
-			w.Errorf("want the time that five have waited, have %v", l.WaitTime)
-		}
+		expect.That(w, l.WaitTime > 0 && l.WaitTime <= 5*time.Minute, "want the time that five have waited, have %v", l.WaitTime)
 		if l := w.look(lockredis.LookAt{Queue: "q", Waiter: "unknown"}); l.Position != 0 {
 			w.Errorf("want no position, have %+v", l)
 		}
@@ -65,11 +58,9 @@ func TestLookAtALockOfManyYears(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	expect.OK(t, rdb.Do(t.Context(), "SET", key, "random", "PX", int64(1e16)).Err())
-	looked, err := lockredis.Look(t.Context(), rdb, []lockredis.LookAt{{Key: key}})
-	expect.OK(t, err)
+	looked := expect.Value(lockredis.Look(t.Context(), rdb, []lockredis.LookAt{{Key: key}}))(t)
 	expect.Equal(t, "time left", looked[0].Left, math.MaxInt64)
-	result, err := lockredis.New(rdb).Acquire(t.Context(), store.Request{Key: key, Token: "siding:token:me", TTL: time.Minute, FenceTTL: time.Minute})
-	expect.OK(t, err)
+	result := expect.Value(lockredis.New(rdb).Acquire(t.Context(), store.Request{Key: key, Token: "siding:token:me", TTL: time.Minute, FenceTTL: time.Minute}))(t)
 	expect.Equal(t, "time left for one who asks", result.Left, math.MaxInt64)
 }
 
@@ -116,9 +107,7 @@ func TestLookAtPermits(t *testing.T) {
 		w.waits("3")
 		w.leaves("1")
 		l := w.look(lockredis.LookAt{Rates: rates})
-		if l.State != lockredis.LookHeld || l.Holder != "" || len(l.Permits) != 2 {
-			w.Fatalf("want two permits, have %+v", l)
-		}
+		expect.Need(w, l.State == lockredis.LookHeld && l.Holder == "" && len(l.Permits) == 2, "want two permits, have %+v", l)
 		if p := l.Permits[0]; p.Number != 1 || !p.Reserved || p.Name != waiter("3") || p.Fence != 0 || p.Since.IsZero() {
 			w.Errorf("want the first reserved, have %+v", p)
 		}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestScriptIncludes(t *testing.T) {
@@ -24,13 +26,9 @@ func TestScriptIncludes(t *testing.T) {
 	if have := LuaText(files, "all"); have != want {
 		t.Errorf("want a function of what follows common.lua, have\n%s", have)
 	}
-	if strings.Contains(LuaText(luaFiles, "release"), "-- include") {
-		t.Error("want all included")
-	}
+	expect.That(t, !strings.Contains(LuaText(luaFiles, "release"), "-- include"), "want all included")
 	defer func() {
-		if recover() == nil {
-			t.Error("want a panic for a file that is not there")
-		}
+		expect.That(t, recover() != nil, "want a panic for a file that is not there")
 	}()
 	Script(files, "none")
 }

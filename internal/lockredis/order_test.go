@@ -1,7 +1,6 @@
 package lockredis_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -49,9 +48,8 @@ func TestOrderOfArrival(t *testing.T) {
 						}
 					}
 					w.runs(queues[kind], name)
-					if r := w.ends(queues[kind], name, ""); r != taskredis.Settled {
-						w.Fatalf("want it settled, have %s", r)
-					}
+					r := w.ends(queues[kind], name, "")
+					expect.Need(w, r == taskredis.Settled, "want it settled, have %s", r)
 				}
 				w.takes("last")
 			})
@@ -66,14 +64,10 @@ func TestFreedLockIsOfferedToOlderTasks(t *testing.T) {
 		w.takes("holder")
 		w.parks("q", "task")
 		w.leaves("holder")
-		r, err := w.store.Acquire(w.Context(), store.Request{Key: key, Token: token("x"), TTL: time.Second, FenceTTL: time.Hour, Handoff: hand("x")})
-		w.must(err)
-		if r.Taken || !r.Reserved || r.Left <= 0 || r.Left > offer {
-			w.Fatalf("want it busy for %v, have %+v", offer, r)
-		}
-		if n := w.rdb.LLen(w.Context(), taskredis.NotifyKey("q")).Val(); n != 1 {
-			w.Errorf("want an idle server woken, have %d elements", n)
-		}
+		r := expect.Value(w.store.Acquire(w.Context(), store.Request{Key: key, Token: token("x"), TTL: time.Second, FenceTTL: time.Hour, Handoff: hand("x")}))(w)
+		expect.Need(w, !r.Taken && r.Reserved && r.Left > 0 && r.Left <= offer, "want it busy for %v, have %+v", offer, r)
+		n := w.rdb.LLen(w.Context(), taskredis.NotifyKey("q")).Val()
+		expect.That(w, n == 1, "want an idle server woken, have %d elements", n)
 		w.runs("q", "task")
 	})
 }
@@ -87,18 +81,14 @@ func TestLineThatNobodyServes(t *testing.T) {
 		w.waits("g")
 		start := w.now()
 		w.leaves("holder")
-		if have := w.called(); have != "g" {
-			w.Fatalf("want the goroutine told to ask again, have %q", have)
-		}
+		have := w.called()
+		expect.Need(w, have == "g", "want the goroutine told to ask again, have %q", have)
 		for r := w.ask("g"); !r.Taken; r = w.ask("g") {
-			if r.Left <= 0 || r.Left > offer || r.Position != 1 || w.now().Sub(start) > 20*offer {
-				w.Fatalf("want it told to ask again in %v, have %+v", offer, r)
-			}
+			expect.Need(w, r.Left > 0 && r.Left <= offer && r.Position == 1 && w.now().Sub(start) <= 20*offer, "want it told to ask again in %v, have %+v", offer, r)
 			w.passes(r.Left)
 		}
-		if took := w.now().Sub(start); took < offer {
-			w.Errorf("want the lock offered for %v, have it after %v", offer, took)
-		}
+		took := w.now().Sub(start)
+		expect.That(w, took >= offer, "want the lock offered for %v, have it after %v", offer, took)
 		// Its own release offers the lock again: the task still is the first.
 		w.leaves("g")
 		w.runs("q", "task")
@@ -113,12 +103,10 @@ func TestHolderDies(t *testing.T) {
 			w.parks("q", "task")
 			w.waits("g")
 			w.rdb.Del(w.Context(), key)
-			if r := w.waits("g"); r.Left <= 0 || r.Left > offer {
-				w.Fatalf("want it told to ask again in %v, have %+v", offer, r)
-			}
-			if taken := w.runs("q", "task"); taken.Freed != 0 {
-				w.Errorf("want a lock that nobody freed, have %+v", taken)
-			}
+			r := w.waits("g")
+			expect.Need(w, r.Left > 0 && r.Left <= offer, "want it told to ask again in %v, have %+v", offer, r)
+			taken := w.runs("q", "task")
+			expect.That(w, taken.Freed == 0, "want a lock that nobody freed, have %+v", taken)
 		},
 		"a task looks, a goroutine is first": func(w *world) {
 			w.waits("g")
@@ -167,9 +155,8 @@ func TestGoroutinesThatDoNotCome(t *testing.T) {
 			w.passes(time.Millisecond)
 			return len(w.server("q").step(1).Taken) > 0
 		})
-		if took := w.now().Sub(start); took < handoff {
-			w.Errorf("want the task to wait for one hand-off timeout, have it wait for %v", took)
-		}
+		took := w.now().Sub(start)
+		expect.That(w, took >= handoff, "want the task to wait for one hand-off timeout, have it wait for %v", took)
 	})
 }
 
@@ -214,9 +201,8 @@ func TestTraceOfTheLastHolder(t *testing.T) {
 		before := w.rdb.Time(w.Context()).Val().UnixMicro()
 		w.leaves("holder")
 		taken := w.runs("q", "task")
-		if after := w.rdb.Time(w.Context()).Val().UnixMicro(); taken.FreedBy != "" || taken.Freed < before || taken.Freed > after {
-			w.Errorf("want it freed by nobody known from %d to %d, have %+v", before, after, taken)
-		}
+		after := w.rdb.Time(w.Context()).Val().UnixMicro()
+		expect.That(w, taken.FreedBy == "" && taken.Freed >= before && taken.Freed <= after, "want it freed by nobody known from %d to %d, have %+v", before, after, taken)
 		w.ends("q", "task", trace)
 		w.takes("g")
 		w.leaves("g")
@@ -227,9 +213,8 @@ func TestTraceOfTheLastHolder(t *testing.T) {
 		if taken := w.runs("q", "last"); taken.FreedBy != trace || taken.Freed == 0 {
 			w.Errorf("want it freed by %s, have %+v", trace, taken)
 		}
-		if n := w.rdb.Exists(w.Context(), "{"+key+"}:freed").Val(); n != 0 {
-			w.Error("want nothing kept of that")
-		}
+		n := w.rdb.Exists(w.Context(), "{"+key+"}:freed").Val()
+		expect.That(w, n == 0, "want nothing kept of that")
 	})
 }
 
@@ -239,9 +224,8 @@ func TestPermitsOfBothKinds(t *testing.T) {
 	onMemory(t, func(w *world) {
 		w.rule = &store.Rule{Limit: 2}
 		w.takes("g0")
-		if a := w.comes("q", "t0"); len(a.Taken) != 1 {
-			w.Fatalf("want a permit for the task, have %+v", a)
-		}
+		a := w.comes("q", "t0")
+		expect.Need(w, len(a.Taken) == 1, "want a permit for the task, have %+v", a)
 		w.waits("g1")
 		w.parks("q", "t1")
 		w.waits("g2")
@@ -259,16 +243,12 @@ func TestPermitsOfBothKinds(t *testing.T) {
 		w.runs("q", "t2")
 		w.ends("q", "t1", "")
 		w.takes("g3")
-		permits, err := lockredis.Permits(w.Context(), w.rdb, key)
-		w.must(err)
-		if len(permits) != 2 {
-			w.Errorf("want two permits in use, have %+v", permits)
-		}
+		permits := expect.Value(lockredis.Permits(w.Context(), w.rdb, key))(w)
+		expect.That(w, len(permits) == 2, "want two permits in use, have %+v", permits)
 		w.ends("q", "t2", "")
 		w.leaves("g3")
-		if n := w.rdb.Exists(w.Context(), key, "{"+key+"}:permits").Val(); n != 0 {
-			w.Error("want the lock free")
-		}
+		n := w.rdb.Exists(w.Context(), key, "{"+key+"}:permits").Val()
+		expect.That(w, n == 0, "want the lock free")
 	})
 }
 
@@ -312,13 +292,10 @@ func TestRatesOfBothKinds(t *testing.T) {
 		w.waits("g")
 		w.parks("q", "t")
 		w.leaves("holder")
-		if have := w.called(); have != "g" {
-			w.Fatalf("want the goroutine told to ask when it may start, have %q", have)
-		}
+		have := w.called()
+		expect.Need(w, have == "g", "want the goroutine told to ask when it may start, have %q", have)
 		r := w.waits("g")
-		if r.Later <= 0 || r.Later > time.Second {
-			w.Fatalf("want the time of the next start, have %+v", r)
-		}
+		expect.Need(w, r.Later > 0 && r.Later <= time.Second, "want the time of the next start, have %+v", r)
 		w.runs("q", "")
 		w.passes(r.Later)
 		w.takes("g")
@@ -337,9 +314,7 @@ func TestRevoke(t *testing.T) {
 		for range 2 { // the answer may be lost
 			outcome, _, left, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, Fence: fence, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
 			w.must(err)
-			if outcome != want || want == lockredis.Revoked && left <= 0 {
-				w.Fatalf("want it %s, have %s and %v", want, outcome, left)
-			}
+			expect.Need(w, outcome == want && (want != lockredis.Revoked || left > 0), "want it %s, have %s and %v", want, outcome, left)
 		}
 	}
 	t.Run("task", func(t *testing.T) {
@@ -352,23 +327,17 @@ func TestRevoke(t *testing.T) {
 			revoke(w, task.Fence+1, lockredis.Other)
 			revoke(w, task.Fence, lockredis.Revoked)
 			w.waits("g") // until the holder returns
-			kept, err := w.server("q").Renew(w.Context(), "", []taskredis.Name{task.Name})
-			w.must(err)
-			if kept[0] {
-				w.Error("want the attempt told that it lost the lock")
-			}
-			if r := w.ends("q", "task", ""); r != taskredis.Lost {
-				w.Errorf("want it lost, have %s", r)
-			}
+			kept := expect.Value(w.server("q").Renew(w.Context(), "", []taskredis.Name{task.Name}))(w)
+			expect.That(w, !kept[0], "want the attempt told that it lost the lock")
+			r := w.ends("q", "task", "")
+			expect.That(w, r == taskredis.Lost, "want it lost, have %s", r)
 			w.waits("g") // until it is known what becomes of the task
 			again := taskredis.Outcome{Name: task.Name, Kind: taskredis.Again, Message: task.Encoded, After: time.Hour, Losses: 1}
 			again.Lock = ""
 			w.server("q").step(0, again)
 			w.wantReserved("g")
 			by, reason, err := lockredis.RevokedBy(w.Context(), w.rdb, key, task.Fence)
-			if err != nil || by != "alice" || reason != "stuck" {
-				w.Errorf("want to know who and why, have %q, %q and %v", by, reason, err)
-			}
+			expect.That(w, err == nil && by == "alice" && reason == "stuck", "want to know who and why, have %q, %q and %v", by, reason, err)
 			w.takes("g")
 			w.leaves("g")
 			w.runs("q", "next")
@@ -382,22 +351,16 @@ func TestRevoke(t *testing.T) {
 			w.waits("g")
 			revoke(w, 0, lockredis.Revoked)
 			w.runs("q", "")
-			if err := w.store.Renew(w.Context(), key, token("holder"), time.Second, time.Second); !errors.Is(err, store.ErrLost) {
-				w.Errorf("renew: want ErrLost, have %v", err)
-			}
+			expect.Is(w, "renew", w.store.Renew(w.Context(), key, token("holder"), time.Second, time.Second), store.ErrLost)
 			for range 2 {
-				if err := w.release("holder"); !errors.Is(err, store.ErrLost) {
-					w.Errorf("release: want ErrLost, have %v", err)
-				}
+				expect.Is(w, "release", w.release("holder"), store.ErrLost)
 			}
 			w.runs("q", "task")
 			w.ends("q", "task", "")
 			w.takes("g")
 			// The first call once more, late: it is over.
 			outcome, _, left, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
-			if err != nil || outcome != lockredis.Revoked || left != 0 {
-				w.Errorf("want the answer of the first call, have %s, %v and %v", outcome, left, err)
-			}
+			expect.That(w, err == nil && outcome == lockredis.Revoked && left == 0, "want the answer of the first call, have %s, %v and %v", outcome, left, err)
 			w.leaves("g")
 		})
 	})
@@ -408,9 +371,7 @@ func TestRevoke(t *testing.T) {
 			w.parks("q", "task")
 			outcome, holder, _, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Handoff: hand("revoke")})
 			w.must(err)
-			if outcome != lockredis.Revoked || holder != store.ForeignHolder {
-				w.Fatalf("want it revoked, have %s of %q", outcome, holder)
-			}
+			expect.Need(w, outcome == lockredis.Revoked && holder == store.ForeignHolder, "want it revoked, have %s of %q", outcome, holder)
 			w.runs("q", "task")
 		})
 	})
@@ -456,8 +417,7 @@ func TestReleaseOfAPermitIsSentAgain(t *testing.T) {
 func TestLockerBesideTasks(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(w *world) {
-		locker, err := lock.New(w.store, lock.Config{})
-		w.must(err)
+		locker := expect.Value(lock.New(w.store, lock.Config{}))(w)
 		w.Cleanup(locker.Close)
 		w.comes("q", "0")
 		for i := range 5 {
@@ -465,9 +425,7 @@ func TestLockerBesideTasks(t *testing.T) {
 			got := make(chan *lock.Lease, 1)
 			go func() {
 				held, err := locker.Acquire(w.Context(), "a", &lock.Options{Wait: lock.Forever})
-				if err != nil {
-					w.Error(err)
-				}
+				expect.Is(w, "the goroutine", err, nil)
 				got <- held
 			}()
 			expect.Eventually(w.T, "a queued waiter", func() bool { return w.rdb.ZCard(w.Context(), "{"+key+"}:queue").Val() == 1 })
@@ -475,9 +433,8 @@ func TestLockerBesideTasks(t *testing.T) {
 			start := time.Now()
 			w.ends("q", id, "")
 			held := <-got
-			if took := time.Since(start); held == nil || took > 2*time.Second {
-				w.Fatalf("want the lock at once, have it after %v", took)
-			}
+			took := time.Since(start)
+			expect.Need(w, held != nil && took <= 2*time.Second, "want the lock at once, have it after %v", took)
 			w.runs("q", "")
 			w.must(held.Release(w.Context()))
 			w.runs("q", next)

@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -71,16 +72,13 @@ func newWorld(t *testing.T, rdb *redis.Client) *world {
 	w := &world{T: t, rdb: rdb, store: lockredis.New(rdb), steps: map[string]*server{}, held: map[string]store.Result{}, taken: map[string]taskredis.Taken{}, began: map[string]time.Time{}}
 	w.heard = rdb.Subscribe(context.Background(), store.GoroutinePrefix+"here")
 	t.Cleanup(func() { _ = w.heard.Close() })
-	_, err := w.heard.Receive(t.Context())
-	w.must(err)
+	expect.OK(w, expect.Err(w.heard.Receive(t.Context())))
 	return w
 }
 
 func (w *world) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	expect.OK(w, err)
 }
 
 // tick makes the next call a later one. In the Redis in memory time passes only so, and as passes says: so nothing comes late
@@ -125,11 +123,10 @@ func (w *world) ask(name string) store.Result {
 	if _, ok := w.began[name]; !ok {
 		w.began[name] = w.now()
 	}
-	r, err := w.store.Acquire(w.Context(), store.Request{
+	r := expect.Value(w.store.Acquire(w.Context(), store.Request{
 		Key: key, Rule: w.rule, Token: token(name), TTL: 15 * time.Second, FenceTTL: time.Hour,
 		Waiter: waiter(name), Waited: w.now().Sub(w.began[name]), Handoff: hand(uuid.NewString()),
-	})
-	w.must(err)
+	}))(w)
 	if r.Taken {
 		w.held[name] = r
 	}
@@ -140,9 +137,7 @@ func (w *world) ask(name string) store.Result {
 func (w *world) takes(name string) store.Result {
 	w.Helper()
 	r := w.ask(name)
-	if !r.Taken {
-		w.Fatalf("%s: want the lock, have %+v", name, r)
-	}
+	expect.Need(w, r.Taken, "%s: want the lock, have %+v", name, r)
 	return r
 }
 
@@ -150,9 +145,7 @@ func (w *world) takes(name string) store.Result {
 func (w *world) waits(name string) store.Result {
 	w.Helper()
 	r := w.ask(name)
-	if r.Taken || r.Position == 0 {
-		w.Fatalf("%s: want it to wait, have %+v", name, r)
-	}
+	expect.Need(w, !r.Taken && r.Position != 0, "%s: want it to wait, have %+v", name, r)
 	return r
 }
 
@@ -189,9 +182,7 @@ func (w *world) wantReserved(want string) {
 func (w *world) wantReservedAtMost(name string) {
 	w.Helper()
 	value := w.rdb.Get(w.Context(), key).Val() // once: it may expire in between
-	if strings.HasPrefix(value, "siding-reserved:") && !strings.HasSuffix(value, ":"+waiter(name)) {
-		w.Fatalf("want the lock reserved for %q at most, have %q", name, value)
-	}
+	expect.Need(w, !strings.HasPrefix(value, "siding-reserved:") || strings.HasSuffix(value, ":"+waiter(name)), "want the lock reserved for %q at most, have %q", name, value)
 }
 
 // A server takes tasks of one queue.
@@ -221,15 +212,13 @@ func (w *world) server(queue string) *server {
 func (s *server) step(slots int, outcomes ...taskredis.Outcome) *taskredis.Answer {
 	s.w.Helper()
 	s.w.tick()
-	now, err := s.w.rdb.Time(context.Background()).Result()
-	s.w.must(err)
+	now := expect.Value(s.w.rdb.Time(context.Background()).Result())(s.w)
 	s.n++
 	step := &taskredis.Step{Number: s.n, After: s.n - 1, Sent: now.UnixMicro(), Outcomes: outcomes, Draws: []taskredis.Draw{{Queue: s.queue}}}
 	for range slots {
 		step.Slots = append(step.Slots, "\x01")
 	}
-	a, err := s.Step(context.Background(), step)
-	s.w.must(err)
+	a := expect.Value(s.Step(context.Background(), step))(s.w)
 	for _, trouble := range a.Troubles {
 		s.w.Error(trouble)
 	}
@@ -252,9 +241,8 @@ func (w *world) comes(queue, id string) *taskredis.Answer {
 // parks has a task come that finds the lock busy.
 func (w *world) parks(queue, id string) {
 	w.Helper()
-	if a := w.comes(queue, id); len(a.Taken) != 0 || len(a.Parked) != 1 {
-		w.Fatalf("%s: want it parked, have %+v and %+v", id, a.Taken, a.Parked)
-	}
+	a := w.comes(queue, id)
+	expect.Need(w, len(a.Taken) == 0 && len(a.Parked) == 1, "%s: want it parked, have %+v and %+v", id, a.Taken, a.Parked)
 }
 
 // runs has the server of a queue take the task whose turn it is; "" for none.
@@ -265,9 +253,7 @@ func (w *world) runs(queue, want string) taskredis.Taken {
 	if len(a.Taken) > 0 {
 		have = a.Taken[0].ID
 	}
-	if have != want {
-		w.Fatalf("want task %q taken, have %q", want, have)
-	}
+	expect.Need(w, have == want, "want task %q taken, have %q", want, have)
 	return w.taken[want]
 }
 
