@@ -11,9 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -37,10 +36,7 @@ func setup(t *testing.T) *bundle {
 
 func openLedger(t *testing.T, dsn string) *ledger.Ledger {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Value(ledger.Open(t.Context(), dsn))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -67,50 +63,37 @@ func (b *bundle) run(t *testing.T, all ...queue.Task) {
 	t.Helper()
 	for _, task := range all {
 		b.ran++
-		if err := b.book.Run(attempt(t.Context(), task, fmt.Sprintf("task-%d", b.ran), int64(b.ran)), task); err != nil {
-			t.Fatalf("%+v: %v", task, err)
-		}
+		err := b.book.Run(attempt(t.Context(), task, fmt.Sprintf("task-%d", b.ran), int64(b.ran)), task)
+		expect.Need(t, err == nil, "%+v: %v", task, err)
 	}
 }
 
 // query returns the rows of a query as text, a row a line.
 func (b *bundle) query(t *testing.T, query string) string {
 	t.Helper()
-	rows, err := b.ledger.DB().QueryContext(t.Context(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := expect.Value(b.ledger.DB().QueryContext(t.Context(), query))(t)
 	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
+	columns := expect.Value(rows.Columns())(t)
 	var lines []string
 	for rows.Next() {
 		values := make([]any, len(columns))
 		for i := range values {
 			values[i] = new(string)
 		}
-		if err := rows.Scan(values...); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, rows.Scan(values...))
 		var line []string
 		for _, v := range values {
 			line = append(line, *v.(*string)) //nolint:errcheck // made above
 		}
 		lines = append(lines, strings.Join(line, " "))
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, rows.Err())
 	return strings.Join(lines, "\n")
 }
 
 func (b *bundle) want(t *testing.T, query, want string) {
 	t.Helper()
-	if diff := cmp.Diff(want, b.query(t, query)); diff != "" {
-		t.Errorf("%s: -want +have:\n%s", query, diff)
-	}
+	expect.Same(t, query, b.query(t, query), want)
 }
 
 func TestDeductStock(t *testing.T) {
@@ -251,12 +234,8 @@ func TestOneStaleFence(t *testing.T) {
 					case "sku":
 						next = &ledger.Stock{SKU: id}
 					}
-					if err := b.ledger.Read(locktest.WithFence(t.Context(), lost, 3), next); err != nil {
-						t.Fatal(err)
-					}
-					if err := <-late; !errors.Is(err, lock.ErrStale) {
-						t.Errorf("want %v, have %v", lock.ErrStale, err)
-					}
+					expect.OK(t, b.ledger.Read(locktest.WithFence(t.Context(), lost, 3), next))
+					expect.Is(t, "the late write", <-late, lock.ErrStale)
 					b.want(t, "SELECT count(*) FROM journal", "1")
 					b.want(t, "SELECT balance FROM accounts WHERE balance NOT IN (0, 50000)", "")
 					b.want(t, "SELECT on_hand FROM stock WHERE on_hand < 1000", "")
@@ -294,9 +273,7 @@ func TestRunTwice(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.run(t, tasks.DebitBalance{Customer: "17850", Order: "C1", Amount: -40_000}) // enough for one transfer
-			if err := b.book.Run(attempt(t.Context(), task, "t1", 1), task); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, b.book.Run(attempt(t.Context(), task, "t1", 1), task))
 			tables := []string{"orders", "stock", "accounts", "users", "placements", "journal"}
 			// All but the fence, which may rise.
 			columns := map[string]string{
@@ -311,12 +288,8 @@ func TestRunTwice(t *testing.T) {
 				return all
 			}
 			before := state()
-			if err := b.book.Run(attempt(t.Context(), task, "t1", 2), task); err != nil {
-				t.Errorf("second attempt: %v", err)
-			}
-			if diff := cmp.Diff(before, state()); diff != "" {
-				t.Errorf("second attempt: -before +after:\n%s", diff)
-			}
+			expect.Is(t, "second attempt", b.book.Run(attempt(t.Context(), task, "t1", 2), task), nil)
+			expect.Same(t, "second attempt", state(), before)
 		})
 	}
 }
@@ -329,9 +302,7 @@ func TestErrors(t *testing.T) {
 	}
 	b := setup(t)
 	b.run(t, debit(math.MaxInt64))
-	if err := b.book.Run(attempt(t.Context(), debit(1), "t2", 50), debit(1)); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, b.book.Run(attempt(t.Context(), debit(1), "t2", 50), debit(1)))
 	transfer := tasks.TransferBalance{From: "1", To: "2", Cents: 1}
 	place := func(submission string) tasks.PlaceOrder {
 		return tasks.PlaceOrder{User: "ann", Submission: submission, Items: []tasks.Item{{SKU: "85123A", Quantity: 6, Price: 25500}}}
@@ -361,9 +332,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: want %v ... %s, have %v", test.name, test.want, test.text, err)
 			continue
 		}
-		if have := isPermanent(err); have != test.permanent {
-			t.Errorf("%s: want permanent %t, have %t: %v", test.name, test.permanent, have, err)
-		}
+		have := isPermanent(err)
+		expect.That(t, have == test.permanent, "%s: want permanent %t, have %t: %v", test.name, test.permanent, have, err)
 	}
 	b.want(t, "SELECT count(*) FROM journal", "5")
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -118,23 +119,18 @@ func (m mix) work(t *testing.T, dsn string, run runner) oracle.Report {
 			for i := next.Add(1) - 1; int(i) < len(m.tasks); i = next.Add(1) - 1 {
 				task := m.tasks[i]
 				ctx := queuetest.WithInfo(t.Context(), queue.Info{ID: fmt.Sprintf("task-%d", i), Kind: task.Kind(), Resource: task.Resource()})
-				if err := run(ctx, task, func(ctx context.Context) error { return book.Run(ctx, task) }); err != nil {
-					t.Errorf("%+v: %v", task, err)
-				}
+				expect.Is(t, fmt.Sprintf("%+v", task), run(ctx, task, func(ctx context.Context) error { return book.Run(ctx, task) }), nil)
 			}
 		})
 	}
 	wg.Wait()
-	report, err := oracle.Check(t.Context(), l.DB(), oracle.Input{
+	report := expect.Value(oracle.Check(t.Context(), l.DB(), oracle.Input{
 		Lines:        slices.Values(m.lines),
 		Placements:   m.placements,
 		Transfers:    m.transfers,
 		Fulfilments:  m.fulfilled,
 		OpeningStock: tasks.OpeningStock,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return report
 }
 
@@ -170,9 +166,7 @@ func TestWithLock(t *testing.T) {
 			t.Parallel()
 			m := newMix(t)
 			report := m.work(t, dsn(t), locked())
-			if !report.OK() || report.Lines != len(m.lines) || report.Placements != len(m.placements) {
-				t.Errorf("want no differences, have %v", report)
-			}
+			expect.That(t, report.OK() && report.Lines == len(m.lines) && report.Placements == len(m.placements), "want no differences, have %v", report)
 		})
 	}
 }
@@ -186,9 +180,7 @@ func TestWithoutLock(t *testing.T) {
 			return try(fenced(ctx, t, 1))
 		})
 	// Not only the fences: changes were lost.
-	if report.OK() || !strings.Contains(report.String(), "afterwards, have") {
-		t.Errorf("want lost changes among the differences, have %v", report)
-	}
+	expect.That(t, !report.OK() && strings.Contains(report.String(), "afterwards, have"), "want lost changes among the differences, have %v", report)
 }
 
 // TestFencesAlone: tasks that overlap, each with a fence of its own, are refused
@@ -206,10 +198,6 @@ func TestFencesAlone(t *testing.T) {
 				refused.Add(1)
 			}
 		})
-	if !report.OK() {
-		t.Errorf("want no differences, have %v", report)
-	}
-	if refused.Load() == 0 {
-		t.Error("want tasks that overlapped and were refused, have none")
-	}
+	expect.That(t, report.OK(), "want no differences, have %v", report)
+	expect.That(t, refused.Load() != 0, "want tasks that overlapped and were refused, have none")
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -51,17 +50,11 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: %v", test.payload, err)
 			continue
 		}
-		if diff := cmp.Diff(test.want, have); diff != "" {
-			t.Errorf("%s: -want +have:\n%s", test.payload, diff)
-		}
-		if have.Kind() != test.kind {
-			t.Errorf("%s: want its own kind, have %s", test.kind, have.Kind())
-		}
+		expect.Same(t, test.payload, have, test.want)
+		expect.That(t, have.Kind() == test.kind, "%s: want its own kind, have %s", test.kind, have.Kind())
 	}
 	slices.Sort(kinds)
-	if diff := cmp.Diff(slices.Compact(kinds), tasks.Kinds()); diff != "" {
-		t.Errorf("Kinds: -decoded +have:\n%s", diff)
-	}
+	expect.Same(t, "kinds, of those that were decoded", tasks.Kinds(), slices.Compact(kinds))
 }
 
 func TestDecodeRefuses(t *testing.T) {
@@ -98,9 +91,7 @@ func TestDecodeRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			have, err := tasks.Decode(test.kind, []byte(test.payload))
-			if err == nil || err.Error() != test.want {
-				t.Errorf("want %s\nhave %v, %v", test.want, have, err)
-			}
+			expect.That(t, err != nil && err.Error() == test.want, "want %s\nhave %v, %v", test.want, have, err)
 		})
 	}
 }
@@ -121,25 +112,16 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		all := store.Names(task.Resource())
-		if len(all) > store.MaxResources {
-			t.Errorf("want at most %d resources, have %q", store.MaxResources, all)
-		}
+		expect.That(t, len(all) <= store.MaxResources, "want at most %d resources, have %q", store.MaxResources, all)
 		for _, resource := range all {
 			prefix, name, _ := strings.Cut(resource, ":")
 			if prefix == "" || name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}\n\x00") {
 				t.Errorf("want a usable resource, have %q", resource)
 			}
 		}
-		text, err := json.Marshal(task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := expect.Value(json.Marshal(task))(t)
 		again, err := tasks.Decode(kind, text)
-		if err != nil {
-			t.Fatalf("want %s accepted again, have %v", text, err)
-		}
-		if diff := cmp.Diff(task, again); diff != "" {
-			t.Errorf("-first +again:\n%s", diff)
-		}
+		expect.Need(t, err == nil, "want %s accepted again, have %v", text, err)
+		expect.Same(t, "decoded again", again, task)
 	})
 }

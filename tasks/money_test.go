@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -34,12 +35,8 @@ func TestMoney(t *testing.T) {
 		t.Run(test.in, func(t *testing.T) {
 			t.Parallel()
 			have, err := tasks.ParseMoney(test.in)
-			if err != nil || have != test.want {
-				t.Errorf("ParseMoney(%q): want %d, have %d, %v", test.in, test.want, have, err)
-			}
-			if have.String() != test.text {
-				t.Errorf("String: want %q, have %q", test.text, have.String())
-			}
+			expect.That(t, err == nil && have == test.want, "ParseMoney(%q): want %d, have %d, %v", test.in, test.want, have, err)
+			expect.That(t, have.String() == test.text, "String: want %q, have %q", test.text, have.String())
 		})
 	}
 }
@@ -72,9 +69,7 @@ func TestMoneyRefused(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			have, err := tasks.ParseMoney(in)
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("ParseMoney(%q): want an error with %q, have %d, %v", in, want, have, err)
-			}
+			expect.That(t, err != nil && strings.Contains(err.Error(), want), "ParseMoney(%q): want an error with %q, have %d, %v", in, want, have, err)
 		})
 	}
 }
@@ -82,9 +77,7 @@ func TestMoneyRefused(t *testing.T) {
 func TestMoneyInJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(tasks.Money(25500))
-	if err != nil || string(text) != `"2.55"` {
-		t.Errorf(`want "2.55", have %s, %v`, text, err)
-	}
+	expect.That(t, err == nil && string(text) == `"2.55"`, `want "2.55", have %s, %v`, text, err)
 	var m tasks.Money
 	if err := json.Unmarshal([]byte(`"2.5"`), &m); err != nil || m != 25000 {
 		t.Errorf("want 25000, have %d, %v", m, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -123,17 +124,12 @@ func TestValidate(t *testing.T) {
 			t.Parallel()
 			err := test.task.Validate()
 			if test.want == "" {
-				if err != nil {
-					t.Errorf("want it valid, have %v", err)
-				}
+				expect.That(t, err == nil, "want it valid, have %v", err)
 				return
 			}
-			if err == nil || err.Error() != test.want {
-				t.Errorf("want %s\nhave %v", test.want, err)
-			}
-			if _, ok := errors.AsType[*queue.TaskError](err); !ok {
-				t.Errorf("want a TaskError, have %T", err)
-			}
+			expect.That(t, err != nil && err.Error() == test.want, "want %s\nhave %v", test.want, err)
+			_, ok := errors.AsType[*queue.TaskError](err)
+			expect.That(t, ok, "want a TaskError, have %T", err)
 		})
 	}
 }

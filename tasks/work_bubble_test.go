@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -46,12 +47,10 @@ func TestWorkEndsWithTheContext(t *testing.T) {
 				start := time.Now()
 				ctx, cancel := context.WithTimeoutCause(attempt(t.Context(), task, "t1", 1), time.Minute, lock.ErrLost)
 				defer cancel()
-				if err := slow.Run(ctx, task); !errors.Is(err, lock.ErrLost) || isPermanent(err) {
-					t.Errorf("want the cause %v, have %v", lock.ErrLost, err)
-				}
-				if have := time.Since(start); have != time.Minute {
-					t.Errorf("want it to stop after a minute, have %v", have)
-				}
+				err := slow.Run(ctx, task)
+				expect.That(t, errors.Is(err, lock.ErrLost) && !isPermanent(err), "want the cause %v, have %v", lock.ErrLost, err)
+				have := time.Since(start)
+				expect.That(t, have == time.Minute, "want it to stop after a minute, have %v", have)
 				b.want(t, "SELECT count(*) FROM journal", "0")
 			})
 		})
@@ -71,13 +70,9 @@ func TestPausedHolder(t *testing.T) {
 				late := make(chan error)
 				go func() { late <- slow.Run(attempt(t.Context(), task, "t1", 1), task) }()
 				synctest.Wait() // it has read, and thinks
-				if err := b.book.Run(attempt(t.Context(), task, "t2", 2), task); err != nil {
-					t.Fatal(err)
-				}
+				expect.OK(t, b.book.Run(attempt(t.Context(), task, "t2", 2), task))
 				err := <-late
-				if !errors.Is(err, lock.ErrStale) || isPermanent(err) {
-					t.Errorf("want %v, which a retry mends, have %v", lock.ErrStale, err)
-				}
+				expect.That(t, errors.Is(err, lock.ErrStale) && !isPermanent(err), "want %v, which a retry mends, have %v", lock.ErrStale, err)
 				b.want(t, "SELECT DISTINCT task_id, fence FROM journal", "t2 2")
 			})
 		})

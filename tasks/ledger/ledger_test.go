@@ -9,9 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -28,14 +27,9 @@ func backends() map[string]func(*testing.T) string {
 
 func open(t *testing.T, dsn string) *ledger.Ledger {
 	t.Helper()
-	l, err := ledger.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Value(ledger.Open(t.Context(), dsn))(t)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Is(t, "close", l.Close(), nil)
 	})
 	return l
 }
@@ -58,9 +52,7 @@ func stockNow(t *testing.T, l *ledger.Ledger) (s ledger.Stock, entries int) {
 	t.Helper()
 	s.SKU = "85123A"
 	row := l.DB().QueryRowContext(t.Context(), "SELECT on_hand, back_ordered, (SELECT count(*) FROM journal) FROM stock WHERE sku = '85123A'")
-	if err := row.Scan(&s.OnHand, &s.BackOrdered, &entries); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, row.Scan(&s.OnHand, &s.BackOrdered, &entries))
 	return s, entries
 }
 
@@ -82,7 +74,7 @@ func TestReadAndWrite(t *testing.T) {
 			stock, err := readStock(ctx, l, "85123A", 10)
 			wantSame(t, ledger.Stock{SKU: "85123A", OnHand: 10}, stock, err)
 			stock = ledger.Stock{SKU: "85123A", OnHand: 4, BackOrdered: 1}
-			wantOK(t, l.Write(ctx, &stock, deduction("t1")))
+			expect.OK(t, l.Write(ctx, &stock, deduction("t1")))
 			again, err := readStock(ctx, l, "85123A", 99)
 			wantSame(t, stock, again, err)
 
@@ -90,7 +82,7 @@ func TestReadAndWrite(t *testing.T) {
 			err = l.Read(ctx, &account)
 			wantSame(t, ledger.Account{Customer: "17850"}, account, err)
 			account.Balance = -1391200
-			wantOK(t, l.Write(ctx, &account, ledger.Effect{TaskID: "t2", Kind: "balance:debit"}))
+			expect.OK(t, l.Write(ctx, &account, ledger.Effect{TaskID: "t2", Kind: "balance:debit"}))
 			account = ledger.Account{Customer: "17850"}
 			err = l.Read(ctx, &account)
 			wantSame(t, ledger.Account{Customer: "17850", Balance: -1391200}, account, err)
@@ -99,7 +91,7 @@ func TestReadAndWrite(t *testing.T) {
 			err = l.Read(ctx, &order)
 			wantSame(t, ledger.Order{Number: "536365"}, order, err)
 			order = ledger.Order{Number: "536365", Lines: 1, Units: 2, Value: 3, Audits: 4, AuditedLines: 5, Verdict: "partial"}
-			wantOK(t, l.Write(ctx, &order, ledger.Effect{TaskID: "t3", Kind: "order:audit"}))
+			expect.OK(t, l.Write(ctx, &order, ledger.Effect{TaskID: "t3", Kind: "order:audit"}))
 			sameOrder := ledger.Order{Number: "536365"}
 			err = l.Read(ctx, &sameOrder)
 			wantSame(t, order, sameOrder, err)
@@ -110,7 +102,7 @@ func TestReadAndWrite(t *testing.T) {
 			wantSame(t, int64(0), number, nil)
 			user.Placed = 1
 			placement := ledger.Placement{Number: 1, Submission: "f1", Items: 2, Units: 3, Value: 4}
-			wantOK(t, l.WritePlacement(ctx, &user, placement, ledger.Effect{TaskID: "t4", Kind: "order:place"}))
+			expect.OK(t, l.WritePlacement(ctx, &user, placement, ledger.Effect{TaskID: "t4", Kind: "order:place"}))
 			user = ledger.User{ID: "ann"}
 			number, err = l.ReadUser(ctx, &user, "f1")
 			wantSame(t, ledger.User{ID: "ann", Placed: 1}, user, err)
@@ -119,7 +111,7 @@ func TestReadAndWrite(t *testing.T) {
 			var after, subject string
 			var fence, recorded int64
 			row := l.DB().QueryRowContext(ctx, "SELECT subject, fence, row_after, recorded_ms FROM journal WHERE task_id = 't1'")
-			wantOK(t, row.Scan(&subject, &fence, &after, &recorded))
+			expect.OK(t, row.Scan(&subject, &fence, &after, &recorded))
 			if want := `{"on_hand":4,"back_ordered":1}`; subject != "sku:85123A" || fence != 1 || after != want || recorded == 0 {
 				t.Errorf("journal: want sku:85123A, 1, %s and a time, have %s, %d, %s, %d", want, subject, fence, after, recorded)
 			}
@@ -137,25 +129,21 @@ func TestTaskRunsTwice(t *testing.T) {
 			l := open(t, dsn(t))
 			for fence := range int64(3) {
 				ctx := fenced(t.Context(), fence+1)
-				s, err := readStock(ctx, l, "85123A", 10)
-				wantOK(t, err)
+				s := expect.Value(readStock(ctx, l, "85123A", 10))(t)
 				s.OnHand -= 6
-				wantOK(t, l.Write(ctx, &s, deduction("t1"))) // on_hand < 0 later, were it written
+				expect.OK(t, l.Write(ctx, &s, deduction("t1"))) // on_hand < 0 later, were it written
 			}
 			s, entries := stockNow(t, l)
-			if s.OnHand != 4 || entries != 1 {
-				t.Errorf("want 4 on hand and 1 entry, have %d and %d", s.OnHand, entries)
-			}
+			expect.That(t, s.OnHand == 4 && entries == 1, "want 4 on hand and 1 entry, have %d and %d", s.OnHand, entries)
 			// Placements are written besides the row, and must not be twice either.
 			for range 2 {
 				ctx := fenced(t.Context(), 1)
-				_, err := l.ReadUser(ctx, &ledger.User{ID: "ann"}, "f1")
-				wantOK(t, err)
-				wantOK(t, l.WritePlacement(ctx, &ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
+				expect.OK(t, expect.Err(l.ReadUser(ctx, &ledger.User{ID: "ann"}, "f1")))
+				expect.OK(t, l.WritePlacement(ctx, &ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
 					ledger.Effect{TaskID: "t2", Kind: "order:place"}))
 			}
 			var placements int
-			wantOK(t, l.DB().QueryRowContext(t.Context(), "SELECT count(*) FROM placements").Scan(&placements))
+			expect.OK(t, l.DB().QueryRowContext(t.Context(), "SELECT count(*) FROM placements").Scan(&placements))
 			wantSame(t, 1, placements, nil)
 		})
 	}
@@ -167,20 +155,15 @@ func TestTaskIDOfAnother(t *testing.T) {
 	t.Parallel()
 	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
 	ctx := fenced(t.Context(), 1)
-	s, err := readStock(ctx, l, "85123A", 10)
-	wantOK(t, err)
+	s := expect.Value(readStock(ctx, l, "85123A", 10))(t)
 	s.OnHand = 4
-	wantOK(t, l.Write(ctx, &s, deduction("t1")))
+	expect.OK(t, l.Write(ctx, &s, deduction("t1")))
 
 	other := deduction("t1")
 	other.Line = 3
 	s.OnHand = 1
-	if err := l.Write(ctx, &s, other); !errors.Is(err, ledger.ErrTaskID) {
-		t.Errorf("id of another task: want %v, have %v", ledger.ErrTaskID, err)
-	}
-	if err := l.Write(ctx, &s, deduction("")); !errors.Is(err, ledger.ErrTaskID) {
-		t.Errorf("no id: want %v, have %v", ledger.ErrTaskID, err)
-	}
+	expect.Is(t, "id of another task", l.Write(ctx, &s, other), ledger.ErrTaskID)
+	expect.Is(t, "no id", l.Write(ctx, &s, deduction("")), ledger.ErrTaskID)
 	if s, entries := stockNow(t, l); s.OnHand != 4 || entries != 1 {
 		t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
 	}
@@ -193,32 +176,23 @@ func TestFences(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			first, second := fenced(t.Context(), 1), fenced(t.Context(), 2)
-			old, err := readStock(first, l, "85123A", 10)
-			wantOK(t, err)
+			old := expect.Value(readStock(first, l, "85123A", 10))(t)
 			s, err := readStock(second, l, "85123A", 10)
-			wantOK(t, err)
+			expect.OK(t, err)
 
 			// The first holder is late: after its successor has read, although
 			// before it has written.
 			old.OnHand = 9
 			err = l.Write(first, &old, deduction("t1"))
 			stale, ok := errors.AsType[*store.StaleError](err)
-			if !ok || stale.Fence != 1 || stale.Seen != 2 {
-				t.Errorf("late write: want a stale error of 1 after 2, have %v", err)
-			}
-			if _, err := readStock(first, l, "85123A", 10); !errors.Is(err, lock.ErrStale) {
-				t.Errorf("late read: want %v, have %v", lock.ErrStale, err)
-			}
+			expect.That(t, ok && stale.Fence == 1 && stale.Seen == 2, "late write: want a stale error of 1 after 2, have %v", err)
+			expect.Is(t, "late read", expect.Err(readStock(first, l, "85123A", 10)), lock.ErrStale)
 			s.OnHand = 8
-			wantOK(t, l.Write(second, &s, deduction("t2")))
+			expect.OK(t, l.Write(second, &s, deduction("t2")))
 
 			// Without a lock there is no fence.
-			if _, err := readStock(t.Context(), l, "85123A", 10); !errors.Is(err, lock.ErrNoFence) {
-				t.Errorf("read without a lock: want %v, have %v", lock.ErrNoFence, err)
-			}
-			if err := l.Write(t.Context(), &s, deduction("t3")); !errors.Is(err, lock.ErrNoFence) {
-				t.Errorf("write without a lock: want %v, have %v", lock.ErrNoFence, err)
-			}
+			expect.Is(t, "read without a lock", expect.Err(readStock(t.Context(), l, "85123A", 10)), lock.ErrNoFence)
+			expect.Is(t, "write without a lock", l.Write(t.Context(), &s, deduction("t3")), lock.ErrNoFence)
 			if s, entries := stockNow(t, l); s.OnHand != 8 || entries != 1 {
 				t.Errorf("want 8 on hand and 1 entry, have %d and %d", s.OnHand, entries)
 			}
@@ -235,17 +209,15 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			ctx := fenced(t.Context(), 1)
-			s, err := readStock(ctx, l, "85123A", 10)
-			wantOK(t, err)
+			s := expect.Value(readStock(ctx, l, "85123A", 10))(t)
 			s.OnHand = -1 // against the table's check
-			if err := l.Write(fenced(t.Context(), 2), &s, deduction("t1")); err == nil {
-				t.Error("want an error, have none")
-			}
+			err := l.Write(fenced(t.Context(), 2), &s, deduction("t1"))
+			expect.That(t, err != nil, "want an error, have none")
 			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
 				t.Errorf("want 10 on hand and no entry, have %d and %d", s.OnHand, entries)
 			}
 			s.OnHand = 4
-			wantOK(t, l.Write(ctx, &s, deduction("t1"))) // fence 2 has left no trace
+			expect.OK(t, l.Write(ctx, &s, deduction("t1"))) // fence 2 has left no trace
 		})
 	}
 }
@@ -290,8 +262,7 @@ func TestContextEnds(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			ctx, cancel := context.WithCancelCause(fenced(t.Context(), 1))
-			s, err := readStock(ctx, l, "85123A", 10)
-			wantOK(t, err)
+			s := expect.Value(readStock(ctx, l, "85123A", 10))(t)
 			cancel(lock.ErrLost)
 			s.OnHand = 4
 			if err := l.Write(ctx, &s, deduction("t1")); !errors.Is(err, lock.ErrLost) {
@@ -307,17 +278,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-func wantOK(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func wantSame[T any](t *testing.T, want, have T, err error) {
 	t.Helper()
-	wantOK(t, err)
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("-want +have:\n%s", diff)
-	}
+	expect.OK(t, err)
+	expect.Same(t, "rows", have, want)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/tasks/ledger"
 )
@@ -23,11 +24,11 @@ func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	here := func(name string) string { return filepath.Join(folder, name) }
-	wantOK(t, os.WriteFile(here("letter.txt"), []byte(strings.Repeat("Dear Sir or Madam, ", 100)), 0o600))
-	wantOK(t, open(t, here("good.db")).Close())
+	expect.OK(t, os.WriteFile(here("letter.txt"), []byte(strings.Repeat("Dear Sir or Madam, ", 100)), 0o600))
+	expect.OK(t, open(t, here("good.db")).Close())
 	newer := open(t, here("newer.db"))
 	execSQLite(t, here("newer.db"), "UPDATE ledger_meta SET version = 3")
-	wantOK(t, newer.Close())
+	expect.OK(t, newer.Close())
 
 	tests := []struct {
 		name, dsn string
@@ -72,16 +73,11 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal("want an error, have none")
 			}
 			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("want %q in the error, have %v", want, err)
-				}
+				expect.That(t, strings.Contains(err.Error(), want), "want %q in the error, have %v", want, err)
 			}
-			if first := ledger.Check(test.dsn); first != nil && first.Error() != err.Error() {
-				t.Errorf("check: want no error, or %v, have %v", err, first)
-			}
-			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "zzter2") {
-				t.Errorf("want no password shown, have %v", err)
-			}
+			first := ledger.Check(test.dsn)
+			expect.That(t, first == nil || first.Error() == err.Error(), "check: want no error, or %v, have %v", err, first)
+			expect.That(t, !strings.Contains(err.Error(), "hunter2") && !strings.Contains(err.Error(), "zzter2"), "want no password shown, have %v", err)
 		})
 	}
 }
@@ -89,8 +85,7 @@ func TestOpenRefuses(t *testing.T) {
 // TestOpenPostgresRefuses is TestOpenRefuses for what takes a server.
 func TestOpenPostgresRefuses(t *testing.T) {
 	t.Parallel()
-	good, err := url.Parse(pgtest.DSN(t))
-	wantOK(t, err)
+	good := expect.Value(url.Parse(pgtest.DSN(t)))(t)
 	missing, readOnly := *good, *good
 	missing.Path = "/nosuch"
 	query := good.Query()
@@ -103,9 +98,7 @@ func TestOpenPostgresRefuses(t *testing.T) {
 			t.Errorf("%s: want an error, have none", want)
 			continue
 		}
-		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ledger postgres://") {
-			t.Errorf("want the DSN and %q, have %v", want, err)
-		}
+		expect.That(t, strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "ledger postgres://"), "want the DSN and %q, have %v", want, err)
 	}
 }
 
@@ -115,14 +108,11 @@ func TestPathsComeThrough(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "sqlite:", "sqlite://"} {
 		path := filepath.Join(t.TempDir(), "50% off #1 & more.db")
-		wantOK(t, ledger.Check(prefix+path))
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s: want no file by a check", prefix)
-		}
-		wantOK(t, open(t, prefix+path).Close())
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("%s: %v", prefix, err)
-		}
+		expect.OK(t, ledger.Check(prefix+path))
+		_, err := os.Stat(path)
+		expect.That(t, err != nil, "%s: want no file by a check", prefix)
+		expect.OK(t, open(t, prefix+path).Close())
+		expect.Is(t, prefix, expect.Err(os.Stat(path)), nil)
 	}
 }
 
@@ -142,9 +132,7 @@ func TestOpenTogether(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
+					expect.Is(t, "close", l.Close(), nil)
 				})
 			}
 			wg.Wait()
@@ -169,10 +157,10 @@ func TestFullDatabase(t *testing.T) {
 	if s, entries := stockNow(t, l); s.BackOrdered != int64(deducted) || entries != deducted {
 		t.Errorf("want what was accepted, %d, have %d and %d entries", deducted, s.BackOrdered, entries)
 	}
-	wantOK(t, l.Close())
+	expect.OK(t, l.Close())
 
 	l = open(t, path)
-	wantOK(t, deductOne(t.Context(), l, deducted))
+	expect.OK(t, deductOne(t.Context(), l, deducted))
 	if s, entries := stockNow(t, l); s.BackOrdered != int64(deducted)+1 || entries != deducted+1 {
 		t.Errorf("want the refused one done, %d, have %d and %d entries", deducted+1, s.BackOrdered, entries)
 	}
@@ -194,18 +182,15 @@ func TestLockedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, path)
-	other, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
-	wantOK(t, err)
+	other := expect.Value(sql.Open("sqlite", "file:"+path+"?_txlock=immediate"))(t)
 	defer func() { _ = other.Close() }()
 	tx, err := other.BeginTx(t.Context(), nil)
-	wantOK(t, err)
+	expect.OK(t, err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err = deductOne(ctx, l, 1)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "database is locked") {
-		t.Errorf("want the deadline and its reason, have %v", err)
-	}
+	expect.That(t, errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "database is locked"), "want the deadline and its reason, have %v", err)
 
 	done := make(chan error, 1)
 	go func() { done <- deductOne(t.Context(), l, 1) }()
@@ -214,15 +199,15 @@ func TestLockedFile(t *testing.T) {
 		t.Fatalf("want it to wait, have %v", err)
 	case <-time.After(30 * time.Millisecond): //nolint:forbidigo // something must not happen
 	}
-	wantOK(t, tx.Rollback())
-	wantOK(t, <-done)
+	expect.OK(t, tx.Rollback())
+	expect.OK(t, <-done)
 }
 
 func execSQLite(t *testing.T, path, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	wantOK(t, err)
+	expect.OK(t, err)
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(t.Context(), statement)
-	wantOK(t, err)
+	expect.OK(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
@@ -36,18 +37,16 @@ func TestProcessesShareAFile(t *testing.T) {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
 			cmd.Env = append(os.Environ(), workerEnv+"="+path)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("worker: %v\n%s", err, out)
-			}
+			out, err := cmd.CombinedOutput()
+			expect.That(t, err == nil, "worker: %v\n%s", err, out)
 		})
 	}
 	wg.Wait()
 	var entries, units int
 	row := open(t, path).DB().QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM journal), (SELECT sum(back_ordered) FROM stock)")
-	wantOK(t, row.Scan(&entries, &units))
-	if want := 2 * tasksPerProcess(); entries != want || units != want {
-		t.Errorf("want %d entries and units, have %d and %d", want, entries, units)
-	}
+	expect.OK(t, row.Scan(&entries, &units))
+	want := 2 * tasksPerProcess()
+	expect.That(t, entries == want && units == want, "want %d entries and units, have %d and %d", want, entries, units)
 }
 
 // TestHelperWorker is no test but one of the processes above. The process has its own stock codes,
@@ -58,8 +57,7 @@ func TestHelperWorker(t *testing.T) {
 	if path == "" {
 		return
 	}
-	l, err := ledger.Open(t.Context(), path)
-	wantOK(t, err)
+	l := expect.Value(ledger.Open(t.Context(), path))(t)
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		sku := fmt.Sprintf("%d-%d", os.Getpid(), g)
@@ -79,5 +77,5 @@ func TestHelperWorker(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	wantOK(t, l.Close())
+	expect.OK(t, l.Close())
 }

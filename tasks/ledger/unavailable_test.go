@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
@@ -48,9 +49,7 @@ func TestErrorsOfAStep(t *testing.T) {
 		"something of our own":  {errors.New("bad amount"), false},
 		"several, one of these": {errors.Join(errors.New("rollback"), pg("53100")), true},
 	} {
-		if have := ledger.IsUnavailable(tt.err); have != tt.want {
-			t.Errorf("%s: want %t, have %t", name, tt.want, have)
-		}
+		expect.Equal(t, name, ledger.IsUnavailable(tt.err), tt.want)
 	}
 }
 
@@ -60,7 +59,7 @@ func TestWritable(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, "sqlite:"+file+"?_pragma=max_page_count(200)")
-	t.Cleanup(func() { wantOK(t, l.Close()) })
+	t.Cleanup(func() { expect.OK(t, l.Close()) })
 	step := func(id string) error {
 		ctx := locktest.WithFence(t.Context(), "account:"+id, 1)
 		a := ledger.Account{Customer: id}
@@ -69,23 +68,19 @@ func TestWritable(t *testing.T) {
 		}
 		return l.Write(ctx, &a, ledger.Effect{TaskID: id, Kind: "test"})
 	}
-	wantOK(t, l.Writable(t.Context()))
-	wantOK(t, step("before"))
+	expect.OK(t, l.Writable(t.Context()))
+	expect.OK(t, step("before"))
 	execSQLite(t, file, "CREATE TABLE others (data BLOB)")
 	execSQLite(t, file, "INSERT INTO others VALUES (zeroblob(900000))")
-	if err := l.Writable(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("want ErrUnavailable, have %v", err)
-	}
+	expect.Is(t, "writable", l.Writable(t.Context()), ledger.ErrUnavailable)
 	var err error
 	for i := 0; i < 1000 && err == nil; i++ { // until the last page is full
 		err = step(fmt.Sprint("more-", i))
 	}
-	if !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("step: want ErrUnavailable, have %v", err)
-	}
+	expect.Is(t, "step", err, ledger.ErrUnavailable)
 	execSQLite(t, file, "DROP TABLE others")
-	wantOK(t, l.Writable(t.Context()))
-	wantOK(t, step("after"))
+	expect.OK(t, l.Writable(t.Context()))
+	expect.OK(t, step("after"))
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks/orders"
 )
 
@@ -24,9 +25,7 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := orders.NewReader(bytes.NewReader(append([]byte(header), body...)))
-		if err != nil {
-			t.Fatalf("want a reader behind a good header, have %v", err)
-		}
+		expect.Need(t, err == nil, "want a reader behind a good header, have %v", err)
 		most := 2 + bytes.Count(body, []byte("\n"))
 		for last := 1; ; {
 			line, err := r.Next()
@@ -37,17 +36,13 @@ func FuzzReader(f *testing.F) {
 				return
 			case errors.As(err, &bad):
 				number = bad.Line
-				if len(bad.Error()) > 1000 {
-					t.Fatalf("line %d: want a short error, have %d bytes", number, len(bad.Error()))
-				}
+				expect.Need(t, len(bad.Error()) <= 1000, "line %d: want a short error, have %d bytes", number, len(bad.Error()))
 			case err != nil:
 				t.Fatalf("want lines to the end, have %v", err)
 			case line.Order == "" || line.SKU == "":
 				t.Fatalf("line %d: want an order and a stock code, have %q and %q", number, line.Order, line.SKU)
 			}
-			if number <= last || number > most {
-				t.Fatalf("want a line number of %d to %d, have %d", last+1, most, number)
-			}
+			expect.Need(t, number > last && number <= most, "want a line number of %d to %d, have %d", last+1, most, number)
 			last = number
 		}
 	})
@@ -68,9 +63,7 @@ func FuzzDescription(f *testing.F) {
 		w := csv.NewWriter(&file)
 		record := []string{"1", "2", description, "1", "2010-12-01T08:26:00", "1", "", "UK"}
 		for _, r := range [][]string{strings.Split(strings.TrimSpace(header), ","), record, record} {
-			if err := w.Write(r); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, w.Write(r))
 		}
 		w.Flush()
 		lines, refused := read(t, file.String())

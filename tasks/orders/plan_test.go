@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
@@ -28,10 +29,7 @@ func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 		}
 		file += fmt.Sprintf("%s,%s,x,%s,2011-11-08T07:52:00,%s,%s,UK\n", f[0], f[1], f[2], f[3], f[4])
 	}
-	r, err := orders.NewReader(strings.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Value(orders.NewReader(strings.NewReader(file)))(t)
 	p := orders.NewPlan(orders.PlanConfig{Content: "c0ffee", Queue: "shop", Retention: time.Minute})
 	for job, err := range p.Jobs(r) {
 		told := fmt.Sprintf("%d/%d ", job.Line, job.Through)
@@ -41,9 +39,7 @@ func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 		}
 		jobs = append(jobs, fmt.Sprintf("%s%T%v", told, job.Task, job.Task))
 		want := queue.Options{Queue: "shop", Retention: time.Minute, TaskID: fmt.Sprintf("%d:%s-c0ffee", job.Line, job.Task.Kind())}
-		if diff := cmp.Diff(&want, job.Options); diff != "" {
-			t.Errorf("options (-want +have):\n%s", diff)
-		}
+		expect.Same(t, "options", job.Options, &want)
 		if err := queue.Check(job.Task, job.Options); err != nil {
 			t.Errorf("want a job that the queue accepts, have %v", err)
 		}
@@ -168,12 +164,8 @@ func TestPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobs, counts := plan(t, c.lines...)
-			if diff := cmp.Diff(c.jobs, jobs); diff != "" {
-				t.Errorf("jobs (-want +have):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.counts, counts); diff != "" {
-				t.Errorf("counts (-want +have):\n%s", diff)
-			}
+			expect.Same(t, "jobs", jobs, c.jobs)
+			expect.Same(t, "counts", counts, c.counts)
 		})
 	}
 }
@@ -190,9 +182,7 @@ func TestPlanOfALongOrder(t *testing.T) {
 		fmt.Sprintf("2/%d tasks.AuditOrder{1 %d}", lines+1, lines),
 		fmt.Sprintf("2/%d tasks.DebitBalance{17850 1 20.00}", lines+1),
 	}
-	if diff := cmp.Diff(want, jobs[2*lines:]); diff != "" {
-		t.Errorf("jobs behind those of the lines (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "jobs behind those of the lines", jobs[2*lines:], want)
 }
 
 // Through never falls and the plan of a file is always the same. So who plans it
@@ -204,38 +194,27 @@ func TestPlanCanBeTakenUpAgain(t *testing.T) {
 	last := 0
 	for _, job := range first {
 		var line, through int
-		if _, err := fmt.Sscanf(job, "%d/%d", &line, &through); err != nil {
-			t.Fatal(err)
-		}
-		if through < last || line > through {
-			t.Errorf("want a Through of %d and of the line or more, have %s", last, job)
-		}
+		expect.OK(t, expect.Err(fmt.Sscanf(job, "%d/%d", &line, &through)))
+		expect.That(t, through >= last && line <= through, "want a Through of %d and of the line or more, have %s", last, job)
 		last = through
 	}
 	second, _ := plan(t, file...)
-	if diff := cmp.Diff(first, second); diff != "" {
-		t.Errorf("jobs (-first plan +second):\n%s", diff)
-	}
+	expect.Same(t, "jobs of a second plan", second, first)
 }
 
 func TestPlanEndsWhenNoMoreAreWanted(t *testing.T) {
 	t.Parallel()
 	all, _ := plan(t, "1 22222 1 1 17850", "x y z 1", "2 22222 1 1")
 	for most := range all {
-		r, err := orders.NewReader(strings.NewReader(header +
-			"1,22222,x,1,2011-11-08T07:52:00,1,17850,UK\nx,y,x,z,2011-11-08T07:52:00,1,,UK\n2,22222,x,1,2011-11-08T07:52:00,1,,UK\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := expect.Value(orders.NewReader(strings.NewReader(header +
+			"1,22222,x,1,2011-11-08T07:52:00,1,17850,UK\nx,y,x,z,2011-11-08T07:52:00,1,,UK\n2,22222,x,1,2011-11-08T07:52:00,1,,UK\n")))(t)
 		var have []string
 		for job, err := range orders.NewPlan(orders.PlanConfig{Content: "c0ffee"}).Jobs(r) {
 			if have = append(have, fmt.Sprint(job.Line, err)); len(have) > most {
 				break
 			}
 		}
-		if len(have) != most+1 {
-			t.Errorf("want %d jobs, have %q", most+1, have)
-		}
+		expect.That(t, len(have) == most+1, "want %d jobs, have %q", most+1, have)
 	}
 }
 
@@ -244,10 +223,7 @@ func TestPlanEndsWhenNoMoreAreWanted(t *testing.T) {
 func TestPlanTellsFaults(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk on fire")
-	r, err := orders.NewReader(io.MultiReader(strings.NewReader(header+"1,22222,x,1,2011-11-08T07:52:00,1,17850,UK\n"), iotest.ErrReader(broken)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Value(orders.NewReader(io.MultiReader(strings.NewReader(header+"1,22222,x,1,2011-11-08T07:52:00,1,17850,UK\n"), iotest.ErrReader(broken))))(t)
 	var kinds []string
 	var last error
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: "c0ffee"}).Jobs(r) {
@@ -255,7 +231,6 @@ func TestPlanTellsFaults(t *testing.T) {
 			kinds = append(kinds, job.Task.Kind())
 		}
 	}
-	if diff := cmp.Diff([]string{tasks.AllocateLine{}.Kind(), tasks.DeductStock{}.Kind()}, kinds); diff != "" || !errors.Is(last, broken) {
-		t.Errorf("want %v, have %v; jobs (-want +have):\n%s", broken, last, diff)
-	}
+	diff := cmp.Diff([]string{tasks.AllocateLine{}.Kind(), tasks.DeductStock{}.Kind()}, kinds)
+	expect.That(t, diff == "" && errors.Is(last, broken), "want %v, have %v; jobs (-want +have):\n%s", broken, last, diff)
 }

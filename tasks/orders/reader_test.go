@@ -11,8 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks/orders"
 )
 
@@ -22,9 +21,7 @@ const header = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,C
 func read(t *testing.T, file string) (lines []orders.Line, refused []string) {
 	t.Helper()
 	r, err := orders.NewReader(strings.NewReader(file))
-	if err != nil {
-		t.Fatalf("want a reader, have %v", err)
-	}
+	expect.Need(t, err == nil, "want a reader, have %v", err)
 	for {
 		line, err := r.Next()
 		var bad *orders.LineError
@@ -70,9 +67,8 @@ func TestDialects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lines, refused := read(t, file)
-			if diff := cmp.Diff([]orders.Line{heart()}, lines); diff != "" || refused != nil {
-				t.Errorf("lines (-want +have), refused %q:\n%s", refused, diff)
-			}
+			expect.Same(t, "lines", lines, []orders.Line{heart()})
+			expect.That(t, refused == nil, "want no line refused, have %q", refused)
 		})
 	}
 }
@@ -82,9 +78,7 @@ func zipped(t *testing.T, text string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, err := io.WriteString(w, text)
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, errors.Join(err, w.Close()))
 	return b.String()
 }
 
@@ -93,9 +87,8 @@ func TestLeavesOptionalColumnsEmpty(t *testing.T) {
 	lines, refused := read(t, "Invoice,StockCode,Quantity,InvoiceDate,Price,CustomerID\n536365,85123A,6,2010-12-01T08:26:00,2.55,\n")
 	want := heart()
 	want.Description, want.Country, want.Customer = "", "", ""
-	if diff := cmp.Diff([]orders.Line{want}, lines); diff != "" || refused != nil {
-		t.Errorf("lines (-want +have), refused %q:\n%s", refused, diff)
-	}
+	expect.Same(t, "lines", lines, []orders.Line{want})
+	expect.That(t, refused == nil, "want no line refused, have %q", refused)
 }
 
 // The dirt of the real data: all of it is read as it stands.
@@ -124,9 +117,8 @@ func TestReadsDirtAsItStands(t *testing.T) {
 			t.Parallel()
 			lines, refused := read(t, header+c.line+"\n")
 			c.want.Number, c.want.Time, c.want.Country = 2, time.Date(2011, 11, 8, 7, 52, 0, 0, time.UTC), "UK"
-			if diff := cmp.Diff([]orders.Line{c.want}, lines); diff != "" || refused != nil {
-				t.Errorf("lines (-want +have), refused %q:\n%s", refused, diff)
-			}
+			expect.Same(t, "lines", lines, []orders.Line{c.want})
+			expect.That(t, refused == nil, "want no line refused, have %q", refused)
 		})
 	}
 }
@@ -137,14 +129,10 @@ func TestGoodsAndCancellations(t *testing.T) {
 		"22222": true, "85123A": true, "85049a": true, "15056BL": true, "POST": false, "M": false, "C2": false,
 		"DCGS0003": false, "gift_0001_10": false, "1234": false, "1234A": false, "": false,
 	} {
-		if have := (orders.Line{SKU: code}).Goods(); have != want {
-			t.Errorf("goods %q: want %v, have %v", code, want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("goods %q", code), (orders.Line{SKU: code}).Goods(), want)
 	}
 	for number, want := range map[string]bool{"536365": false, "C536379": true, "A563185": false} {
-		if have := (orders.Line{Order: number}).Cancellation(); have != want {
-			t.Errorf("cancellation %q: want %v, have %v", number, want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("cancellation %q", number), (orders.Line{Order: number}).Cancellation(), want)
 	}
 }
 
@@ -175,9 +163,7 @@ func TestRefusesBadLinesOnly(t *testing.T) {
 			t.Parallel()
 			const before, after = 2, 50
 			lines, refused := read(t, header+strings.Repeat(good, before)+c.bad+strings.Repeat(good, after))
-			if diff := cmp.Diff([]string{"line 4: " + c.want}, refused); diff != "" {
-				t.Errorf("refused (-want +have):\n%s", diff)
-			}
+			expect.Same(t, "refused", refused, []string{"line 4: " + c.want})
 			var want []orders.Line
 			for i := range before + after {
 				l := heart()
@@ -187,9 +173,7 @@ func TestRefusesBadLinesOnly(t *testing.T) {
 				}
 				want = append(want, l)
 			}
-			if diff := cmp.Diff(want, lines); diff != "" {
-				t.Errorf("lines (-want +have):\n%s", diff)
-			}
+			expect.Same(t, "lines", lines, want)
 		})
 	}
 }
@@ -210,17 +194,13 @@ func TestBrokenQuoteDoesNotSwallowLines(t *testing.T) {
 	for _, l := range lines {
 		have = append(have, fmt.Sprintf("%d: %s", l.Number, l.Order))
 	}
-	if diff := cmp.Diff([]string{"3: 2", "4: 3", "7: 5"}, have); diff != "" {
-		t.Errorf("lines (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "lines", have, []string{"3: 2", "4: 3", "7: 5"})
 	want := []string{
 		`line 2: want a comma after a closing quote, and quotes within a field doubled, have "1,2,\"x,1,2010-12-01T08:26:00,1,,UK"`,
 		`line 5: want a field that holds a quote to be in quotes, and the quote doubled, have "4,2,x\",1,2010-12-01T08:26:00,1,,UK"`,
 		`line 8: want a quote that is closed within 32 lines and 65536 bytes, have "6,2,\"x"`,
 	}
-	if diff := cmp.Diff(want, refused); diff != "" {
-		t.Errorf("refused (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "refused", refused, want)
 }
 
 func TestNewReaderRefuses(t *testing.T) {
@@ -244,9 +224,7 @@ func TestNewReaderRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := orders.NewReader(strings.NewReader(c.file))
-			if err == nil || err.Error() != c.want {
-				t.Errorf("want the error\n%s, have\n%v", c.want, err)
-			}
+			expect.That(t, err != nil && err.Error() == c.want, "want the error\n%s, have\n%v", c.want, err)
 		})
 	}
 }
@@ -272,9 +250,7 @@ func TestInputFaults(t *testing.T) {
 			for err == nil {
 				_, err = r.Next()
 			}
-			if !errors.Is(err, c.want) {
-				t.Errorf("want %v, have %v", c.want, err)
-			}
+			expect.Is(t, "a broken file", err, c.want)
 		})
 	}
 }
