@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/internal/verify/model"
 )
@@ -98,9 +99,7 @@ func TestProtocol(t *testing.T) {
 			t.Parallel()
 			report := m.Explore()
 			t.Log(report)
-			if report.Broken != "" {
-				t.Error("want nothing broken")
-			}
+			expect.That(t, report.Broken == "", "want nothing broken")
 		})
 	}
 }
@@ -187,9 +186,7 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Parallel()
 			report := tt.m.Explore()
 			t.Log(report)
-			if report.Property() != tt.property {
-				t.Errorf("want the property %q broken, have %q", tt.property, report.Broken)
-			}
+			expect.That(t, report.Property() == tt.property, "want the property %q broken, have %q", tt.property, report.Broken)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha1"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify/model"
 )
 
@@ -43,7 +43,6 @@ type twin struct {
 	loaded    map[string]string
 	attempts  map[int]*attempt // by their places in the model's state
 	sessions  int
-	replica   map[string]any // once it has stopped to follow: by key a string, a list, a hash, a sorted set or a set
 }
 
 // An attempt is what the scripts have said of one.
@@ -86,9 +85,7 @@ type process struct {
 func newTwin(t *testing.T, m *model.Model, edit func(string) string) *twin {
 	t.Helper()
 	w := &twin{t: t, m: m, edit: edit, state: m.Start(), db: miniredis.NewMiniRedis(), now: time.Unix(1_800_000_000, 0), attempts: map[int]*attempt{}, loaded: map[string]string{}}
-	if err := w.db.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, w.db.Start())
 	w.db.SetTime(w.now)
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.db.Addr()})
 	w.inspector = asynq.NewInspectorFromRedisClient(w.rdb)
@@ -214,8 +211,7 @@ func (w *twin) move(tr model.Transition) {
 	case model.OfferEnds:
 		for q := range uint8(model.MaxQueues) {
 			if w.state.Queues[q].Ready[move.Resource] == model.Offer {
-				_, err := w.db.ZAdd(taskredis.ReadyKey(queueOf(q)), w.micros(), lock)
-				w.must(err)
+				w.must(expect.Err(w.db.ZAdd(taskredis.ReadyKey(queueOf(q)), w.micros(), lock)))
 			}
 		}
 	case model.Unseen:
@@ -247,61 +243,18 @@ func (w *twin) score(key, member string) (float64, bool) {
 	return score, ok && err == nil
 }
 
-// copyTo has the replica know what Redis knows.
+// copyTo has the replica, which is database 1, know what Redis knows.
 func (w *twin) copyTo() {
-	w.replica = map[string]any{}
+	w.db.DB(1).FlushDB()
 	for _, key := range w.db.Keys() {
-		var err error
-		switch kind := w.db.Type(key); kind {
-		case "string":
-			w.replica[key], err = w.db.Get(key)
-		case "list":
-			list, listErr := w.db.List(key)
-			w.replica[key], err = slices.Clone(list), listErr
-		case "hash":
-			fields := map[string]string{}
-			names, keysErr := w.db.HKeys(key)
-			for _, name := range names {
-				fields[name] = w.db.HGet(key, name)
-			}
-			w.replica[key], err = fields, keysErr
-		case "zset":
-			members, setErr := w.db.SortedSet(key)
-			w.replica[key], err = maps.Clone(members), setErr
-		case "set":
-			w.replica[key], err = w.db.SMembers(key)
-		default:
-			err = fmt.Errorf("%s is a %s", key, kind)
-		}
-		w.must(err)
+		w.must(w.db.Copy(0, key, 1, key))
 	}
 }
 
 // failOver makes the replica the master.
 func (w *twin) failOver() {
-	w.db.FlushDB()
-	for key, value := range w.replica {
-		var err error
-		switch value := value.(type) {
-		case string:
-			err = w.db.Set(key, value)
-		case []string:
-			if key == "asynq:queues" {
-				_, err = w.db.SAdd(key, value...)
-			} else {
-				_, err = w.db.Push(key, value...)
-			}
-		case map[string]string:
-			for field, text := range value {
-				w.db.HSet(key, field, text)
-			}
-		case map[string]float64:
-			for member, score := range value {
-				_, err = w.db.ZAdd(key, score, member)
-			}
-		}
-		w.must(err)
-	}
+	w.db.SwapDB(0, 1)
+	w.db.DB(1).FlushDB()
 }
 
 // revoked is what a lock holds that an attempt has lost, and keeps.
@@ -338,8 +291,7 @@ func (w *twin) due(q, r uint8) {
 		return
 	}
 	if score, ok := w.score(taskredis.ReadyKey(queue), lock); ok && score > w.micros() {
-		_, err := w.db.ZAdd(taskredis.ReadyKey(queue), w.micros(), lock)
-		w.must(err)
+		w.must(expect.Err(w.db.ZAdd(taskredis.ReadyKey(queue), w.micros(), lock)))
 	}
 }
 
@@ -351,10 +303,8 @@ func (w *twin) enqueue(move model.Move) {
 	if spec.Resource != model.Unguarded && !spec.Plain {
 		w.db.HSet(key, "siding_resource", strings.TrimPrefix(lockOf(spec.Resource), "lock:"))
 	}
-	_, err := w.db.Lpush(taskredis.PendingKey(queue), id)
-	w.must(err)
-	_, err = w.db.SAdd("asynq:queues", queue) // for the inspector
-	w.must(err)
+	w.must(expect.Err(w.db.Lpush(taskredis.PendingKey(queue), id)))
+	w.must(expect.Err(w.db.SAdd("asynq:queues", queue))) // for the inspector
 }
 
 // step is the next step of a server: with what has ended, and the slots that are free.
@@ -484,8 +434,7 @@ func (w *twin) renew(p *process, server uint8) {
 			names = append(names, w.attempts[i].Name)
 		}
 	}
-	_, err := p.Renew(w.ctx(), "", names)
-	w.must(err)
+	w.must(expect.Err(p.Renew(w.ctx(), "", names)))
 }
 
 // A picture is what the model or Redis knows. Of times it has whether they have come, and of tickets their order in a line.
