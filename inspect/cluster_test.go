@@ -42,9 +42,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("want the third behind a running one, have %+v", e)
 		}
 		l, waiters := b.show(2, 10)
-		if l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
-			t.Errorf("show: have %+v, %+v", l, waiters)
-		}
+		expect.That(t, l.State == inspect.Held && len(waiters) == 2 && waiters[0].Task.ID == ids[1] && waiters[0].Task.Queue == b.queue, "show: have %+v, %+v", l, waiters)
 		if l, waiters = b.show(math.MaxInt, 10); l.Waiting != 3 || len(waiters) != 0 {
 			t.Errorf("show behind all: have %+v, %+v", l, waiters)
 		}
@@ -52,14 +50,10 @@ func TestCluster(t *testing.T) {
 			t.Errorf("held: have %+v", l)
 		}
 		top, locks := b.top(100), b.scan()
-		if find(top.Locks, b.resource) == nil || find(locks, b.resource) == nil {
-			t.Errorf("top and scan: have %+v, %+v", top, locks)
-		}
+		expect.That(t, find(top.Locks, b.resource) != nil && find(locks, b.resource) != nil, "top and scan: have %+v, %+v", top, locks)
 		queues := get(b, b.inspector.Queues)
 		for _, q := range queues {
-			if q.Name == b.queue && (q.Active != 1 || q.Waiting != 3 || q.Servers != 1) {
-				t.Errorf("queues: have %+v", q)
-			}
+			expect.That(t, q.Name != b.queue || q.Active == 1 && q.Waiting == 3 && q.Servers == 1, "queues: have %+v", q)
 		}
 		b.silence(holder)
 		expect.Eventually(t, "a holder that is gone", func() bool {
@@ -67,9 +61,7 @@ func TestCluster(t *testing.T) {
 			return e.Verdict.Trouble && e.Lock.Gone
 		})
 		orphans := get(b, b.inspector.Orphans)
-		if len(orphans) != 1 || orphans[0].Task.ID != holder {
-			t.Errorf("orphans: have %+v", orphans)
-		}
+		expect.That(t, len(orphans) == 1 && orphans[0].Task.ID == holder, "orphans: have %+v", orphans)
 		b.wantNoToken([]any{locks, top, e, l})
 	})
 	t.Run("behind a foreign holder", func(t *testing.T) {
@@ -77,17 +69,13 @@ func TestCluster(t *testing.T) {
 		b := start(t)
 		b.do("set", b.lockKey(), "8f3a60", "px", 60000)
 		e := b.awaitWhy(b.job(1), inspect.StateWaiting) // it asks for the lock each second
-		if e.Lock.State != inspect.Foreign || e.Verdict.Trouble || time.Duration(e.Lock.Left) < 30*time.Second {
-			t.Errorf("want a foreign holder, have %+v", e)
-		}
+		expect.That(t, e.Lock.State == inspect.Foreign && !e.Verdict.Trouble && time.Duration(e.Lock.Left) >= 30*time.Second, "want a foreign holder, have %+v", e)
 	})
 	t.Run("back-off and paused", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
 		e := b.awaitWhy(b.job(-1), inspect.StateRetrying)
-		if e.Failure != "boom" {
-			t.Errorf("want its failure, have %+v", e)
-		}
+		expect.That(t, e.Failure == "boom", "want its failure, have %+v", e)
 		expect.OK(t, b.operator.PauseQueue(e.Task.Queue))
 		if e = b.awaitWhy(b.job(1), inspect.StatePending); !e.Paused || !e.Verdict.Trouble {
 			t.Errorf("want a paused queue, have %+v", e)

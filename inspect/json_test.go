@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
@@ -59,17 +57,13 @@ func TestJSON(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			have, err := json.MarshalIndent(value, "", "  ")
-			expect.OK(t, err)
+			have := expect.Value(json.MarshalIndent(value, "", "  "))(t)
 			file := filepath.Join("testdata", name+".json")
 			if *update {
 				expect.OK(t, os.WriteFile(file, append(have, '\n'), 0o600))
 			}
-			want, err := os.ReadFile(file)
-			expect.OK(t, err)
-			if diff := cmp.Diff(string(want), string(have)+"\n"); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
-			}
+			want := expect.Value(os.ReadFile(file))(t)
+			expect.Same(t, file, string(have)+"\n", string(want))
 		})
 	}
 }
@@ -84,11 +78,8 @@ func TestDuration(t *testing.T) {
 		-1500 * time.Millisecond:  "-1.5",
 		72 * time.Hour:            "259200",
 	} {
-		have, err := json.Marshal(inspect.Duration(d))
-		expect.OK(t, err)
-		if string(have) != want {
-			t.Errorf("%v: want %s, have %s", d, want, have)
-		}
+		have := expect.Value(json.Marshal(inspect.Duration(d)))(t)
+		expect.That(t, string(have) == want, "%v: want %s, have %s", d, want, have)
 		var again inspect.Duration
 		if expect.OK(t, json.Unmarshal(have, &again)); (time.Duration(again) - d).Abs() > time.Millisecond {
 			t.Errorf("want %v again, have %v", d, again)
@@ -109,7 +100,6 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%v: want %q, have %q", d, want, have)
 		}
 	}
-	if err := json.Unmarshal([]byte(`"4s"`), new(inspect.Duration)); err == nil {
-		t.Error("want an error of a text")
-	}
+	err := json.Unmarshal([]byte(`"4s"`), new(inspect.Duration))
+	expect.That(t, err != nil, "want an error of a text")
 }

@@ -43,9 +43,7 @@ func (b *bed) awaitWrong(id, want string) inspect.Explanation {
 	var e inspect.Explanation
 	expect.Eventually(b.T, "the verdict: "+want, func() bool {
 		e = b.why(id)
-		if strings.Contains(e.Verdict.Wrong, "not Siding's") {
-			b.Fatalf("want no other program, have %+v", e)
-		}
+		expect.Need(b, !strings.Contains(e.Verdict.Wrong, "not Siding's"), "want no other program, have %+v", e)
 		return strings.Contains(e.Verdict.Wrong, want)
 	})
 	return e
@@ -65,9 +63,7 @@ func (b *bed) wantHolders(l *inspect.Lock, ids []string) {
 		}
 		fences[p.Fence] = true
 	}
-	if len(fences) != len(ids) || fences[0] {
-		b.Errorf("want a fence each, have %v", fences)
-	}
+	expect.That(b, len(fences) == len(ids) && !fences[0], "want a fence each, have %v", fences)
 	b.wantNoToken(l)
 }
 
@@ -84,9 +80,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	waiting := b.waiting(3, 2)
 	l, waiters := b.show(1, 10)
 	b.wantHolders(&l, ids)
-	if len(waiters) != 2 || l.Waiting != 2 || l.Limit != nil {
-		t.Errorf("want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
-	}
+	expect.That(t, len(waiters) == 2 && l.Waiting == 2 && l.Limit == nil, "want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
 	expect.Eventually(t, "a list with the tasks", func() bool {
 		held := b.held(b.resource)
 		b.wantHolders(held, ids)
@@ -108,9 +102,7 @@ func TestHoldersOfALimit(t *testing.T) {
 		b.worker(id)
 	}
 	lost := get(b, b.inspector.Lost)
-	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Resource == b.resource }) {
-		t.Errorf("want no lost task, have %+v", lost)
-	}
+	expect.That(t, !slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Resource == b.resource }), "want no lost task, have %+v", lost)
 
 	b.setLimit(3)
 	e = b.awaitWrong(waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by ")
@@ -130,13 +122,9 @@ func TestHoldersOfALimit(t *testing.T) {
 		l, _ = b.show(1, 10)
 		return l.State == inspect.Free && len(l.Permits) == 0 && l.Waiting == len(waiting)
 	})
-	if l.Limit == nil || l.Limit.By != "alice" || l.Limit.Holders != 0 {
-		t.Errorf("want the pause, have %+v", l.Limit)
-	}
+	expect.That(t, l.Limit != nil && l.Limit.By == "alice" && l.Limit.Holders == 0, "want the pause, have %+v", l.Limit)
 	e = b.awaitWrong(waiting[1], "Yes: alice has paused ")
-	if strings.Contains(e.Verdict.Clears, "at work") || !strings.Contains(e.Verdict.Clears, "keeps its position") {
-		t.Errorf("want nobody at work, have %+v", e.Verdict)
-	}
+	expect.That(t, !strings.Contains(e.Verdict.Clears, "at work") && strings.Contains(e.Verdict.Clears, "keeps its position"), "want nobody at work, have %+v", e.Verdict)
 }
 
 // A task that waits for its time is told of the rates.
@@ -150,13 +138,9 @@ func TestRatesDelay(t *testing.T) {
 	b.awaitWrong(id, "The limit or the rates in the settings of the workers let no other task start yet.")
 	b.let(0)
 	e := b.awaitWrong(id, "No: nobody holds "+b.resource+". The rates in the settings of the workers may let the next task start later.")
-	if e.Lock.State != inspect.Free || e.Verdict.Trouble {
-		t.Errorf("want a free lock, have %+v", e)
-	}
+	expect.That(t, e.Lock.State == inspect.Free && !e.Verdict.Trouble, "want a free lock, have %+v", e)
 	l, _ := b.show(1, 0)
-	if !l.Rated || l.State != inspect.Free {
-		t.Errorf("want a free lock with rates, have %+v", l)
-	}
+	expect.That(t, l.Rated && l.State == inspect.Free, "want a free lock with rates, have %+v", l)
 	b.setLimit(2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
 	e = b.awaitWrong(id, "No: the rates of "+b.resource+" let no other task start before ")
 	if !strings.Contains(e.Verdict.Wrong, "alice has set them for "+b.resource) || !strings.Contains(e.Verdict.Clears, "(in 30 min)") && !strings.Contains(e.Verdict.Clears, "(in 29 min)") {
@@ -178,9 +162,7 @@ func TestOnePermit(t *testing.T) {
 	waiting := b.waiting(1, 1)
 	expect.OK(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
 	e := b.awaitWrong(waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
-	if e.Lock.Endless {
-		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)
-	}
+	expect.That(t, !e.Lock.Endless, "want a lock that ends with its permit, have %+v", e.Lock)
 }
 
 // A holder from before the limit keeps the others out, and they are told of it.
@@ -193,7 +175,5 @@ func TestLimitOnAHeldLock(t *testing.T) {
 	waiting := b.waiting(1, 1)
 	b.setLimit(3)
 	e := b.awaitWrong(waiting[0], "No: the task "+holder+" on ")
-	if e.Lock.Task == nil || e.Lock.Task.ID != holder {
-		t.Errorf("want the holder, have %+v", e)
-	}
+	expect.That(t, e.Lock.Task != nil && e.Lock.Task.ID == holder, "want the holder, have %+v", e)
 }

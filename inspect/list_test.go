@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -52,9 +51,7 @@ func TestShow(t *testing.T) {
 		if l.State != inspect.Held || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
 			t.Errorf("want the holder and 12 waiters, have %+v", l)
 		}
-		if len(waiters) != tt.n {
-			t.Fatalf("from %d, %d: want %d waiters, have %d", tt.from, tt.count, tt.n, len(waiters))
-		}
+		expect.Need(t, len(waiters) == tt.n, "from %d, %d: want %d waiters, have %d", tt.from, tt.count, tt.n, len(waiters))
 		for i, w := range waiters {
 			want := tt.first + i
 			if w.Position != want || w.Task.ID != ids[want-1] || w.Task.Queue != b.queue || w.Name != "" || w.Waited <= 0 || w.Since.Location() != time.UTC {
@@ -63,9 +60,8 @@ func TestShow(t *testing.T) {
 		}
 		b.wantNoToken(l)
 	}
-	if _, _, err := b.inspector.Show(t.Context(), "a{b", 1, 1); !errors.Is(err, lock.ErrResource) {
-		t.Errorf("want ErrResource, have %v", err)
-	}
+	_, _, err := b.inspector.Show(t.Context(), "a{b", 1, 1)
+	expect.That(t, errors.Is(err, lock.ErrResource), "want ErrResource, have %v", err)
 }
 
 // Those of paused queues are named, and the oldest wait is that of another.
@@ -108,9 +104,7 @@ func TestShowFreeAndRevoked(t *testing.T) {
 	b.do("hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")
 	l, _ = b.show(1, 10)
 	want := inspect.Revocation{At: time.Unix(1_700_000_000, 0).UTC(), By: "ann", Reason: "stuck", Holder: "x"}
-	if l.Revoked == nil || *l.Revoked != want {
-		t.Errorf("want %+v, have %+v", want, l.Revoked)
-	}
+	expect.That(t, l.Revoked != nil && *l.Revoked == want, "want %+v, have %+v", want, l.Revoked)
 }
 
 // A lock elsewhere is known by those who wait for it here.
@@ -121,9 +115,7 @@ func TestShowElsewhere(t *testing.T) {
 	b.do("zadd", "{wait:lock:"+b.resource+"}siding:lines", us(time.Now()), b.queue)
 	b.do("zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
 	l, waiters := b.show(1, 10)
-	if !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
-		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v", l, waiters)
-	}
+	expect.That(t, l.Elsewhere && l.Waiting == 1 && len(waiters) == 1, "want a waiter of a lock elsewhere, have %+v, %v", l, waiters)
 }
 
 // A label names a task only if a queue has that task.
@@ -154,9 +146,7 @@ func TestHolderLabels(t *testing.T) {
 		b.do("set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
 		have, _ := b.show(1, 0)
 		want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
-		if diff := cmp.Diff(want, have); diff != "" {
-			t.Errorf("%q (-want +have):\n%s", label, diff)
-		}
+		expect.Same(t, fmt.Sprintf("%q", label), have, want)
 	}
 }
 
@@ -183,14 +173,12 @@ func TestWaitTime(t *testing.T) {
 					exact += ago(i, n)
 					pipe.ZAdd(t.Context(), "{lock:"+b.resource+"}:queue", redis.Z{Score: float64(now.Add(-ago(i, n)).UnixMicro()), Member: fmt.Sprint(i)})
 				}
-				_, err := pipe.Exec(t.Context())
-				expect.OK(t, err)
+				expect.OK(t, expect.Err(pipe.Exec(t.Context())))
 				l, _ := b.show(1, 0)
 				exact += time.Duration(n) * (time.Duration(l.OldestWait) - ago(0, n)) // time passes
 				off := math.Abs(float64(l.WaitTime)/float64(exact) - 1)
-				if limit := map[bool]float64{true: 0.001, false: 0.05}[n <= 32]; off > limit {
-					t.Errorf("want %v, have %v, off by %.2f %%", exact, l.WaitTime, 100*off)
-				}
+				limit := map[bool]float64{true: 0.001, false: 0.05}[n <= 32]
+				expect.That(t, off <= limit, "want %v, have %v, off by %.2f %%", exact, l.WaitTime, 100*off)
 			})
 		}
 	}
@@ -234,9 +222,8 @@ func TestHeldByNoTask(t *testing.T) {
 	b.serve()
 	b.do("set", b.lockKey(), "siding:1-2:elected server on a1 (pid 7)", "px", 60000)
 	b.waiting(1, 1)
-	if l := b.held(b.resource); l == nil || l.Task != nil || l.Gone || l.Worker == nil || l.Waiting != 1 {
-		t.Errorf("want a holder that is no task, have %+v", l)
-	}
+	l := b.held(b.resource)
+	expect.That(t, l != nil && l.Task == nil && !l.Gone && l.Worker != nil && l.Waiting == 1, "want a holder that is no task, have %+v", l)
 }
 
 // A lock that was revoked says so until its holder has returned, in each list alike.
@@ -264,15 +251,11 @@ func TestHeldElsewhere(t *testing.T) {
 	b.serve(queue.ServerConfig{Store: locktest.NewMemory()})
 	holder := b.running(0)
 	l := b.held(b.resource)
-	if l == nil || !l.Elsewhere || l.State != inspect.Held || l.Task.ID != holder || l.Task.Queue != b.queue {
-		t.Fatalf("want a lock elsewhere, have %+v", l)
-	}
+	expect.Need(t, l != nil && l.Elsewhere && l.State == inspect.Held && l.Task.ID == holder && l.Task.Queue == b.queue, "want a lock elsewhere, have %+v", l)
 	b.waiting(1, 1)
 	list := get(b, b.inspector.Held)
 	found := slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource != b.resource })
-	if len(found) != 1 || !found[0].Elsewhere || found[0].Waiting != 1 {
-		t.Errorf("want it once, with a waiter, have %+v", found)
-	}
+	expect.That(t, len(found) == 1 && found[0].Elsewhere && found[0].Waiting == 1, "want it once, with a waiter, have %+v", found)
 }
 
 // A legacy task names its resource in its payload only.
@@ -298,8 +281,7 @@ func TestHeldByPayload(t *testing.T) {
 	if l := b.held(b.resource); l == nil || l.Task.ID != id {
 		t.Errorf("want its lock, have %+v", l)
 	}
-	blind, err := inspect.New(b.rdb, inspect.Config{})
-	expect.OK(t, err)
+	blind := expect.Value(inspect.New(b.rdb, inspect.Config{}))(t)
 	list, err := blind.Held(t.Context())
 	expect.OK(t, err)
 	if l := find(list.Locks, b.resource); l == nil || l.Task.ID != id {
@@ -340,9 +322,8 @@ func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
 	b.seed(2100, 2100)
-	if list := get(b, b.inspector.Held); len(list.Locks) != 2000 || list.LeftOut != 100 {
-		t.Errorf("want 2,000 and 100 left out, have %d and %d", len(list.Locks), list.LeftOut)
-	}
+	list := get(b, b.inspector.Held)
+	expect.That(t, len(list.Locks) == 2000 && list.LeftOut == 100, "want 2,000 and 100 left out, have %d and %d", len(list.Locks), list.LeftOut)
 }
 
 // Of many contended locks Top finds the one with the most waiting time.
@@ -364,13 +345,10 @@ func TestScan(t *testing.T) {
 	b.do("rpush", "lock:"+b.resource+":list", "x")
 	b.do("set", "lock:"+b.resource+"{siding:released}", "x", "px", 60000) // a key of a quorum's node
 	scanned := 0
-	locks, err := b.inspector.Scan(t.Context(), func(n int) {
-		if n <= scanned {
-			t.Errorf("progress: want more than %d, have %d", scanned, n)
-		}
+	locks := expect.Value(b.inspector.Scan(t.Context(), func(n int) {
+		expect.That(t, n > scanned, "progress: want more than %d, have %d", scanned, n)
 		scanned = n
-	})
-	expect.OK(t, err)
+	}))(t)
 	b.wantNoToken(locks)
 	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
 		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
@@ -390,14 +368,11 @@ func TestScan(t *testing.T) {
 func TestScanPrefix(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	i, err := inspect.New(b.rdb, inspect.Config{Prefix: "a[b]*?" + b.resource + ":"})
-	expect.OK(t, err)
+	i := expect.Value(inspect.New(b.rdb, inspect.Config{Prefix: "a[b]*?" + b.resource + ":"}))(t)
 	b.do("set", "a[b]*?"+b.resource+":one", "x", "px", 60000)
 	b.do("set", "abcd"+b.resource+":two", "x", "px", 60000)
 	locks, err := i.Scan(t.Context(), nil)
-	if err != nil || len(locks) != 1 || locks[0].Resource != "one" {
-		t.Errorf("want one, have %+v, %v", locks, err)
-	}
+	expect.That(t, err == nil && len(locks) == 1 && locks[0].Resource == "one", "want one, have %+v, %v", locks, err)
 }
 
 func TestOrphans(t *testing.T) {
@@ -430,9 +405,7 @@ func TestOrphans(t *testing.T) {
 		}
 		return fmt.Sprint(have) == fmt.Sprint(want)
 	})
-	if len(processes) != 1 {
-		t.Errorf("want one process, have %v", processes)
-	}
+	expect.That(t, len(processes) == 1, "want one process, have %v", processes)
 }
 
 // A handler that goes on without its lock is found, and no other task.
@@ -468,9 +441,7 @@ func TestLost(t *testing.T) {
 	}
 	want := slices.Sorted(slices.Values(ids[:2]))
 	slices.Sort(have)
-	if !slices.Equal(have, want) {
-		t.Errorf("want %v, have %v", want, have)
-	}
+	expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 }
 
 func TestServers(t *testing.T) {
@@ -507,7 +478,5 @@ func TestQueues(t *testing.T) {
 	all := get(b, b.inspector.Queues)
 	at := slices.IndexFunc(all, func(q inspect.Queue) bool { return q.Name == b.queue })
 	want := inspect.Queue{Name: b.queue, Paused: true, Pending: 1, Active: 1, Scheduled: 1, Waiting: 3, Retrying: 1, Archived: 1, Completed: 1, Contended: 1, Servers: 1}
-	if at < 0 || all[at] != want {
-		t.Errorf("want %+v, have %+v", want, all[at])
-	}
+	expect.That(t, at >= 0 && all[at] == want, "want %+v, have it not in %+v", want, all)
 }

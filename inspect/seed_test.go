@@ -45,8 +45,7 @@ func (b *bed) seed(tasks, resources int) {
 				pipe.Set(ctx, "lock:"+resource, "siding:1:warehouse", time.Hour)
 			}
 		}
-		_, err := pipe.Exec(ctx)
-		b.must(err)
+		expect.OK(b, expect.Err(pipe.Exec(ctx)))
 	}
 	b.must(b.rdb.SAdd(ctx, "asynq:queues", b.queue).Err())
 }
@@ -142,13 +141,9 @@ func TestCost(t *testing.T) {
 			expect.OK(t, ask(t.Context()))
 			commands, trips := m.reset()
 			sent[name] = len(commands)
-			if name == "show" && trips > 6 {
-				t.Errorf("show: want few calls, have %d", trips)
-			}
+			expect.That(t, name != "show" || trips <= 6, "show: want few calls, have %d", trips)
 			for _, c := range commands {
-				if c == "keys" || c == "scan" {
-					t.Errorf("%s: want no KEYS and no SCAN, have %s", name, c)
-				}
+				expect.That(t, c != "keys" && c != "scan", "%s: want no KEYS and no SCAN, have %s", name, c)
 			}
 		}
 		return sent
@@ -156,9 +151,7 @@ func TestCost(t *testing.T) {
 	few, many := cost(10), cost(10000)
 	for name, n := range few {
 		t.Logf("%s: %d commands", name, n)
-		if many[name] != n {
-			t.Errorf("%s: want %d commands with 10,000 waiting tasks as with 10, have %d", name, n, many[name])
-		}
+		expect.That(t, many[name] == n, "%s: want %d commands with 10,000 waiting tasks as with 10, have %d", name, n, many[name])
 	}
 }
 
@@ -175,14 +168,12 @@ func TestLostCost(t *testing.T) {
 		pipe.ZAdd(t.Context(), b.key("lease"), redis.Z{Score: float64(time.Now().Add(30 * time.Second).Unix()), Member: id})
 	}
 	pipe.SAdd(t.Context(), "asynq:queues", b.queue)
-	_, err := pipe.Exec(t.Context())
-	expect.OK(t, err)
+	expect.OK(t, expect.Err(pipe.Exec(t.Context())))
 	get(b, b.inspector.Lost) // Redis learns of the scripts
 	m := b.metered()
 	lost := get(b, b.inspector.Lost)
-	if _, trips := m.reset(); len(lost) > 0 || trips > examined*each+tasks/8+10 {
-		t.Errorf("want no lost task, and few round trips, have %+v and %d", lost, trips)
-	}
+	_, trips := m.reset()
+	expect.That(t, len(lost) == 0 && trips <= examined*each+tasks/8+10, "want no lost task, and few round trips, have %+v and %d", lost, trips)
 }
 
 // Redis itself refuses what would change it, and no question asks for that.
@@ -199,9 +190,7 @@ func TestReadOnly(t *testing.T) {
 		expect.OK(t, ask(t.Context()))
 		commands, _ := m.reset()
 		for _, c := range commands {
-			if !slices.Contains(reads, c) {
-				t.Errorf("%s: want a command that only reads, have %s", name, c)
-			}
+			expect.That(t, slices.Contains(reads, c), "%s: want a command that only reads, have %s", name, c)
 		}
 	}
 }
@@ -219,9 +208,7 @@ func TestMillion(t *testing.T) {
 			expect.OK(t, ask(t.Context()))
 			took := time.Since(began)
 			t.Logf("%d resources: %s: %v", resources, name, took)
-			if took > 5*time.Second {
-				t.Errorf("%d resources: %s: want an answer within 5 s, have %v", resources, name, took)
-			}
+			expect.That(t, took <= 5*time.Second, "%d resources: %s: want an answer within 5 s, have %v", resources, name, took)
 		}
 		list := b.top(3)
 		if many := resources > 2000; many != (list.LeftOut > 0) || len(list.Locks) != min(3, resources) {

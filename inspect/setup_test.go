@@ -89,10 +89,8 @@ func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clie
 	t.Helper()
 	rdb := queue.Redis(&opts)
 	t.Cleanup(func() { _ = rdb.Close() })
-	client, err := queue.NewClient(rdb, clientCfg)
-	expect.OK(t, err)
-	inspector, err := inspect.New(rdb, cfg)
-	expect.OK(t, err)
+	client := expect.Value(queue.NewClient(rdb, clientCfg))(t)
+	inspector := expect.Value(inspect.New(rdb, cfg))(t)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bed{
 		T: t, opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
@@ -162,8 +160,7 @@ func (b *bed) serve(configs ...queue.ServerConfig) *queue.Server {
 	a.ShutdownTimeout = 100 * time.Millisecond
 	cfg.Lock.HandoffTimeout = cmp.Or(cfg.Lock.HandoffTimeout, 20*time.Second)
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	s, err := queue.NewServer(queue.RedisOpt(b.opts), cfg)
-	b.must(err)
+	s := expect.Value(queue.NewServer(queue.RedisOpt(b.opts), cfg))(b)
 	queue.Handle(s, func(ctx context.Context, j job) error { return b.run(ctx, j.N) })
 	queue.Handle(s, func(ctx context.Context, j note) error { return b.run(ctx, j.N) })
 	queue.HandleBatch(s, 3, func(ctx context.Context, batch []*queue.BatchTask[bulk]) error { return b.run(ctx, batch[0].Task.N) })
@@ -172,9 +169,7 @@ func (b *bed) serve(configs ...queue.ServerConfig) *queue.Server {
 		b.let(slices.Collect(maps.Keys(b.gates))...)
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			b.Errorf("shutdown: %v", err)
-		}
+		expect.Is(b, "shutdown", s.Shutdown(ctx), nil)
 	})
 	return s
 }
@@ -187,8 +182,7 @@ func (b *bed) enqueue(task queue.Task, opts ...queue.Options) string {
 		o = opts[0]
 	}
 	o.Queue = cmp.Or(o.Queue, b.queue)
-	receipt, err := b.client.Enqueue(b.Context(), task, &o)
-	b.must(err)
+	receipt := expect.Value(b.client.Enqueue(b.Context(), task, &o))(b)
 	return receipt.ID
 }
 
@@ -281,11 +275,9 @@ func (b *bed) holder() (release func()) {
 // holdIn holds the bed's resource in a store until the test ends, or it is released.
 func (b *bed) holdIn(store lock.Store) (release func()) {
 	b.Helper()
-	locker, err := lock.New(store, lock.Config{HandoffTimeout: 20 * time.Second})
-	b.must(err)
+	locker := expect.Value(lock.New(store, lock.Config{HandoffTimeout: 20 * time.Second}))(b)
 	b.Cleanup(locker.Close)
-	lease, err := locker.Acquire(b.Context(), b.resource, nil)
-	b.must(err)
+	lease := expect.Value(locker.Acquire(b.Context(), b.resource, nil))(b)
 	release = sync.OnceFunc(func() { _ = lease.Release(context.WithoutCancel(b.Context())) })
 	b.Cleanup(release)
 	return release
@@ -293,8 +285,7 @@ func (b *bed) holdIn(store lock.Store) (release func()) {
 
 func (b *bed) why(id string) inspect.Explanation {
 	b.Helper()
-	e, err := b.inspector.Why(b.Context(), "", id)
-	b.must(err)
+	e := expect.Value(b.inspector.Why(b.Context(), "", id))(b)
 	return e
 }
 
@@ -328,8 +319,7 @@ func (b *bed) do(a ...any)              { b.Helper(); b.must(b.rdb.Do(b.Context(
 // get returns the answer to a question.
 func get[T any](b *bed, ask func(context.Context) (T, error)) T {
 	b.Helper()
-	answer, err := ask(b.Context())
-	b.must(err)
+	answer := expect.Value(ask(b.Context()))(b)
 	return answer
 }
 
@@ -399,13 +389,10 @@ func (b *bed) worker(id string) {
 // wantNoToken fails the test if what was found has the value of the bed's lock.
 func (b *bed) wantNoToken(found any) {
 	b.Helper()
-	text, err := json.Marshal(found)
-	b.must(err)
+	text := expect.Value(json.Marshal(found))(b)
 	for _, key := range []string{b.lockKey(), "wait:" + b.lockKey()} {
 		value, err := b.rdb.Get(b.Context(), key).Result()
-		if err == nil && bytes.Contains(text, []byte(value)) {
-			b.Errorf("want no token, have %q in %s", value, text)
-		}
+		expect.That(b, err != nil || !bytes.Contains(text, []byte(value)), "want no token, have %q in %s", value, text)
 	}
 }
 

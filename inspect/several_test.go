@@ -32,20 +32,14 @@ func TestSeveralResources(t *testing.T) {
 	}
 	release()
 	e = b.awaitWhy(id, inspect.StateRunning)
-	if !strings.HasPrefix(e.Verdict.Wrong, "No") {
-		t.Errorf("have %q", e.Verdict.Wrong)
-	}
+	expect.That(t, strings.HasPrefix(e.Verdict.Wrong, "No"), "have %q", e.Verdict.Wrong)
 	list := get(b, b.inspector.Held)
 	for _, resource := range []string{free, b.resource} {
 		at := slices.IndexFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource == resource })
-		if at < 0 || list.Locks[at].Task == nil || list.Locks[at].Task.ID != id {
-			t.Errorf("%s: want the task as its holder, have %+v", resource, list.Locks)
-		}
+		expect.That(t, at >= 0 && list.Locks[at].Task != nil && list.Locks[at].Task.ID == id, "%s: want the task as its holder, have %+v", resource, list.Locks)
 	}
 	lost := get(b, b.inspector.Lost)
-	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Task.ID == id }) {
-		t.Errorf("have it among those that have lost their locks: %+v", lost)
-	}
+	expect.That(t, !slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Task.ID == id }), "have it among those that have lost their locks: %+v", lost)
 }
 
 // One of several locks is limited, and another task has a permit of it, too. The verdict is about the lock that a task lacks.

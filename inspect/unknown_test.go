@@ -41,13 +41,9 @@ func TestSameIDInTwoQueues(t *testing.T) {
 		b.enqueue(job{b.resource, 1}, queue.Options{Queue: q, TaskID: b.queue})
 	}
 	e := b.why(b.queue)
-	if e.Task.Queue != one || !slices.Equal(e.AlsoIn, []string{two}) {
-		t.Errorf("want the first, and the second named, have %+v", e)
-	}
+	expect.That(t, e.Task.Queue == one && slices.Equal(e.AlsoIn, []string{two}), "want the first, and the second named, have %+v", e)
 	e, err := b.inspector.Why(t.Context(), two, b.queue)
-	if err != nil || e.Task.Queue != two || e.AlsoIn != nil {
-		t.Errorf("want the second, have %+v, %v", e, err)
-	}
+	expect.That(t, err == nil && e.Task.Queue == two && e.AlsoIn == nil, "want the second, have %+v, %v", e, err)
 }
 
 // JSON has no time after the year 9999, and asynq takes any deadline.
@@ -60,9 +56,8 @@ func TestDeadlineInTheFarFuture(t *testing.T) {
 	e := b.why(info.ID)
 	_, err = json.Marshal(e)
 	expect.OK(t, err)
-	if latest := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC); !e.Deadline.Equal(latest) || !e.Next.Equal(latest) {
-		t.Errorf("want the latest time that JSON has, have %v and %v", e.Deadline, e.Next)
-	}
+	latest := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	expect.That(t, e.Deadline.Equal(latest) && e.Next.Equal(latest), "want the latest time that JSON has, have %v and %v", e.Deadline, e.Next)
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -85,9 +80,8 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := inspect.New(tt.rdb, tt.cfg); err == nil || err.Error() != tt.want {
-				t.Errorf("want %q, have %v", tt.want, err)
-			}
+			_, err := inspect.New(tt.rdb, tt.cfg)
+			expect.That(t, err != nil && err.Error() == tt.want, "want %q, have %v", tt.want, err)
 		})
 	}
 }
@@ -98,8 +92,7 @@ func TestNoRedis(t *testing.T) {
 	b := setupAlone(t)
 	expect.OK(t, b.rdb.Close())
 	for name, ask := range b.questions() {
-		if err := ask(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "inspect: ") {
-			t.Errorf("%s: want an error of inspect, have %v", name, err)
-		}
+		err := ask(t.Context())
+		expect.That(t, err != nil && strings.HasPrefix(err.Error(), "inspect: "), "%s: want an error of inspect, have %v", name, err)
 	}
 }

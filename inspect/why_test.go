@@ -62,8 +62,7 @@ func orphaned(crashes int, opts ...queue.Options) func(b *bed) (id string) {
 // revoke has an operator take the bed's lock.
 func (b *bed) revoke() {
 	b.Helper()
-	_, err := queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
-	b.must(err)
+	expect.OK(b, expect.Err(queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})))
 }
 
 // states are those that a task may be in.
@@ -137,19 +136,14 @@ var states = map[string]want{
 		clears: "The next server of its queue with a free slot", do: "Start more workers",
 		check: func(b *bed, e inspect.Explanation) bool {
 			// Of the four that are ready three were taken in 40 s. That the first was held for long does not count.
-			if turn := time.Duration(e.TurnIn); turn < 40*time.Second || turn > time.Minute {
-				b.Errorf("want its turn in 40 s, have %v", turn)
-			}
+			turn := time.Duration(e.TurnIn)
+			expect.That(b, turn >= 40*time.Second && turn <= time.Minute, "want its turn in 40 s, have %v", turn)
 			b.pause()
-			if turn := b.why(e.Task.ID).TurnIn; turn != 0 {
-				b.Errorf("paused: want no estimate, have %v", turn)
-			}
+			expect.Equal(b, "paused: estimate", b.why(e.Task.ID).TurnIn, 0)
 			b.must(b.operator.UnpauseQueue(b.queue))
 			b.unguarded()
 			b.awaitServers(2)
-			if turn := b.why(e.Task.ID).TurnIn; turn != 0 {
-				b.Errorf("a server that takes no locks: want no estimate, have %v", turn)
-			}
+			expect.Equal(b, "a server that takes no locks: estimate", b.why(e.Task.ID).TurnIn, 0)
 			expect.Eventually(b, "no server, as each says again every 5 s that it lives", func() bool {
 				all := get(b, b.inspector.Servers)
 				for _, s := range all {
@@ -158,9 +152,7 @@ var states = map[string]want{
 					}
 				}
 				none := b.why(e.Task.ID)
-				if none.Servers == 0 && none.TurnIn != 0 {
-					b.Errorf("no server: want no estimate, have %v", none.TurnIn)
-				}
+				expect.That(b, none.Servers != 0 || none.TurnIn == 0, "no server: want no estimate, have %v", none.TurnIn)
 				return none.Servers == 0
 			})
 			// The fence tells when the lock was taken last, as the Locks pages say that.
@@ -480,8 +472,7 @@ var states = map[string]want{
 	"aggregating": {
 		prepare: func(b *bed) string {
 			client := asynq.NewClientFromRedisClient(b.rdb)
-			info, err := client.EnqueueContext(b.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g"))
-			b.must(err)
+			info := expect.Value(client.EnqueueContext(b.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g")))(b)
 			return info.ID
 		},
 		state: inspect.StateAggregating, wrong: "waits for others of its group",
@@ -550,13 +541,10 @@ func TestZone(t *testing.T) {
 	b := setup(t)
 	id := b.job(0, queue.Options{Delay: 50 * time.Hour})
 	for _, zone := range []*time.Location{nil, time.FixedZone("XYZ", 5*3600)} {
-		i, err := inspect.New(b.rdb, inspect.Config{Zone: zone})
-		expect.OK(t, err)
-		e, err := i.Why(t.Context(), "", id)
-		expect.OK(t, err)
-		if want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 2 d)"; !strings.Contains(e.Verdict.Clears, want) || e.Next.Location() != time.UTC {
-			t.Errorf("want %q, have %q with %v", want, e.Verdict.Clears, e.Next)
-		}
+		i := expect.Value(inspect.New(b.rdb, inspect.Config{Zone: zone}))(t)
+		e := expect.Value(i.Why(t.Context(), "", id))(t)
+		want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 2 d)"
+		expect.That(t, strings.Contains(e.Verdict.Clears, want) && e.Next.Location() == time.UTC, "want %q, have %q with %v", want, e.Verdict.Clears, e.Next)
 	}
 }
 
@@ -579,9 +567,7 @@ func TestWhy(t *testing.T) {
 			for _, err := range wrong {
 				t.Error(err)
 			}
-			if tt.check != nil && !tt.check(b, e) {
-				t.Errorf("want what the check of %q wants, have %+v with the lock %+v", name, e, e.Lock)
-			}
+			expect.That(t, tt.check == nil || tt.check(b, e), "want what the check of %q wants, have %+v with the lock %+v", name, e, e.Lock)
 			t.Logf("%s | %s | %s", e.Verdict.Wrong, e.Verdict.Clears, e.Verdict.Do)
 			b.wantNoToken(e)
 		})

@@ -32,10 +32,9 @@ func TestHelperWorker(t *testing.T) {
 	if !ok {
 		return
 	}
-	s, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
+	s := expect.Value(queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
 		Asynq: asynq.Config{Queues: map[string]int{name: 1}},
-	})
-	expect.OK(t, err)
+	}))(t)
 	queue.Handle(s, func(ctx context.Context, _ job) error {
 		<-ctx.Done()
 		return nil
@@ -97,9 +96,8 @@ func TestHolderGone(t *testing.T) {
 			if e = b.why(holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
 				t.Errorf("want the holder's own verdict, have %s, %+v", e.State, e.Verdict)
 			}
-			if l := b.held(b.resource); l == nil || !l.Gone || l.Task.ID != holder {
-				t.Errorf("held: want it gone, have %+v", l)
-			}
+			l := b.held(b.resource)
+			expect.That(t, l != nil && l.Gone && l.Task.ID == holder, "held: want it gone, have %+v", l)
 		})
 	}
 }
@@ -127,16 +125,12 @@ func TestPromises(t *testing.T) {
 			})
 			t.Logf("%+v", e.Verdict)
 			m := requeuedBy.FindStringSubmatch(e.Verdict.Clears)
-			if m == nil {
-				t.Fatalf("want a time, have %q", e.Verdict.Clears)
-			}
-			by, err := time.Parse(time.DateTime, time.Now().UTC().Format(time.DateOnly)+" "+m[1])
-			expect.OK(t, err)
+			expect.Need(t, m != nil, "want a time, have %q", e.Verdict.Clears)
+			by := expect.Value(time.Parse(time.DateTime, time.Now().UTC().Format(time.DateOnly)+" "+m[1]))(t)
 			b.awaitRun(0)
 			const slow = 3 * time.Second // the machine
-			if late := time.Since(by); late > slow {
-				t.Errorf("want the task to run again by %v, have it run %v later", by, late)
-			}
+			late := time.Since(by)
+			expect.That(t, late <= slow, "want the task to run again by %v, have it run %v later", by, late)
 			if e = b.why(holder); e.Crashes != 1 {
 				t.Errorf("want one crash, have %+v", e)
 			}
