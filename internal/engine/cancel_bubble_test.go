@@ -6,11 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 const (
@@ -114,7 +112,7 @@ func TestCancellationPauses(t *testing.T) {
 	})
 }
 
-// The end of the server is in no log, also while the connection is silent, lost, or being made.
+// The end of the server leaves no connection, closes no client and is in no log, also while the connection is silent, lost, or being made.
 func TestCancellationEnds(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(m *memory){
@@ -135,34 +133,10 @@ func TestCancellationEnds(t *testing.T) {
 				if took := time.Since(began); took > 0 || log.count("") != lines {
 					t.Errorf("want an end at once without a word, have %v and:\n%v", took, log)
 				}
+				synctest.Wait()
+				left := m.mini.PubSubNumSub(cancelChannel)[cancelChannel]
+				expect.That(t, name != "well" || left == 0 && m.Ping(t.Context()).Err() == nil, "want no subscriber, and the client open, have %d", left)
 			})
 		})
-	}
-}
-
-// asynq's Inspector is heard, and of the client nothing is left open or closed.
-func TestCancellationByInspector(t *testing.T) {
-	t.Parallel()
-	client := redistest.Start(t).Client(t)
-	heard, log, end := listening(t, client)
-	subscribers := func() int64 { return client.PubSubNumSub(t.Context(), cancelChannel).Val()[cancelChannel] }
-	expect.Eventually(t, "a subscriber", func() bool { return subscribers() == 1 })
-	if err := asynq.NewInspectorFromRedisClient(client).CancelProcessing("task-1"); err != nil {
-		t.Fatal(err)
-	}
-	if have := <-heard; have != "task-1" {
-		t.Errorf("want task-1, have %s", have)
-	}
-	if err := client.Do(t.Context(), "client", "kill", "type", "pubsub").Err(); err != nil {
-		t.Fatal(err)
-	}
-	expect.Eventually(t, "the connection back", func() bool { return subscribers() == 1 && log.count(back) == 1 })
-	end()
-	expect.Eventually(t, "no subscriber", func() bool { return subscribers() == 0 })
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("want the client open, have %v", err)
-	}
-	if log.count("") != 2 {
-		t.Errorf("want two lines, have:\n%v", log)
 	}
 }

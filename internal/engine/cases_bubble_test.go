@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -159,6 +161,23 @@ func TestLeaseOfATaskWithoutALock(t *testing.T) {
 				if have := i.runs("plain"); have != 1 {
 					t.Errorf("want it to begin once, have %d times", have)
 				}
+			})
+		})
+	}
+}
+
+// Settled costs neither the process nor the loop if it breaks.
+func TestSettledThatBreaks(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(){"panic": func() { panic("no") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onIsland(t, func(i *island) {
+				i.serve(always(0), slots(1), func(c *Config) { c.Settled = func(*Task, error, bool) { breaks() } })
+				i.add("first", "a")
+				i.add("second", "a")
+				time.Sleep(time.Second)
+				expect.Equal(t, "attempts", i.runs("first")+i.runs("second"), 2)
 			})
 		})
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -85,91 +84,6 @@ func TestResourcesProgressAlikeOnFewerSlots(t *testing.T) {
 		f.within(time.Minute, l.over(6*each))
 		alike(t, l.all(), resources)
 	})
-}
-
-// gaps returns for each resource the most attempts that have begun between two of its own, or after its last one.
-func gaps(visits []visit, resources []string) map[string]int {
-	last, most := make(map[string]int), make(map[string]int)
-	for _, resource := range resources {
-		last[resource] = -1
-	}
-	for i, v := range visits {
-		most[v.Resource] = max(most[v.Resource], i-last[v.Resource]-1)
-		last[v.Resource] = i
-	}
-	for _, resource := range resources {
-		most[resource] = max(most[resource], len(visits)-last[resource]-1)
-	}
-	return most
-}
-
-// TestEachResourceIsServedInItsTurn: many resources have many waiting tasks, and one of three servers dies. No
-// resource goes without service for longer than two rounds, and a new task of a new resource starts within two. A
-// round is as many attempts as there are resources, so it lasts (resources / slots) x the time of a task.
-func TestEachResourceIsServedInItsTurn(t *testing.T) {
-	t.Parallel()
-	test := func(t *testing.T, each int, takes time.Duration, change func(*Config)) {
-		t.Helper()
-		f, l, resources := newFleet(t), newLedger(t), names(50)
-		f.crowd("q", each, resources...)
-		var nodes []*node
-		for range 3 {
-			nodes = append(nodes, f.node(l, always(takes), slots(10), change))
-		}
-		f.within(time.Minute, f.parked("q", 30*each))
-		died := time.Now()
-		nodes[0].kill()
-
-		f.within(time.Minute, func() error { // all resources that it had are back
-			if recovered := served(l, nodes[0], resources); recovered != "" {
-				return errors.New(recovered)
-			}
-			return nil
-		})
-		if took := time.Since(died); took > nodes[0].cfg.TTL+5*time.Second {
-			t.Errorf("want the resources of the dead server at work after its TTL, have them after %v", took)
-		}
-		from := len(l.all())
-		enqueued := len(l.all())
-		id := f.add("q", "new")
-		f.within(time.Minute, l.begun(from+400))
-
-		visits := l.all()
-		for resource, most := range gaps(visits[from:from+400], resources) {
-			if most > 100 && resource != "new" {
-				t.Errorf("%s: want at most two rounds of other attempts between two of its own, have %d attempts", resource, most)
-			}
-		}
-		started := slices.IndexFunc(visits, func(v visit) bool { return v.ID == id })
-		if started < 0 || started-enqueued > 100 {
-			t.Errorf("want the new task started within two rounds, have %d attempts before it", started-enqueued)
-		}
-	}
-	t.Run("short", func(t *testing.T) {
-		verify.Long(t) // on busy cores one of the servers may get no time for two rounds
-		t.Parallel()
-		test(t, 60, 50*time.Millisecond, ttl(2*time.Second))
-	})
-	t.Run("long", func(t *testing.T) {
-		verify.Long(t)
-		t.Parallel()
-		test(t, 400, 200*time.Millisecond, slots(10))
-	})
-}
-
-// served names a resource that was not served since the server on which it was at work has died.
-func served(l *ledger, dead *node, resources []string) string {
-	visits := l.all()
-	for _, resource := range resources {
-		i := len(visits) - 1
-		for i >= 0 && visits[i].Resource != resource {
-			i--
-		}
-		if i >= 0 && visits[i].node == dead {
-			return "not served: " + resource
-		}
-	}
-	return ""
 }
 
 // TestWaitersOfAnotherQueueDelayNobody: waiters of a queue whose servers are gone, or busy, are in front of those of a

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -90,29 +89,6 @@ func TestRedisThatStoodStill(t *testing.T) {
 	}
 }
 
-// TestManyLocksAreRenewed: a server has more attempts than one call renews.
-func TestManyLocksAreRenewed(t *testing.T) {
-	t.Parallel()
-	const n = 2*mostBeat + 100
-	f, l := newFleet(t), newLedger(t)
-	for i := range n {
-		f.add("q", fmt.Sprint("r", i))
-	}
-	server := f.node(l, always(time.Minute), slots(n), ttl(2*time.Second))
-	defer server.kill() // its tasks run for a minute
-	f.eventually(l.begun(n))
-	_ = sleep.For(t.Context(), 3*time.Second) // longer than the TTL
-	lost := 0
-	for _, v := range l.all() {
-		if v.cause != nil {
-			lost++
-		}
-	}
-	if lost > 0 {
-		t.Errorf("want all locks renewed, have %d tasks of %d lose theirs", lost, n)
-	}
-}
-
 // TestRequestsThatArriveLate: what one server sends arrives seconds later. The resources of attempts that it has ended go
 // on when Redis hears of that.
 func TestRequestsThatArriveLate(t *testing.T) {
@@ -185,73 +161,6 @@ func TestRequestsThatArriveLate(t *testing.T) {
 				t.Error("want outcomes that arrive late, have none")
 			}
 		})
-	}
-}
-
-// TestCrashedTaskRunsNext: a server dies with the first task of a resource, for which many others wait. After the
-// TTL that task runs again, before all of them and before a backlog of other tasks. Its crash uses no retry.
-func TestCrashedTaskRunsNext(t *testing.T) {
-	t.Parallel()
-	test := func(t *testing.T, waiting, backlog int, lasts, takes time.Duration) {
-		t.Helper()
-		t.Parallel()
-		f, l := newFleet(t), newLedger(t)
-		work := func(task *Task) time.Duration {
-			if task.ID == "task-000001" && task.Taken.Parked == 0 && len(l.of("a")) == 1 {
-				return time.Hour
-			}
-			return takes
-		}
-		f.crowd("q", 1, "a")
-		first := f.node(l, work, slots(2), ttl(lasts))
-		f.eventually(l.begun(1))
-		f.crowd("q", waiting, "a")
-		f.eventually(f.parked("q", waiting))
-		f.crowd("q", backlog, "")              // tasks without a resource
-		f.crowd("q", backlog/50, names(20)...) // and some that wait for others
-		second := f.node(l, work, slots(4), ttl(lasts))
-		f.eventually(l.begun(min(30, backlog+1)))
-		died := time.Now()
-		first.kill()
-		f.within(lasts+10*time.Second, func() error {
-			if len(l.of("a")) < 3 {
-				return errors.New("want the resource at work")
-			}
-			return nil
-		})
-		again := l.of("a")[1]
-		if again.ID != "task-000001" || again.Retried != 0 || again.node != second {
-			t.Errorf("want the crashed task next, without a retry, have %s with %d", again.ID, again.Retried)
-		}
-		if took := again.began.Sub(died); took > lasts+time.Second {
-			t.Errorf("want it at work after the TTL, have it after %v", took)
-		}
-		if left := f.rdb.LLen(t.Context(), taskredis.PendingKey("q")).Val(); left == 0 && backlog > 0 {
-			t.Error("want some of the backlog left by then, have none")
-		}
-	}
-	t.Run("many wait", func(t *testing.T) { test(t, 1500, 0, 3*time.Second, 20*time.Millisecond) })
-	t.Run("backlog", func(t *testing.T) { test(t, 20, 1000, 3*time.Second, 20*time.Millisecond) })
-	t.Run("as in the field", func(t *testing.T) {
-		verify.Long(t)
-		test(t, 1500, 1000, 15*time.Second, 200*time.Millisecond)
-	})
-}
-
-// TestIdleServerTakesOver: the server that dies has all tasks of a queue, and the other one has never seen any.
-func TestIdleServerTakesOver(t *testing.T) {
-	t.Parallel()
-	const lasts = 1500 * time.Millisecond
-	f, l := newFleet(t), newLedger(t)
-	first := f.node(l, always(time.Hour), slots(1), ttl(lasts))
-	f.add("q", "a")
-	f.eventually(l.begun(1))
-	f.node(l, always(0), ttl(lasts))
-	died := time.Now()
-	first.kill()
-	f.eventually(l.begun(2))
-	if again := l.all()[1]; again.began.Sub(died) > lasts+5*time.Second || again.Retried != 0 {
-		t.Errorf("want it at work after the TTL, without a retry, have it after %v, with %d", again.began.Sub(died), again.Retried)
 	}
 }
 

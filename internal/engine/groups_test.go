@@ -266,25 +266,6 @@ func (a *aggregator) rounds2(t *testing.T) {
 	}
 }
 
-// A server without an aggregator of the user reclaims all the same, as asynq's does.
-func TestReclaimWithoutAggregator(t *testing.T) {
-	t.Parallel()
-	a := newAggregator(t, asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { return nil }))
-	a.put(a.queue, "g", "x")
-	a.rounds("the group taken", func() bool { return a.log.count("cannot be nil") == 1 })
-	a.age()
-	a.user = nil
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { a.run(ctx) })
-	defer running.Wait()
-	defer cancel()
-	expect.Eventually(t, "the task back in its group", func() bool {
-		tasks, err := a.inspector.ListAggregatingTasks(a.queue, "g")
-		return err == nil && len(tasks) == 1
-	})
-}
-
 // failing fails scripts that have a key, and pipelines, so often.
 type failing struct {
 	key              string

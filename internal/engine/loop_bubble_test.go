@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -257,4 +259,22 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 	expect.Equal(t, "came", fmt.Sprint(came), fmt.Sprint([]renewal{renewalUnknown, renewalKept, renewalLost}))
 	expect.Is(t, "of the one that is away", errs["away"], errNetwork)
 	expect.Equal(t, "errors", len(errs), 1)
+}
+
+// A server has more attempts than one call renews.
+func TestManyLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	const n = 2*mostBeat + 100
+	var renewed []taskredis.Name
+	l := newLoop(loopConfig(t, nil), script{renew: func(some []taskredis.Name) ([]bool, error) {
+		expect.That(t, len(some) <= mostBeat, "want at most %d in a call, have %d", mostBeat, len(some))
+		renewed = append(renewed, some...)
+		return make([]bool, len(some)), nil
+	}})
+	var names []taskredis.Name
+	for i := range n {
+		names = append(names, taskredis.Name{Queue: "q", ID: strconv.Itoa(i)})
+	}
+	came, errs := l.renew(t.Context(), names)
+	expect.That(t, len(errs) == 0 && !slices.Contains(came, renewalUnknown) && slices.Equal(renewed, names), "want all renewed, have %v, %v", came, errs)
 }

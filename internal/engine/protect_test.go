@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -90,39 +88,5 @@ func TestProtectLogsAndFallsBack(t *testing.T) {
 func BenchmarkTry(b *testing.B) {
 	for b.Loop() {
 		_, _ = try(func() (string, error) { return "order:1", nil })
-	}
-}
-
-// A function of the user that panics or ends its goroutine costs neither the process nor the slot, and its task ends as if
-// the function were not there.
-func TestFunctionsOfTheUserThatDoNotReturn(t *testing.T) {
-	t.Parallel()
-	for name, breaks := range map[string]func(){"panic": func() { panic("no") }, "goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg := f.config(func(context.Context, *Task) error { return errors.New("failed") })
-			cfg.Concurrency = 1
-			cfg.BaseContext = func() context.Context { breaks(); return nil }
-			cfg.IsFailure = func(error) bool { breaks(); return false }
-			cfg.RetryDelay = func(int, error, *asynq.Task) time.Duration { breaks(); return 0 }
-			cfg.OnError = func(context.Context, *Task, error) { breaks() }
-			cfg.Settled = func(*Task, error, bool) { breaks() }
-			f.start(cfg)
-			first, second := f.add("q", ""), f.add("q", "")
-			inspector := asynq.NewInspectorFromRedisClient(f.rdb)
-			f.eventually(func() error {
-				for _, id := range []string{first, second} {
-					info, err := inspector.GetTaskInfo("q", id)
-					if err != nil {
-						return err
-					}
-					if info.State != asynq.TaskStateRetry || info.Retried != 1 {
-						return fmt.Errorf("%s: want it to be tried again, have %v, retried %d", id, info.State, info.Retried)
-					}
-				}
-				return nil
-			})
-		})
 	}
 }
