@@ -12,32 +12,6 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestFenceGrows whenever a lock goes from free to held, in whatever way it became free.
-func TestFenceGrows(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		last := s.rdb.Time(s.Context()).Val().UnixMicro() - 1
-		for i := range 200 {
-			held := s.take("w")
-			expect.Need(s, held.Fence() > last, "want more than %d, have %d", last, held.Fence())
-			last = held.Fence()
-			switch i % 4 {
-			case 0:
-				s.release(held)
-			case 1: // w comes for its reservation
-				s.join("w")
-				s.handOff(held, "w")
-			case 2: // w comes after its reservation has expired
-				s.join("w")
-				s.handOff(held, "w")
-				s.expire()
-			case 3:
-				s.expire()
-			}
-		}
-	})
-}
-
 // TestFenceWhenTheClockStepsBack: what was granted last counts, not the time.
 func TestFenceWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()

@@ -3,13 +3,8 @@ package lock_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"testing"
 
 	"github.com/anishathalye/porcupine"
-
-	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // The kinds of operation on a lock. A client makes the first four, time and
@@ -182,83 +177,4 @@ func (s lockState) with(held string, count int) lockState {
 		s.ghosts = slices.Delete(s.ghosts, i, i+1)
 	}
 	return s
-}
-
-// TestFencedMutex shows what the model refuses. Each history that it must refuse stands next to a
-// similar one that it must accept.
-func TestFencedMutex(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		want    porcupine.CheckResult
-		history string
-	}{
-		"one after the other":                          {porcupine.Ok, "a takes 5, b is refused, a releases, b takes 6"},
-		"two holders":                                  {porcupine.Illegal, "a takes 5, b takes 6, a releases"},
-		"a release that is under way":                  {porcupine.Ok, "a takes 5, a releases slowly, b takes 6"},
-		"busy when it is free":                         {porcupine.Illegal, "a takes 5, a releases, b is refused"},
-		"busy because of one without an answer":        {porcupine.Ok, "u asks in vain, u expires, b is refused, c takes 1"},
-		"a fence that goes back":                       {porcupine.Illegal, "a takes 5, a releases, b takes 4"},
-		"a fence that repeats":                         {porcupine.Illegal, "a takes 5, a releases, b takes 5"},
-		"taken again":                                  {porcupine.Ok, "a takes 5, a again 5, a releases, a uses, b is refused, a releases, b takes 6"},
-		"a fence that rises when it is taken again":    {porcupine.Illegal, "a takes 5, a again 6"},
-		"free after the first of two releases":         {porcupine.Illegal, "a takes 5, a again 5, a releases, b takes 6, a releases"},
-		"taken again after its loss":                   {porcupine.Illegal, "a takes 5, a expires, b takes 6, a again 5"},
-		"expired":                                      {porcupine.Ok, "a takes 5, a uses, a expires, b takes 6, a has lost, b uses, b releases"},
-		"another got in before it could expire":        {porcupine.Illegal, "a takes 5, b takes 6, a expires"},
-		"used after its loss":                          {porcupine.Illegal, "a takes 5, a expires, b takes 6, a uses"},
-		"used after its release":                       {porcupine.Illegal, "a takes 5, a releases, a uses"},
-		"released what another has":                    {porcupine.Illegal, "a takes 5, a expires, b takes 6, a releases"},
-		"a release without an answer":                  {porcupine.Ok, "a takes 5, a releases in vain, b is refused, c takes 6"},
-		"forgotten":                                    {porcupine.Ok, "a takes 5, all is forgotten, b takes 6, a uses, b uses, a has lost, b releases"},
-		"a fence that goes back when all is forgotten": {porcupine.Illegal, "a takes 5, all is forgotten, b takes 1"},
-		"forgotten is one only":                        {porcupine.Illegal, "a takes 5, all is forgotten, b takes 6, c takes 7, b uses"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var history []porcupine.Operation
-			for _, key := range []string{"k", "l"} { // one lock knows nothing of the other
-				for i, did := range strings.Split(tc.history, ", ") {
-					history = append(history, operation(key, i, did))
-				}
-			}
-			expect.Equal(t, "verdict", porcupine.CheckOperationsTimeout(fencedMutex, history, patience), tc.want)
-		})
-	}
-}
-
-// operation is number n of a history on a lock, in words: the lease, what was done, and a fence.
-func operation(key string, n int, words string) porcupine.Operation {
-	held, did, _ := strings.Cut(words, " ")
-	what, digit, _ := strings.Cut(did, " ")
-	fence, err := strconv.ParseInt(digit, 10, 64)
-	if err != nil {
-		what = did // it has none
-	}
-	as, ok := map[string]struct {
-		kind, outcome string
-		lasts         bool // to the end of the history
-	}{
-		"takes":            {opAcquire, outOK, false},
-		"is refused":       {opAcquire, outBusy, false},
-		"asks in vain":     {opAcquire, outOpen, true},
-		"again":            {opAgain, outOK, false},
-		"uses":             {opUse, outOK, false},
-		"releases":         {opRelease, outOK, false},
-		"releases slowly":  {opRelease, outOK, true},
-		"releases in vain": {opRelease, outOpen, true},
-		"has lost":         {opRelease, outLost, false},
-		"expires":          {opExpire, outOpen, true},
-		"is forgotten":     {opForget, outOpen, false},
-	}[what]
-	if !ok {
-		panic("want a known operation, have " + words)
-	}
-	begin, end := int64(2*n), int64(2*n+1)
-	if as.lasts {
-		end = 1000
-	}
-	return porcupine.Operation{
-		ClientId: n, Call: begin, Return: end,
-		Input: op{as.kind, key, held}, Output: result{as.outcome, fence},
-	}
 }

@@ -458,6 +458,7 @@ func TestHistoryOfPausedProcesses(t *testing.T) {
 // TestHistoryOfKilledProcesses kills processes, and starts others.
 func TestHistoryOfKilledProcesses(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	inHistory(t, func(h *history) {
 		server := redistest.Shared(t)
 		var processes []*exec.Cmd
@@ -475,58 +476,45 @@ func TestHistoryOfKilledProcesses(t *testing.T) {
 	})
 }
 
-// TestHistoryOfABadServer does to Redis what an operator, or the machine, may do
-// without a loss of data.
+// TestHistoryOfABadServer does to Redis what an operator, or the machine, may do.
 func TestHistoryOfABadServer(t *testing.T) {
 	t.Parallel()
-	inHistory(t, func(h *history) {
-		server := redistest.Start(t)
-		admin := server.Client(t)
-		for i := range 4 {
-			h.start(i, server.Client(t))
-		}
-		h.plague(func() {
-			expect.OK(t, admin.ScriptFlush(t.Context()).Err())
+	for name, tt := range map[string]struct {
+		harm func(h *history, server *redistest.Server, admin *redis.Client)
+		long bool
+	}{
+		"slow and without scripts": {harm: func(h *history, server *redistest.Server, admin *redis.Client) {
+			expect.OK(h, admin.ScriptFlush(h.Context()).Err())
 			if h.rng.IntN(4) == 0 {
 				server.Pause()
 				h.rest(h.cfg.TTL/2, h.cfg.TTL*3/2)
 				server.Resume()
 			}
-		})
-	})
-}
-
-// TestHistoryOfDeletedLocks: somebody deletes the keys of held locks.
-func TestHistoryOfDeletedLocks(t *testing.T) {
-	t.Parallel()
-	inHistory(t, func(h *history) {
-		server := redistest.Shared(t)
-		admin := server.Client(t)
-		for i := range 4 {
-			h.start(i, server.Client(t))
-		}
-		h.plague(func() {
+		}},
+		"the keys of held locks are deleted": {harm: func(h *history, _ *redistest.Server, admin *redis.Client) {
 			key := h.keys[h.rng.IntN(len(h.keys))]
-			h.forget([]string{key}, func() {
-				expect.OK(t, admin.Del(t.Context(), h.cfg.Prefix+key).Err())
+			h.forget([]string{key}, func() { expect.OK(h, admin.Del(h.Context(), h.cfg.Prefix+key).Err()) })
+		}},
+		"restarted, without its data": {harm: func(h *history, server *redistest.Server, _ *redis.Client) {
+			h.rest(h.cfg.TTL/2, h.cfg.TTL)
+			h.forget(h.keys, func() { server.Restart(h.T) })
+		}, long: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tt.long {
+				verify.Long(t)
+			}
+			inHistory(t, func(h *history) {
+				server := redistest.Start(t)
+				admin := server.Client(t)
+				for i := range 4 {
+					h.start(i, server.Client(t))
+				}
+				h.plague(func() { tt.harm(h, server, admin) })
 			})
 		})
-	})
-}
-
-// TestHistoryOfAnEmptyServer restarts a Redis that keeps nothing.
-func TestHistoryOfAnEmptyServer(t *testing.T) {
-	t.Parallel()
-	inHistory(t, func(h *history) {
-		server := redistest.Start(t)
-		for i := range 4 {
-			h.start(i, server.Client(t))
-		}
-		h.plague(func() {
-			h.rest(h.cfg.TTL/2, h.cfg.TTL)
-			h.forget(h.keys, func() { server.Restart(t) })
-		})
-	})
+	}
 }
 
 // TestHistoryOfAFailover kills the master; its replica may not know all that it

@@ -56,21 +56,6 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestHungNode costs each call its node timeout, and no more.
-func TestHungNode(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, 5)
-	locker := f.process(lock.Config{})
-	f.release(f.take(locker))
-	f.servers[3].Pause()
-	most := promised(time.Second) // the node timeout, and as much again for a slow machine
-	var lease *lock.Lease
-	within(t, most, "acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), f.Name(), nil); return err })
-	within(t, most, "renew", func() error { return lease.Renew(t.Context()) })
-	within(t, most, "release", func() error { return lease.Release(t.Context()) })
-	f.servers[3].Resume()
-}
-
 // TestLateVote of a node that goes on when everything is over. A late vote lives for a TTL at most,
 // and makes no second holder.
 func TestLateVote(t *testing.T) {

@@ -161,18 +161,6 @@ var troubles = []trouble{
 	{"restarted empty", func(f *fleet, i int) { f.servers[i].Restart(f.T) }, nil},
 }
 
-// within runs do, which must not take longer than most.
-func within(t *testing.T, most time.Duration, what string, do func() error) {
-	t.Helper()
-	start := time.Now()
-	if err := do(); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-	if took := time.Since(start); took > most {
-		t.Errorf("%s: want it done within %v, have %v", what, most, took)
-	}
-}
-
 // ctxOf bounds what a test does to servers that may not answer.
 func ctxOf(t *testing.T) context.Context {
 	t.Helper()
