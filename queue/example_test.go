@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -104,61 +103,6 @@ func ExampleNewServer() {
 	fmt.Println("drained:", err)
 	// Output:
 	// auditing {"order":"536365"} under the lock of order:536365
-	// drained: <nil>
-}
-
-// While an audit of an order is at work, equal ones need not wait behind each other: one that comes later
-// is dropped, as the one that waits sees all that was written before.
-func ExamplePolicy() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	waits, dropped := make(chan struct{}), make(chan struct{})
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
-		Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute}},
-		Observe: func(e queue.Event) {
-			if e.Kind == queue.EventParked {
-				close(waits)
-			}
-			if e.Kind == queue.EventCoalesced {
-				fmt.Println(e.TaskID, "is dropped, as", e.Other, "waits")
-				close(dropped)
-			}
-		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	queue.Handle(server, func(ctx context.Context, _ AuditOrder) error {
-		if id := queue.InfoFrom(ctx).ID; id == "second" {
-			fmt.Println(id, "runs")
-			stop()
-			return nil
-		}
-		_, err := client.Enqueue(ctx, AuditOrder{Order: "536365"}, &queue.Options{TaskID: "second"})
-		<-waits
-		_, again := client.Enqueue(ctx, AuditOrder{Order: "536365"}, &queue.Options{TaskID: "third"})
-		<-dropped
-		return errors.Join(err, again)
-	})
-	if _, err := client.Enqueue(ctx, AuditOrder{Order: "536365"}, &queue.Options{TaskID: "first"}); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("drained:", server.Run(ctx))
-	// Output:
-	// third is dropped, as second waits
-	// second runs
 	// drained: <nil>
 }
 

@@ -243,30 +243,6 @@ func TestMaxWaitForAnExternalStore(t *testing.T) {
 	expect.That(t, e.Waited >= maxWait && e.Waited <= maxWait+900*time.Millisecond, "want it ended after %v, have it after %v", maxWait, e.Waited)
 }
 
-// With many tasks on few resources the lock goes from one to the next without a pause.
-func TestExternalStoreHandsOff(t *testing.T) {
-	t.Parallel()
-	const tasks, resources, each = 40, 4, 20 * time.Millisecond
-	const limit = 2 * time.Second * busyFactor / 2 // by asking once a second it would take 10 s
-	b := setupUnfenced(t)
-	open := quorum(t)
-	b.serve(queue.ServerConfig{Store: open()}, func(ctx context.Context, j job) error {
-		busy := time.NewTimer(each)
-		defer busy.Stop()
-		<-busy.C
-		return b.run(ctx, j)
-	})
-	ids := make([]string, tasks)
-	start := time.Now()
-	for n := range ids {
-		ids[n] = b.enqueue(job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n})
-	}
-	b.awaitGone(ids...)
-	took := time.Since(start)
-	t.Logf("%d tasks of %v on %d resources, locks on a quorum: %v", tasks, each, resources, took)
-	expect.That(t, took <= limit, "want them within %v, have %v", limit, took)
-}
-
 // countedAcquires counts the requests of tasks.
 type countedAcquires struct {
 	lock.Store
@@ -306,35 +282,6 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 		expect.That(t, e.HandOff > 0 && e.Fence > 0, "want it handed on, with a fence, have %+v", e)
 	}
 	expect.Equal(t, "lock on the tasks' Redis", b.value(), "")
-}
-
-// The task of a dead worker runs again once its lock has expired, and uses no retry. That holds on
-// each store.
-func TestExternalStoreRecovery(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	b, memory := setupUnfenced(t), locktest.NewMemory()
-	b.unsafe = true // the killed one's handler goes on
-	store := newQueueless(memory)
-	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: store, Lock: quickRecovery.Lock}}}
-	victim.serve(b)
-	zombie, id := b.begin(0)
-	waiter := b.park(1)
-	again := b.hold(0)
-	victim.dead.Store(true)
-	store.down.Store(true)
-	b.silence(id)
-
-	b.serve(queue.ServerConfig{Store: newQueueless(memory), Lock: quickRecovery.Lock, Observe: b.observe}, b.run)
-	within(t, patience, "the second attempt", again.entered)
-	info := b.awaitState(id, asynq.TaskStateActive)
-	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
-	expect.That(t, info.Retried == 0 && crashes == "1", "want no retry used, with one crash counted, have %s, %+v", crashes, info)
-	again.open()
-	b.awaitGone(append(waiter, id)...)
-	b.wantEvents(queue.EventRecovered, id, 1)
-	b.wantCounts(2, 0)
-	zombie.open()
 }
 
 // A silent store answers no request for a lock, once it is to.

@@ -155,26 +155,6 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	expect.Equal(t, "lock", b.value(), "somebody else")
 }
 
-// Two attempts of one task are two holders. Each attempt has its own token, so the first cannot
-// touch the second's lock.
-func TestReleaseIsByTokenNotByTask(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.unsafe = true
-	b.serve(queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}, b.run)
-	first, id := b.begin(0)
-	second := b.hold(0)
-	expect.OK(t, b.rdb.Del(t.Context(), b.lockKey()).Err())
-	within(t, patience, "it to learn of its loss", first.ended)
-	within(t, patience, "the second attempt", second.entered)
-	held := b.value()
-	first.open()
-	steadily(t, 300*time.Millisecond, "the lock with the second attempt", func() bool { return b.value() == held && b.state(id) == asynq.TaskStateActive })
-	second.open()
-	b.awaitGone(id)
-	b.wantOrder(0, 0)
-}
-
 // A resource may have braces. Goroutines and tasks meet at its lock like at any other, in their order.
 func TestResourceWithBraces(t *testing.T) {
 	t.Parallel()

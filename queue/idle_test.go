@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -99,61 +98,6 @@ func (i *idleness) wantAfter(b *bundle, most time.Duration, ids ...string) {
 	i.want(b, most)
 }
 
-// A release is lost: Redis is killed, and comes back with its data after 5 s. Many tasks wait.
-func TestNoIdleResourceAfterALostRelease(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	const waiting = 1400
-	b := setupAloneWith(t, "--appendonly", "yes", "--appendfsync", "always")
-	idle := newIdleness(b.stage, 0)
-	b.serve(queue.ServerConfig{}, idle.run)
-	holder := b.occupy()
-	ids := b.enqueueJobs(1, waiting)
-	expect.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
-	b.server.Kill()
-	holder.open()
-	_ = sleep.For(t.Context(), 5*time.Second) // the outage
-	b.server.Restart(t)
-	idle.wantAfter(b, promised(soon), ids...)
-}
-
-// Redis stands still for longer than locks live.
-func TestNoIdleResourceAfterAStandstill(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	b := setupAlone(t)
-	idle := newIdleness(b.stage, 50*time.Millisecond)
-	b.serve(queue.ServerConfig{}, idle.run)
-	ids := b.enqueueJobs(1, 120)
-	b.awaitRuns(10)
-	b.server.Pause()
-	_ = sleep.For(t.Context(), 16*time.Second) // the standstill
-	b.server.Resume()
-	idle.wantAfter(b, promised(soon), ids...)
-}
-
-// A failover: a replica takes over. A step whose answer the dead master did not send has taken a
-// lock of which nobody knows. That lock ends with its TTL.
-func TestNoIdleResourceAfterAFailover(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	const resources, each = 4, 400 // enough to last until the test sees the new master
-	sentinel := redistest.StartSentinel(t)
-	b := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName})
-	b.unsafe, b.unfenced = true, true // a replica may not know who holds a lock
-	idle := newIdleness(b.stage, 10*time.Millisecond)
-	var ids []string
-	for n := range resources * each {
-		ids = append(ids, b.enqueue(job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n}))
-	}
-	b.serve(queue.ServerConfig{}, idle.run)
-	b.awaitRuns(20)
-	master := sentinel.Master(t)
-	master.Kill()
-	expect.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
-	idle.wantAfter(b, 17*time.Second, ids...)
-}
-
 // The slot of a lock is being moved to another master, and the release is refused meanwhile.
 func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	t.Parallel()
@@ -170,25 +114,6 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	finish()
 	idle.wantAfter(b, promised(soon), ids...)
 	b.wantOrder(0, 1, 2, 3)
-}
-
-// The holder dies, and its task must not run again. Many tasks wait behind it.
-func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	const waiting = 599
-	b := setup(t)
-	b.unsafe = true // the dead one's handler goes on
-	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Lock: lock.Config{TTL: 15 * time.Second}}}}
-	victim.serve(b)
-	zombie, _ := b.begin(0, queue.Options{Retries: queue.NoRetries})
-	idle := newIdleness(b.stage, 0)
-	ids := b.enqueueJobs(1, waiting)
-	expect.Eventually(t, "all of them parked", func() bool { return b.stats().Retry == waiting })
-	b.serve(queue.ServerConfig{}, idle.run)
-	victim.dead.Store(true)
-	idle.wantAfter(b, 17*time.Second, ids...)
-	zombie.open()
 }
 
 // The lock is released while the queue of those who wait is paused. They keep their places:

@@ -100,19 +100,6 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	b.awaitGone(first, second)
 }
 
-// What holds a lock without a Locker is not told, and does not keep the next waiter.
-func TestRevokeAForeignHolder(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err())
-	b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
-	id := b.enqueue(b.job(1))
-	b.await(queue.EventParked, id, 1)
-	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	expect.Need(t, err == nil && have.Holder == "another program" && have.FreeWithin == 0, "have %+v, %v", have, err)
-	b.awaitGone(id)
-}
-
 func (b *bundle) acquire(o *lock.Options) *lock.Lease {
 	b.Helper()
 	l, err := b.locker.Acquire(b.Context(), b.resource, o)
@@ -129,6 +116,12 @@ func TestRevokeRefused(t *testing.T) {
 	value := b.value()
 	elsewhere := "res:" + uuid.NewString()
 	expect.OK(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
+	marked, foreign := "res:"+uuid.NewString(), "res:"+uuid.NewString()
+	expect.OK(t, b.rdb.Set(t.Context(), "lock:"+marked, "siding-limited", time.Minute).Err()) // its permits are reserved, or have expired
+	ended, err := b.locker.Acquire(t.Context(), foreign, nil)
+	expect.OK(t, err)
+	expect.OK(t, ended.Release(t.Context()))
+	expect.OK(t, b.rdb.Set(t.Context(), "lock:"+foreign, "theirs", time.Minute).Err()) // whom nobody could tell
 	for name, tt := range map[string]struct {
 		change func(*queue.Revocation)
 		is     error
@@ -144,6 +137,8 @@ func TestRevokeRefused(t *testing.T) {
 		"not UTF-8":           {change: func(r *queue.Revocation) { r.By = "a\xff" }, part: "by: want text"},
 		"a free lock":         {change: func(r *queue.Revocation) { r.Resource = "res:" + uuid.NewString() }, is: queue.ErrNotHeld},
 		"another holder":      {change: func(r *queue.Revocation) { r.Fence = held.Fence() - 1 }, is: queue.ErrOtherHolder, part: "is held by the holder"},
+		"no permit taken":     {change: func(r *queue.Revocation) { r.Resource = marked }, is: queue.ErrNotHeld},
+		"an ended lease":      {change: func(r *queue.Revocation) { r.Resource, r.Fence = foreign, ended.Fence() }, is: queue.ErrOtherHolder},
 		"in an outside store": {change: func(r *queue.Revocation) { r.Resource = elsewhere }, is: queue.ErrExternalStore, part: elsewhere},
 	} {
 		r := b.revocation()
@@ -152,6 +147,10 @@ func TestRevokeRefused(t *testing.T) {
 		expect.That(t, err != nil && (tt.is == nil || errors.Is(err, tt.is)) && strings.Contains(err.Error(), tt.part),
 			"%s: want %v and %q, have %v", name, tt.is, tt.part, err)
 		expect.Equal(t, name+": the lock", b.value(), value)
+		once(t, name, err)
+	}
+	for resource, want := range map[string]string{marked: "siding-limited", foreign: "theirs"} {
+		expect.Equal(t, "the lock", b.rdb.Get(t.Context(), "lock:"+resource).Val(), want)
 	}
 	wantError(t, "without a client", "queue: redis", expect.Err(queue.Revoke(t.Context(), nil, b.revocation())))
 }
@@ -204,15 +203,6 @@ func TestRevokeOneOfSeveralHolders(t *testing.T) {
 		within(b, patience, "the end of the other's context", other.ended)
 		other.open()
 	})
-}
-
-// A lock whose permits are all reserved, or have expired, is nobody's.
-func TestRevokeTheMarkOfALimit(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err())
-	expect.Is(t, "revoke", expect.Err(queue.Revoke(t.Context(), b.rdb, b.revocation())), queue.ErrNotHeld)
-	expect.Equal(t, "the mark", b.value(), "siding-limited")
 }
 
 // A call whose answer was lost is sent again by the client, and another operator may have revoked the same lease before the
@@ -268,21 +258,6 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 	})
 }
 
-// The lease that an operator names has ended, and another program has the lock. That program keeps
-// it, as nobody could tell it that it has not.
-func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		held := b.acquire(nil)
-		expect.OK(b, held.Release(b.Context()))
-		expect.OK(b, b.rdb.Set(b.Context(), b.lockKey(), "theirs", time.Hour).Err())
-		r := b.revocation()
-		r.Fence = held.Fence()
-		expect.Is(b, "revoke", expect.Err(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)
-		expect.Equal(b, "the other program's lock", b.value(), "theirs")
-	})
-}
-
 // A lease that ran out is not one that was revoked, whatever became of the program that had the lock
 // after it.
 func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
@@ -292,7 +267,8 @@ func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	held, id := b.begin(1)
 	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err()) // as if its TTL had passed
 	within(t, patience, "the loss", held.ended)
-	b.revoke()
+	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+	expect.That(t, err == nil && have.Holder == "another program" && have.FreeWithin == 0, "have %+v, %v", have, err)
 	held.open()
 	reason := b.awaitState(id, asynq.TaskStateRetry).LastErr
 	once(t, "a loss", errors.New(reason))

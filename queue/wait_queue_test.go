@@ -17,32 +17,6 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// G5: waiters are served in the order in which they came to the lock.
-func TestServedInOrderOfArrival(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		const waiters = 200
-		for range 2 {
-			b.serve(queue.ServerConfig{}, b.run)
-		}
-		holder := b.occupy()
-		number := make(map[string]int)
-		for n := 1; n <= waiters; n++ {
-			number[b.enqueue(b.job(n))] = n
-		}
-		expect.Eventually(b, "all in line, and parked", func() bool {
-			info, err := b.inspector.GetQueueInfo(b.queue)
-			return err == nil && info.Retry == waiters && len(b.waiters()) == waiters
-		})
-		want := []int{0}
-		for _, id := range b.waiters() {
-			want = append(want, number[id])
-		}
-		holder.open()
-		b.wantOrder(want...)
-	})
-}
-
 // Tasks that wait for one resource, wherever its lock is, keep no worker, so they do not delay tasks on others.
 func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()

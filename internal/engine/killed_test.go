@@ -27,7 +27,7 @@ func TestKilledServers(t *testing.T) {
 	const servers, work = 4, 10 * time.Millisecond
 	tasks, kills, lasts := 600, 2, 3*time.Second
 	if verify.All() {
-		tasks, kills, lasts = 20_000, 8, 5*time.Second // longer than a busy machine has a server stand still
+		tasks, kills, lasts = 10_000, 6, 5*time.Second // longer than a busy machine has a server stand still
 	}
 	together := &batches{t: t, resources: 4, done: make(map[int]bool)}
 	crowds := func(resources int) func(*fleet) {
