@@ -3,8 +3,6 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -116,26 +113,5 @@ func TestRecipe(t *testing.T) {
 
 	lease := take(t, ours, t.Name())
 	expect.Is(t, "try theirs", recipe(t, client, t.Name()).TryLock(t.Context()), concurrency.ErrLocked)
-	release(t, lease)
-}
-
-// TestCommandLine: an operator holds a lock from the shell.
-func TestCommandLine(t *testing.T) {
-	t.Parallel()
-	etcdctl := proc.Find(t, "etcd-client", "etcdctl")
-	server := startEtcd(t)
-	client := connect(t, server.Addr)
-	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	cmd := exec.CommandContext(ctx, etcdctl, "--endpoints", server.Addr, "lock", "{lock:"+t.Name()+"}")
-	cmd.Env = append(cmd.Environ(), "ETCDCTL_API=3")
-	expect.OK(t, cmd.Start())
-	expect.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
-	wantBusy(t, locker, t.Name())
-	expect.OK(t, cmd.Process.Signal(os.Interrupt))
-	_ = cmd.Wait()
-	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.Forever})
-	expect.OK(t, err)
 	release(t, lease)
 }

@@ -188,19 +188,3 @@ func leaderOf(tb testing.TB, servers []*etcdServer) (leader *etcdServer) {
 // cutOff has the other members hear nothing of the server, although it hears them. false ends
 // that.
 func (s *etcdServer) cutOff(on bool) { s.peers.BlackHole(on) }
-
-// TestLeaderIsReplaced: of three servers one leads, and after its death another.
-func TestLeaderIsReplaced(t *testing.T) {
-	t.Parallel()
-	servers := startCluster(t, 3)
-	first := leaderOf(t, servers)
-	first.Kill()
-	second := leaderOf(t, servers)
-	if second == first {
-		t.Error("want another leader, have the dead one")
-	}
-	first.Restart(t)
-	if leaderOf(t, servers) == first {
-		t.Error("want the first server back as a follower, have it leading")
-	}
-}
