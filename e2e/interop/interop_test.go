@@ -108,31 +108,6 @@ func TestProlong(t *testing.T) {
 	})
 }
 
-// TestFence: our fencing tokens rise although the peer holds the lock in between, and although a
-// holder never released it.
-func TestFence(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		last := int64(0)
-		for i := range 10 {
-			lease := s.weTake()
-			if lease.Fence() <= last {
-				s.Errorf("want a fence above %d, have %d", last, lease.Fence())
-			}
-			last = lease.Fence()
-			s.release(lease)
-
-			h := s.peerTakes()
-			_ = s.weAreRefused()
-			if i%2 == 0 {
-				s.expire()
-			} else {
-				s.release(h)
-			}
-		}
-	})
-}
-
 // TestWaitForPeer: a peer's release wakes nobody, so our waiter comes by itself.
 func TestWaitForPeer(t *testing.T) {
 	t.Parallel()

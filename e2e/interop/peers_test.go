@@ -2,9 +2,7 @@ package interop_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -31,7 +29,7 @@ type held interface {
 }
 
 // ttl is the TTL of all locks. ttl is long, as redsync gives a call to Redis no more than a
-// twentieth of the TTL. ttl is in whole seconds, so that go-redis sends EX and not PX.
+// twentieth of the TTL.
 const ttl = 30 * time.Second
 
 // peers are the programs that every test runs against.
@@ -41,7 +39,6 @@ var peers = []struct {
 }{
 	{"redsync", func(rdb *redis.Client) peer { return redsyncPeer{redsync.New(goredis.NewPool(rdb))} }},
 	{"redislock", func(rdb *redis.Client) peer { return redislockPeer{redislock.New(rdb)} }},
-	{"by hand", func(rdb *redis.Client) peer { return handPeer{rdb} }},
 }
 
 // redsyncPeer is a program that uses github.com/go-redsync/redsync.
@@ -97,47 +94,3 @@ func (redislockPeer) IsLost(err error) bool {
 type redislockHeld struct{ *redislock.Lock }
 
 func (h redislockHeld) Extend(ctx context.Context) error { return h.Refresh(ctx, ttl, nil) }
-
-// handPeer is a program that speaks to Redis itself.
-type handPeer struct{ rdb *redis.Client }
-
-var (
-	errTaken = errors.New("taken")
-	errLost  = errors.New("lost")
-)
-
-func (p handPeer) Take(ctx context.Context, key string) (held, error) {
-	h := handHeld{rdb: p.rdb, key: key, token: rand.Text()}
-	err := p.rdb.Do(ctx, "SET", key, h.token, "NX", "EX", int(ttl.Seconds())).Err()
-	if errors.Is(err, redis.Nil) {
-		return nil, errTaken
-	}
-	return h, err
-}
-
-func (handPeer) IsTaken(err error) bool { return errors.Is(err, errTaken) }
-func (handPeer) IsLost(err error) bool  { return errors.Is(err, errLost) }
-
-type handHeld struct {
-	rdb        *redis.Client
-	key, token string
-}
-
-const (
-	compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`
-	compareAndExpire = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('EXPIRE', KEYS[1], ARGV[2]) else return 0 end`
-)
-
-func (h handHeld) Extend(ctx context.Context) error {
-	return h.eval(ctx, compareAndExpire, h.token, int(ttl.Seconds()))
-}
-
-func (h handHeld) Release(ctx context.Context) error { return h.eval(ctx, compareAndDelete, h.token) }
-
-func (h handHeld) eval(ctx context.Context, script string, args ...any) error {
-	n, err := h.rdb.Eval(ctx, script, []string{h.key}, args...).Int()
-	if err == nil && n != 1 {
-		err = fmt.Errorf("%w: the script answered %d", errLost, n)
-	}
-	return err
-}
