@@ -1,21 +1,10 @@
 package main
 
 import (
-	"context"
-	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -104,120 +93,5 @@ func TestSeveralResources(t *testing.T) {
 	have := enqueue(t, "", append(command, "--resource", "account:{2")...)
 	if have.status != exitRefused || !strings.Contains(have.err, `braces have to be in pairs`) {
 		t.Errorf("want the second one refused, have %+v", have)
-	}
-}
-
-// All options go with a task of any kind, and its id has nothing of its kind.
-func TestOptionsOfOtherKinds(t *testing.T) {
-	t.Parallel()
-	text := `{"kind":"ship/{1}","payload":[1, 2],"resource":"order:1","priority":3,"on_busy":"coalesce","max_wait":"1m","retries":2}`
-	_, jobs := decodeAll(t, streamDecoder{content: content{hash: "0123456789abcdefrest"}}, text)
-	if len(jobs) != 1 {
-		t.Fatalf("want a job, have %v", jobs)
-	}
-	want := &queue.Options{
-		TaskID: "1-0123456789abcdef", Priority: 3, Retries: 2,
-		Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute},
-	}
-	if diff := cmp.Diff(want, jobs[0].Options); diff != "" {
-		t.Errorf("options (-want +have):\n%s", diff)
-	}
-	if err := queue.Check(jobs[0].Task, jobs[0].Options); err != nil {
-		t.Error(err)
-	}
-}
-
-// A shipment is a task of a user's own program.
-type shipment struct {
-	Order string `json:"order"`
-	Step  int    `json:"step"`
-}
-
-func (shipment) Kind() string       { return "test:ship" }
-func (s shipment) Resource() string { return "order:" + s.Order }
-
-// A parcel is another one, which leaves it to whoever enqueues it to name its resource.
-type parcel struct {
-	Step int `json:"step"`
-}
-
-func (parcel) Kind() string { return "test:parcel" }
-
-// A server with handlers of the user's own runs what enqueue task and enqueue stream have enqueued, one
-// after the other for each resource. If a kind has a resource by its type, that is what counts.
-func TestOtherKindsRunGuarded(t *testing.T) {
-	t.Parallel()
-	at := redistest.Start(t)
-	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	expect.OK(t, err)
-	var mu sync.Mutex
-	var ran []string
-	entered, left := make(chan struct{}), make(chan struct{})
-	leave := sync.OnceFunc(func() { close(left) })
-	run := func(ctx context.Context, name string, step int) {
-		resource := queue.InfoFrom(ctx).Resource
-		if lock.Fence(ctx, resource) == 0 {
-			t.Errorf("%s %d: want the lock of %q, have none", name, step, resource)
-		}
-		if step == 1 {
-			close(entered)
-			<-left
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		ran = append(ran, name+" on "+resource)
-	}
-	queue.Handle(server, func(ctx context.Context, s shipment) error {
-		run(ctx, "shipment", s.Step)
-		return nil
-	})
-	queue.Handle(server, func(ctx context.Context, p parcel) error {
-		run(ctx, "parcel", p.Step)
-		return nil
-	})
-	expect.OK(t, server.Start(t.Context()))
-	t.Cleanup(func() {
-		leave() // also if the test ends before
-		_ = server.Shutdown(context.WithoutCancel(t.Context()))
-	})
-
-	put := func(stdin string, args ...string) {
-		t.Helper()
-		if have := enqueue(t, stdin, append(args, "--redis", at.Addr)...); have.status != cli.StatusOK {
-			t.Fatalf("%q: %+v", args, have)
-		}
-	}
-	waiting := func(n int) func() bool {
-		return func() bool {
-			info, err := inspect(t, at).GetQueueInfo("default")
-			return err == nil && info.Retry == n
-		}
-	}
-	put("", "task", "test:parcel", "--resource", "order:7", "--payload", `{"step":1}`)
-	<-entered
-	put("", "task", "test:ship", "--resource", "order:7", "--payload", `{"order":"7","step":2}`)
-	expect.Eventually(t, "the second waiting", waiting(1))
-	put(`{"kind":"test:parcel","payload":{"step":3},"resource":"order:7"}`, "stream")
-	expect.Eventually(t, "the third waiting", waiting(2))
-	// The resource that was named is free, and that of the payload is not.
-	put("", "task", "test:ship", "--resource", "order:8", "--payload", `{"order":"7","step":4}`)
-	expect.Eventually(t, "the fourth waiting", waiting(3))
-	leave()
-	var have []string
-	expect.Eventually(t, "all done", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		have = slices.Clone(ran)
-		return len(have) == 4
-	})
-	want := []string{"parcel on order:7", "shipment on order:7", "parcel on order:7", "shipment on order:7"}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("runs (-want +have):\n%s", diff)
-	}
-	info, err := asynq.NewInspectorFromRedisClient(at.Client(t)).GetQueueInfo("default")
-	if err != nil || info.Failed != 0 {
-		t.Errorf("want no failure, have %+v, %v", info, err)
 	}
 }

@@ -119,13 +119,3 @@ func TestUnreachable(t *testing.T) {
 		return have.err, have.status
 	})
 }
-
-func TestCompletionScripts(t *testing.T) {
-	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		have := lockctl(t, "completion", shell)
-		if have.status != cli.StatusOK || !strings.Contains(have.out, "__complete") {
-			t.Errorf("%s: want a script, have status %d and %.200q", shell, have.status, have.out)
-		}
-	}
-}

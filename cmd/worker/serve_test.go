@@ -266,25 +266,6 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	wantTexts(t, p.Stderr.String(), "ending at once")
 }
 
-// The command timeout sends its child two signals, and means one.
-func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	enqueue(t, rdb, "default", "7001")
-	p := launch(t, settings(t, "--redis", server.Addr, "--work", "2s")...)
-	expect.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
-	p.Signal(t, syscall.SIGTERM)
-	p.Signal(t, syscall.SIGINT) // another one, as the system makes one of two that are alike
-	if have := p.Wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
-	if have := count(t, rdb, "default"); have.Completed != 1 {
-		t.Errorf("want the running task completed, have %+v", have)
-	}
-	wantTexts(t, p.Stderr.String(), `msg="worker ended"`)
-}
-
 // A worker whose reader has gone drains as others do, and says what it could not print.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()

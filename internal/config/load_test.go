@@ -309,20 +309,6 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	t.Parallel()
-	flags, keys := map[string]bool{}, map[string]bool{}
-	for _, s := range config.Settings() {
-		if s.Key == "" || s.Want == "" || s.Help == "" || s.Env == "" {
-			t.Errorf("%s: want key, variable, want and help, have %+v", s.Key, s)
-		}
-		if keys[s.Key] || s.Flag != "" && flags[s.Flag] {
-			t.Errorf("%s, --%s: want names that are there once", s.Key, s.Flag)
-		}
-		keys[s.Key], flags[s.Flag] = true, true
-	}
-}
-
 func TestAliases(t *testing.T) {
 	t.Parallel()
 	have, err := load(write(t, "timer_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)

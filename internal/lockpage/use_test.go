@@ -145,17 +145,6 @@ func TestReleaseOfAnEarlierHolder(t *testing.T) {
 	page.AwaitText("free")
 }
 
-func TestEmpty(t *testing.T) {
-	t.Parallel()
-	s := newSource()
-	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
-	page.AwaitText("No lock is held")
-	renew(page)
-	picture(t, page, "empty")
-	s.put(inspect.Lock{Resource: "order:1", State: inspect.Held})
-	page.AwaitText("order:1")
-}
-
 func TestWithoutScripts(t *testing.T) {
 	t.Parallel()
 	page := browsertest.Open(t, serve(t, lockpage.Config{Source: shop()})+"/locks", browsertest.Window{Width: 1280, Height: 900, NoScript: true})
