@@ -2,11 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/sidingq/siding/internal/testenv/browsertest"
@@ -15,39 +10,6 @@ import (
 )
 
 var desktop = browsertest.Window{Width: 1280, Height: 900}
-
-// A person who opens the dashboard sees which tasks wait, for what, and who has it.
-func TestDashboardShowsWhyTasksWait(t *testing.T) {
-	t.Parallel()
-	s := newTestbed(t)
-	address := freeAddress(t)
-	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
-	s.startWorker(t, "--work", "2m") // the holder keeps the order while the others wait
-	for i := range 5 {               // one after the other, so that the first is the holder
-		file := filepath.Join(t.TempDir(), "task.jsonl")
-		line := fmt.Sprintf(`{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
-		expect.OK(t, os.WriteFile(file, []byte(line), 0o600))
-		expect.Value(s.enqueue(t.Context(), "stream", file))(t)
-		expect.Eventually(t, "one task at work and the others waiting", func() bool {
-			info := s.queueInfo(t)
-			return info.Active == 1 && info.Retry == i
-		})
-	}
-
-	page := browsertest.Open(t, "http://"+address+"/dashboard/queues/default?status=retry", desktop)
-	page.AwaitText("held by order:audit audit-")
-	text := page.Text()
-	const want = "waits for order:536365, held by order:audit audit-0 on "
-	if n := strings.Count(text, want); n != 4 {
-		t.Errorf("the Retry tab: want %q of 4 tasks, have %d in %s", want, n, text)
-	}
-
-	resp := expect.Value(http.Get("http://" + address + "/readyz"))(t) //nolint:noctx // a plain look
-	defer func() { _ = resp.Body.Close() }()
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		t.Errorf("readyz: want 200, have %d: %s", resp.StatusCode, body)
-	}
-}
 
 // A person follows a waiting task from asynq's dashboard to its resource, and from there to the
 // holder.
