@@ -43,9 +43,7 @@ func hears(t *testing.T, m *memory, heard <-chan string, id string) {
 	synctest.Wait()
 	select {
 	case have := <-heard:
-		if have != id {
-			t.Errorf("want %s, have %s", id, have)
-		}
+		expect.That(t, have == id, "want %s, have %s", id, have)
 	default:
 		t.Errorf("want %s, have nothing", id)
 	}
@@ -65,29 +63,22 @@ func TestCancellationComesBack(t *testing.T) {
 				hears(t, m, heard, "first")
 				time.Sleep(time.Hour) // silence alone is no fault
 				hears(t, m, heard, "second")
-				if log.String() != "" {
-					t.Errorf("want no line yet, have:\n%v", log)
-				}
+				expect.That(t, log.String() == "", "want no line yet, have:\n%v", log)
 				m.away.Store(true)
 				fail(m)
 				time.Sleep(2*cancelSilence + time.Second)
-				if log.count(lost) != 1 {
-					t.Errorf("want the loss known after two silences, have:\n%v", log)
-				}
+				expect.That(t, log.count(lost) == 1, "want the loss known after two silences, have:\n%v", log)
 				before := m.dials.Load()
 				time.Sleep(time.Hour)
 				// Each try dials twice: go-redis connects anew by itself.
-				if n := m.dials.Load() - before; n < 3600/5 || n > 2*3600/2.5+2 {
-					t.Errorf("want a try in 2.5 to 5 s, have %d in an hour", n)
-				}
+				n := m.dials.Load() - before
+				expect.That(t, n >= 3600/5 && n <= 2*3600/2.5+2, "want a try in 2.5 to 5 s, have %d in an hour", n)
 				m.cut()
 				m.hole.Store(false)
 				m.away.Store(false)
 				time.Sleep(cancelPauseMost)
 				hears(t, m, heard, "third")
-				if log.count(lost) != 1 || log.count(back) != 1 || log.count("") != 2 {
-					t.Errorf("want one line for the loss and one for the end of it, have:\n%v", log)
-				}
+				expect.That(t, log.count(lost) == 1 && log.count(back) == 1 && log.count("") == 2, "want one line for the loss and one for the end of it, have:\n%v", log)
 			})
 		})
 	}
@@ -101,9 +92,7 @@ func TestCancellationPauses(t *testing.T) {
 		m.away.Store(true)
 		heard, log, _ := listening(t, m)
 		time.Sleep(time.Minute)
-		if log.count(lost) != 1 || log.count("") != 1 {
-			t.Errorf("want one line of a Redis that is away from the start, have:\n%v", log)
-		}
+		expect.That(t, log.count(lost) == 1 && log.count("") == 1, "want one line of a Redis that is away from the start, have:\n%v", log)
 		m.away.Store(false)
 		time.Sleep(time.Minute)
 		m.cut()
@@ -130,9 +119,8 @@ func TestCancellationEnds(t *testing.T) {
 				lines := log.count("")
 				began := time.Now()
 				end()
-				if took := time.Since(began); took > 0 || log.count("") != lines {
-					t.Errorf("want an end at once without a word, have %v and:\n%v", took, log)
-				}
+				took := time.Since(began)
+				expect.That(t, took == 0 && log.count("") == lines, "want an end at once without a word, have %v and:\n%v", took, log)
 				synctest.Wait()
 				left := m.mini.PubSubNumSub(cancelChannel)[cancelChannel]
 				expect.That(t, name != "well" || left == 0 && m.Ping(t.Context()).Err() == nil, "want no subscriber, and the client open, have %d", left)

@@ -110,9 +110,7 @@ func (i *island) serve(work func(*Task) time.Duration, changes ...func(*Config))
 		change(&cfg)
 	}
 	s := New(cfg)
-	if err := s.Start(i.t.Context(), taskredis.Rules{}); err != nil {
-		i.t.Fatal(err)
-	}
+	expect.OK(i.t, s.Start(i.t.Context(), taskredis.Rules{}))
 	kill = func() {
 		if dead.Swap(true) {
 			return
@@ -158,9 +156,8 @@ func TestLeaseOfATaskWithoutALock(t *testing.T) {
 				}
 				i.add("plain", "")
 				time.Sleep(2 * time.Minute)
-				if have := i.runs("plain"); have != 1 {
-					t.Errorf("want it to begin once, have %d times", have)
-				}
+				have := i.runs("plain")
+				expect.That(t, have == 1, "want it to begin once, have %d times", have)
 			})
 		})
 	}

@@ -145,18 +145,12 @@ func TestOneStepHandsALockOn(t *testing.T) {
 	f.eventually(l.over(n))
 	ctx := context.Background()
 	keys, err := f.rdb.Keys(ctx, "siding:step:*").Result()
-	if err != nil || len(keys) == 0 || len(keys) > taskredis.Lanes {
-		t.Fatalf("want the records of one server's steps, have %v, %v", keys, err)
-	}
+	expect.Need(t, err == nil && len(keys) != 0 && len(keys) <= taskredis.Lanes, "want the records of one server's steps, have %v, %v", keys, err)
 	steps := 0
 	for _, key := range keys {
 		var n int
-		if _, err := fmt.Sscan(f.rdb.Get(ctx, key).Val(), &n); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(fmt.Sscan(f.rdb.Get(ctx, key).Val(), &n)))
 		steps += n
 	}
-	if steps > n+n/4 {
-		t.Errorf("want about %d steps, have %d", n, steps)
-	}
+	expect.That(t, steps <= n+n/4, "want about %d steps, have %d", n, steps)
 }

@@ -34,9 +34,8 @@ func (f *fleet) back(l *ledger, resources []string, since time.Time, d time.Dura
 		return nil
 	})
 	for _, resource := range resources {
-		if took := first[resource].Sub(since); took > d {
-			f.t.Errorf("%s: want it at work within %v, have it after %v", resource, d, took)
-		}
+		took := first[resource].Sub(since)
+		expect.That(f.t, took <= d, "%s: want it at work within %v, have it after %v", resource, d, took)
 	}
 }
 
@@ -153,13 +152,10 @@ func TestRequestsThatArriveLate(t *testing.T) {
 				if next.IsZero() && until.Sub(arrived) < time.Second {
 					continue // it has its second yet
 				}
-				if took := next.Sub(arrived); took > time.Second || next.IsZero() {
-					t.Errorf("%s: want it at work within 1 s of the end of %s, have it after %v", v.Resource, v.ID, took)
-				}
+				took := next.Sub(arrived)
+				expect.That(t, took <= time.Second && !next.IsZero(), "%s: want it at work within 1 s of the end of %s, have it after %v", v.Resource, v.ID, took)
 			}
-			if checked == 0 {
-				t.Error("want outcomes that arrive late, have none")
-			}
+			expect.That(t, checked != 0, "want outcomes that arrive late, have none")
 		})
 	}
 }
@@ -206,9 +202,7 @@ func testFailover(t *testing.T, end func(master *redistest.Server)) {
 		replica.Pause()
 	}
 	// What the master has sent so far is with the replicas, who read it later. There is no more of it.
-	if err := master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
 	from := len(l.all())
 	cut.Store(true)
 	_ = sleep.For(t.Context(), 700*time.Millisecond)

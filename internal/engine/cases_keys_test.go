@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestKeysOfAWrongType: somebody has put another type at a key while tasks wait for a resource. That is reported. A task whose
@@ -109,7 +110,5 @@ func TestKeysOfAWrongType(t *testing.T) {
 // do sends Redis a command.
 func (f *fleet) do(args ...any) {
 	f.t.Helper()
-	if err := f.rdb.Do(f.t.Context(), args...).Err(); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, f.rdb.Do(f.t.Context(), args...).Err())
 }

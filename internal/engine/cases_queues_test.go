@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -27,9 +28,7 @@ func TestThousandQueues(t *testing.T) {
 	drains := map[string]func(f *fleet) (stop func()){
 		"asynq": func(f *fleet) func() {
 			s := asynq.NewServer(asynq.RedisClientOpt{Addr: f.addr}, asynq.Config{Queues: queues, Concurrency: 20, LogLevel: asynq.ErrorLevel})
-			if err := s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 			return s.Shutdown
 		},
 		"Siding": func(f *fleet) func() {
@@ -82,16 +81,12 @@ func TestThousandQueues(t *testing.T) {
 func (f *fleet) cpu() (used time.Duration) {
 	f.t.Helper()
 	info, err := f.rdb.Info(context.Background(), "cpu").Result()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, err)
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if name == "used_cpu_user" || name == "used_cpu_sys" {
 			seconds, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			expect.OK(f.t, err)
 			used += time.Duration(seconds * float64(time.Second))
 		}
 	}

@@ -143,9 +143,7 @@ func (f *fleet) node(l *ledger, work func(*Task) time.Duration, change ...func(*
 		c(&n.cfg)
 	}
 	n.Server = New(n.cfg)
-	if err := n.Start(f.t.Context(), f.rules); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, n.Start(f.t.Context(), f.rules))
 	f.t.Cleanup(func() { n.shut(f.t) })
 	return n
 }
@@ -176,9 +174,8 @@ func (n *node) shut(tb testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := n.Shutdown(ctx); err != nil {
-		tb.Errorf("shutdown: %v", err)
-	}
+	err := n.Shutdown(ctx)
+	expect.That(tb, err == nil, "shutdown: %v", err)
 	close(n.killed)
 }
 
@@ -228,9 +225,7 @@ func (f *fleet) crowd(queue string, n int, resources ...string) {
 
 func (f *fleet) exec(pipe redis.Pipeliner) {
 	f.t.Helper()
-	if _, err := pipe.Exec(context.Background()); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, expect.Err(pipe.Exec(context.Background())))
 }
 
 // parked returns an error until n tasks of a queue wait for a lock.
@@ -260,9 +255,7 @@ func (f *fleet) within(d time.Duration, check func() error) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("not within %v", d))
 	defer cancel()
-	if err := expect.Until(ctx, check); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, expect.Until(ctx, check))
 }
 
 func names(n int) []string {

@@ -60,9 +60,7 @@ func (f *fleet) add(queue, resource string, change ...func(*taskredis.Message)) 
 	pipe.LPush(ctx, taskredis.PendingKey(queue), id)
 	pipe.LPush(ctx, taskredis.NotifyKey(queue), 1)
 	pipe.SAdd(ctx, "asynq:queues", queue)
-	if _, err := pipe.Exec(ctx); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, expect.Err(pipe.Exec(ctx)))
 	return id
 }
 
@@ -79,9 +77,7 @@ func (f *fleet) config(handler Handler) Config {
 func (f *fleet) start(cfg Config) *Server {
 	f.t.Helper()
 	s := New(cfg)
-	if err := s.Start(f.t.Context(), taskredis.Rules{}); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, s.Start(f.t.Context(), taskredis.Rules{}))
 	f.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -97,9 +93,7 @@ func (f *fleet) eventually(check func() error) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := expect.Until(ctx, check); err != nil {
-		f.t.Fatal(err)
-	}
+	expect.OK(f.t, expect.Until(ctx, check))
 }
 
 func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
@@ -115,9 +109,7 @@ func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 	f.rdb.Set(ctx, "asynq:servers:{old:7:x}", e, time.Minute)
 	f.rdb.ZAdd(ctx, "asynq:servers", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: "asynq:servers:{old:7:x}"})
 	err := New(f.config(nil)).Start(ctx, taskredis.Rules{})
-	if err == nil || !strings.Contains(err.Error(), "old (pid 7)") {
-		t.Errorf("want the old server named, have %v", err)
-	}
+	expect.That(t, err != nil && strings.Contains(err.Error(), "old (pid 7)"), "want the old server named, have %v", err)
 }
 
 // Functions of the user that do not return hold up the end of a server no longer than its context allows. The error
@@ -154,21 +146,16 @@ func TestShutdownDoesNotWaitForTheUsersFunctions(t *testing.T) {
 			set(&cfg, func() { block(within, name, until) })
 			s := f.start(cfg)
 			defer close(until) // before the fleet ends
-			if _, err := asynq.NewClientFromRedisClient(f.rdb).EnqueueContext(t.Context(), asynq.NewTask("kind", nil), asynq.Queue("q"), asynq.Group("g")); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, expect.Err(asynq.NewClientFromRedisClient(f.rdb).EnqueueContext(t.Context(), asynq.NewTask("kind", nil), asynq.Queue("q"), asynq.Group("g"))))
 			f.add("q", "")
 			<-within
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a task that nothing blocks ends before
 			defer cancel()
 			began := time.Now()
 			err := s.Shutdown(ctx)
-			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 6*time.Second {
-				t.Errorf("want the end of the context, have %v after %v", err, time.Since(began))
-			}
-			if running := name == "Handler"; errors.Is(err, ErrNotReturned) == running {
-				t.Errorf("a task runs: %t, have %v", running, err)
-			}
+			expect.That(t, errors.Is(err, context.DeadlineExceeded) && time.Since(began) <= 6*time.Second, "want the end of the context, have %v after %v", err, time.Since(began))
+			running := name == "Handler"
+			expect.That(t, errors.Is(err, ErrNotReturned) != running, "a task runs: %t, have %v", running, err)
 		})
 	}
 }

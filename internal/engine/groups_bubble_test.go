@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A bubble is an aggregation of the queue "default" on a Redis in memory.
@@ -47,9 +48,7 @@ func startAggregation(t *testing.T, cfg Config) *bubble {
 func (b *bubble) put(t *testing.T, group string, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := asynq.NewClientFromRedisClient(b.memory).EnqueueContext(t.Context(), asynq.NewTask("mail", fmt.Append(nil, i)), asynq.Group(group)); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(asynq.NewClientFromRedisClient(b.memory).EnqueueContext(t.Context(), asynq.NewTask("mail", fmt.Append(nil, i)), asynq.Group(group))))
 	}
 }
 
@@ -83,9 +82,8 @@ func TestAggregationInterval(t *testing.T) {
 				b := startAggregation(t, tc.cfg)
 				b.put(t, "g", 2)
 				time.Sleep(2 * time.Minute)
-				if have, after := b.pending(t), time.Duration(took.Load()); after != tc.want || have != 1 {
-					t.Errorf("want one task after %v, have %d after %v", tc.want, have, after)
-				}
+				have, after := b.pending(t), time.Duration(took.Load())
+				expect.That(t, after == tc.want && have == 1, "want one task after %v, have %d after %v", tc.want, have, after)
 				b.end()
 			})
 		})
@@ -99,13 +97,11 @@ func TestAggregationOfNobody(t *testing.T) {
 		b := startAggregation(t, Config{})
 		b.put(t, "g", 3)
 		time.Sleep(2 * time.Minute)
-		if set, err := b.groups.Take(t.Context(), "default", "g", b.rule); set == nil || err != nil {
-			t.Fatalf("want the group taken, have %v, %v", set, err)
-		}
+		set, err := b.groups.Take(t.Context(), "default", "g", b.rule)
+		expect.Need(t, set != nil && err == nil, "want the group taken, have %v, %v", set, err)
 		time.Sleep(10 * time.Minute)
-		if n := b.ZCard(t.Context(), "asynq:{default}:g:g").Val(); n != 3 || b.pending(t) != 0 || b.log.String() != "" {
-			t.Errorf("want three tasks in their group, have %d and:\n%v", n, b.log)
-		}
+		n := b.ZCard(t.Context(), "asynq:{default}:g:g").Val()
+		expect.That(t, n == 3 && b.pending(t) == 0 && b.log.String() == "", "want three tasks in their group, have %d and:\n%v", n, b.log)
 	})
 }
 
@@ -125,9 +121,7 @@ func TestAggregationsAtOnce(t *testing.T) {
 			b.put(t, fmt.Sprint("g", i), 1)
 		}
 		time.Sleep(30 * time.Second)
-		if now.Load() != 3 || b.log.count("earlier aggregations take long") != 1 || b.log.count("") != 1 {
-			t.Errorf("want three at once and one line, have %d and:\n%v", now.Load(), b.log)
-		}
+		expect.That(t, now.Load() == 3 && b.log.count("earlier aggregations take long") == 1 && b.log.count("") == 1, "want three at once and one line, have %d and:\n%v", now.Load(), b.log)
 		ended := make(chan struct{})
 		go func() {
 			b.end()
@@ -141,12 +135,10 @@ func TestAggregationsAtOnce(t *testing.T) {
 		}
 		close(release)
 		<-ended
-		if have := b.pending(t); have != 3 {
-			t.Errorf("want the three groups in hand done, have %d", have)
-		}
-		if left := b.SCard(t.Context(), "asynq:{default}:groups").Val(); left != 3 {
-			t.Errorf("want three groups left, have %d", left)
-		}
+		have := b.pending(t)
+		expect.That(t, have == 3, "want the three groups in hand done, have %d", have)
+		left := b.SCard(t.Context(), "asynq:{default}:groups").Val()
+		expect.That(t, left == 3, "want three groups left, have %d", left)
 	})
 }
 
@@ -172,12 +164,10 @@ func TestAggregationThatTakesTooLong(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		// Taken after a second, it is stale after 2 min 1 s. Reclaims are at each full minute.
-		if want := []time.Duration{time.Second, 3*time.Minute + time.Second}; len(times) != 2 || times[0] != want[0] || times[1] > want[1] || times[1] < want[1]-time.Second {
-			t.Errorf("want the group aggregated after %v, have %v", want, times)
-		}
-		if have := b.pending(t); have != 1 || b.log.count("could not be enqueued") != 1 || b.log.count("") != 1 {
-			t.Errorf("want one task and one line, have %d and:\n%v", have, b.log)
-		}
+		want := []time.Duration{time.Second, 3*time.Minute + time.Second}
+		expect.That(t, len(times) == 2 && times[0] == want[0] && times[1] <= want[1] && times[1] >= want[1]-time.Second, "want the group aggregated after %v, have %v", want, times)
+		have := b.pending(t)
+		expect.That(t, have == 1 && b.log.count("could not be enqueued") == 1 && b.log.count("") == 1, "want one task and one line, have %d and:\n%v", have, b.log)
 	})
 }
 
@@ -206,9 +196,8 @@ func TestAggregationInsists(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		began := time.Now()
 		b.end()
-		if took := time.Since(began); took > time.Second || b.log.count("aggregated again") != 1 {
-			t.Errorf("want the end within a second and a line, have %v and:\n%v", took, b.log)
-		}
+		took := time.Since(began)
+		expect.That(t, took <= time.Second && b.log.count("aggregated again") == 1, "want the end within a second and a line, have %v and:\n%v", took, b.log)
 	})
 }
 
@@ -230,9 +219,7 @@ func TestAggregationDuringAnOutage(t *testing.T) {
 		b.away.Store(true)
 		b.cut()
 		time.Sleep(10 * time.Minute)
-		if b.log.count("cannot be aggregated") != 1 || b.log.count("cannot be reclaimed") != 1 || b.log.count("") != 2 {
-			t.Errorf("want two lines, have:\n%v", b.log)
-		}
+		expect.That(t, b.log.count("cannot be aggregated") == 1 && b.log.count("cannot be reclaimed") == 1 && b.log.count("") == 2, "want two lines, have:\n%v", b.log)
 		b.away.Store(false)
 		for b.Ping(t.Context()).Err() != nil { // connections that were cut are still in the pool
 			time.Sleep(time.Second)
@@ -240,8 +227,6 @@ func TestAggregationDuringAnOutage(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if !slices.Equal(groups, []string{"first", "second"}) || b.log.count("") != 4 {
-			t.Errorf("want both groups and two more lines, have %q and:\n%v", groups, b.log)
-		}
+		expect.That(t, slices.Equal(groups, []string{"first", "second"}) && b.log.count("") == 4, "want both groups and two more lines, have %q and:\n%v", groups, b.log)
 	})
 }

@@ -60,9 +60,7 @@ func (a *aggregator) put(queue, group string, payloads ...string) {
 	client := asynq.NewClientFromRedisClient(a.redis)
 	for _, p := range payloads {
 		task := asynq.NewTaskWithHeaders("mail", []byte(p), map[string]string{"from": "ada"})
-		if _, err := client.EnqueueContext(a.t.Context(), task, asynq.Queue(queue), asynq.Group(group)); err != nil {
-			a.t.Fatal(err)
-		}
+		expect.OK(a.t, expect.Err(client.EnqueueContext(a.t.Context(), task, asynq.Queue(queue), asynq.Group(group))))
 	}
 }
 
@@ -129,18 +127,12 @@ func TestAggregationBesideAsynq(t *testing.T) {
 	}
 	a := newAggregator(t, count("ours"))
 	a.rule.MaxSize = 3
-	if err := a.redis.SAdd(t.Context(), "asynq:queues", a.queue).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.inspector.PauseQueue(a.queue); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, a.redis.SAdd(t.Context(), "asynq:queues", a.queue).Err())
+	expect.OK(t, a.inspector.PauseQueue(a.queue))
 	server := asynq.NewServerFromRedisClient(a.redis, asynq.Config{
 		Queues: map[string]int{a.queue: 1}, GroupAggregator: count("asynq's"), GroupGracePeriod: time.Second, GroupMaxSize: 3, LogLevel: asynq.FatalLevel,
 	})
-	if err := server.Start(asynq.NewServeMux()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, server.Start(asynq.NewServeMux()))
 	defer server.Shutdown()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -159,9 +151,7 @@ func TestAggregationBesideAsynq(t *testing.T) {
 	cancel()
 	running.Wait()
 	for payload, times := range seen {
-		if times != 1 {
-			t.Errorf("want task %s in one aggregated task, have it in %d", payload, times)
-		}
+		expect.That(t, times == 1, "want task %s in one aggregated task, have it in %d", payload, times)
 	}
 	expect.Eventually(t, "nothing left of the groups", func() bool { return slices.Equal(a.keys(a.queue), []string{"paused", "pending", "t"}) })
 	if tasks := len(a.pending(a.queue)); tasks != by["ours"]+by["asynq's"] {
@@ -193,9 +183,7 @@ func TestAggregationThatFails(t *testing.T) {
 			a.put(a.queue, "bad", "the payload")
 			a.put(a.queue, "good", "x")
 			a.rounds("the good one", func() bool { return len(a.pending(a.queue)) == 1 && a.log.count("level=ERROR") == 1 })
-			if a.log.count(tc.line) != 1 || a.log.count("group=bad") != 1 || a.log.count(a.queue) != 1 || a.log.count("the payload") != 0 {
-				t.Errorf("want one line with the group and %q, have:\n%v", tc.line, a.log)
-			}
+			expect.That(t, a.log.count(tc.line) == 1 && a.log.count("group=bad") == 1 && a.log.count(a.queue) == 1 && a.log.count("the payload") == 0, "want one line with the group and %q, have:\n%v", tc.line, a.log)
 			broken = false
 			a.reclaim(t.Context())
 			if err := a.round(t.Context()); err != nil || len(a.pending(a.queue)) != 1 {
@@ -204,12 +192,9 @@ func TestAggregationThatFails(t *testing.T) {
 			a.age()
 			a.reclaim(t.Context())
 			a.rounds("the bad one", func() bool { return len(a.pending(a.queue)) == 2 })
-			if have := a.keys(a.queue); !slices.Equal(have, []string{"pending", "t"}) {
-				t.Errorf("want nothing left of the groups, have %q", have)
-			}
-			if a.log.count("") != 1 {
-				t.Errorf("want one line, have:\n%v", a.log)
-			}
+			have := a.keys(a.queue)
+			expect.That(t, slices.Equal(have, []string{"pending", "t"}), "want nothing left of the groups, have %q", have)
+			expect.That(t, a.log.count("") == 1, "want one line, have:\n%v", a.log)
 		})
 	}
 }
@@ -238,23 +223,16 @@ func TestAggregationOfBrokenData(t *testing.T) {
 		return len(a.pending(a.queue)) == 1 && a.redis.ZCard(t.Context(), taskredis.ArchivedKey(a.queue)).Val() == 1
 	})
 	a.rounds2(t)
-	if a.redis.Exists(t.Context(), left).Val() != 0 {
-		t.Error("want the stale set reclaimed")
-	}
-	if have := a.pending(a.queue); !strings.HasPrefix(have[0], "joined:good ") {
-		t.Errorf("want no task of nothing, have %q", have)
-	}
+	expect.That(t, a.redis.Exists(t.Context(), left).Val() == 0, "want the stale set reclaimed")
+	have := a.pending(a.queue)
+	expect.That(t, strings.HasPrefix(have[0], "joined:good "), "want no task of nothing, have %q", have)
 	if archived, err := a.inspector.ListArchivedTasks(a.queue); err != nil || len(archived) != 0 { // asynq shows none that it cannot read
 		t.Errorf("want no archived task shown, have %v, %v", archived, err)
 	}
-	if a.log.count("groups of tasks cannot be aggregated") != 1 || a.log.count("cannot be reclaimed") != 1 || a.log.count("are archived") != 1 || a.log.count("") != 3 {
-		t.Errorf("want three lines, have:\n%v", a.log)
-	}
+	expect.That(t, a.log.count("groups of tasks cannot be aggregated") == 1 && a.log.count("cannot be reclaimed") == 1 && a.log.count("are archived") == 1 && a.log.count("") == 3, "want three lines, have:\n%v", a.log)
 	a.redis.Del(t.Context(), "asynq:{"+wrong+"}:groups", "asynq:{"+wrong+"}:aggregation_sets", "asynq:{"+a.queue+"}:g:wrong")
 	a.rounds2(t)
-	if a.log.count("are aggregated again") != 1 || a.log.count("are reclaimed again") != 1 {
-		t.Errorf("want a line for each end, have:\n%v", a.log)
-	}
+	expect.That(t, a.log.count("are aggregated again") == 1 && a.log.count("are reclaimed again") == 1, "want a line for each end, have:\n%v", a.log)
 }
 
 // rounds2 makes two rounds and two reclaims as run does.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestHealthCheck(t *testing.T) {
@@ -43,17 +45,14 @@ func TestHealthCheck(t *testing.T) {
 		cancel()
 		<-done
 		want := []call{{15 * time.Second, true}, {30 * time.Second, true}, {45 * time.Second, false}, {2 * time.Minute, true}}
-		if len(calls) != len(want) {
-			t.Fatalf("want %v, have %v", want, calls)
-		}
+		expect.Need(t, len(calls) == len(want), "want %v, have %v", want, calls)
 		for i := range want {
 			if calls[i] != want[i] {
 				t.Errorf("call %d: want %v, have %v", i, want[i], calls[i])
 			}
 		}
-		if n := log.count("function=HealthCheckFunc"); n != 2 {
-			t.Errorf("want two lines of log, have:\n%v", log)
-		}
+		n := log.count("function=HealthCheckFunc")
+		expect.That(t, n == 2, "want two lines of log, have:\n%v", log)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // held has a server hold the lines of tasks that fail, and retry them after a minute.
@@ -101,9 +102,8 @@ func TestHeldLinesKeepTheirOrder(t *testing.T) {
 				time.Sleep(12 * time.Minute)
 				for resource, ids := range want {
 					have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return !strings.HasPrefix(id, resource) })
-					if again := slices.Compact(slices.Clone(have)); !slices.Equal(again, ids) {
-						t.Errorf("%s: want %v, have %v", resource, ids, have)
-					}
+					again := slices.Compact(slices.Clone(have))
+					expect.That(t, slices.Equal(again, ids), "%s: want %v, have %v", resource, ids, have)
 				}
 				if n := i.ZCard(i.t.Context(), taskredis.HeldKey("q")).Val(); n > 0 {
 					t.Errorf("want no line held, have %d", n)
@@ -197,9 +197,8 @@ func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 		i.add("third", "a")
 		time.Sleep(time.Minute)
 		have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return strings.HasPrefix(id, "other") })
-		if want := []string{"x-first", "x-first", "second", "third"}; !slices.Equal(have, want) {
-			t.Errorf("want %v, have %v", want, have)
-		}
+		want := []string{"x-first", "x-first", "second", "third"}
+		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 	})
 }
 
@@ -223,9 +222,8 @@ func TestHeldLinesWaitForATaskThatAsks(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		if have, want := i.seen(&order), []string{"x-first", "x-first", "second"}; !slices.Equal(have, want) {
-			t.Errorf("want %v, have %v", want, have)
-		}
+		have, want := i.seen(&order), []string{"x-first", "x-first", "second"}
+		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 	})
 }
 
@@ -245,8 +243,7 @@ func TestHeldLineLetsAHigherPriorityGoFirst(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(3 * time.Second)
-		if have := i.runs("high"); have != 1 {
-			t.Errorf("want the task of a higher priority to have run, have %d runs", have)
-		}
+		have := i.runs("high")
+		expect.That(t, have == 1, "want the task of a higher priority to have run, have %d runs", have)
 	})
 }

@@ -132,9 +132,7 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		one, others := logs.count(`level=WARN msg="a task is somebody else's by now, and its outcome does not count"`), logs.count("level=DEBUG msg=\"nor does")
-		if ended.Load() != 3 || one != 1 || others != 2 {
-			t.Errorf("three outcomes: want one warning, and two lines for those who debug, have %d, %d and %d in %s", ended.Load(), one, others, logs)
-		}
+		expect.That(t, ended.Load() == 3 && one == 1 && others == 2, "three outcomes: want one warning, and two lines for those who debug, have %d, %d and %d in %s", ended.Load(), one, others, logs)
 	})
 }
 
@@ -164,12 +162,9 @@ func TestLoopTellsOfALateAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel()
 		synctest.Wait()
-		if parked.Load() != 1 {
-			t.Errorf("want one task told as parked, have %d", parked.Load())
-		}
-		if have := logs.count("asynq:{q}:t:1: WRONGTYPE"); tries.Load() != 2 || have != 1 {
-			t.Errorf("two tries: want one line of the trouble, have %d and %d", tries.Load(), have)
-		}
+		expect.That(t, parked.Load() == 1, "want one task told as parked, have %d", parked.Load())
+		have := logs.count("asynq:{q}:t:1: WRONGTYPE")
+		expect.That(t, tries.Load() == 2 && have == 1, "two tries: want one line of the trouble, have %d and %d", tries.Load(), have)
 	})
 }
 
@@ -181,9 +176,8 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	l.queues.hasNot(one)
 	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
 	l.places[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
-	if next := l.nextTime(now); !next.After(now) {
-		t.Errorf("want the loop to sleep, have it look again in %v", next.Sub(now))
-	}
+	next := l.nextTime(now)
+	expect.That(t, next.After(now), "want the loop to sleep, have it look again in %v", next.Sub(now))
 }
 
 func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
@@ -209,9 +203,8 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 		for _, want := range []int{1, 1, 0} { // after 1, 2 and 3 minutes
 			time.Sleep(time.Minute)
 			running := 0
-			if err := l.do(ctx, func() { running = l.running }); err != nil || running != want {
-				t.Errorf("want %d slots taken, have %d, %v", want, running, err)
-			}
+			err := l.do(ctx, func() { running = l.running })
+			expect.That(t, err == nil && running == want, "want %d slots taken, have %d, %v", want, running, err)
 		}
 	})
 }
@@ -238,9 +231,7 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		synctest.Wait()
-		if ran || ended != taskredis.Retry {
-			t.Errorf("want it retried without a call of its handler, have %v, outcome %q", ran, ended)
-		}
+		expect.That(t, !ran && ended == taskredis.Retry, "want it retried without a call of its handler, have %v, outcome %q", ran, ended)
 	})
 }
 

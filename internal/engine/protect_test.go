@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 const secret = "the payload"
@@ -39,21 +41,13 @@ func TestTry(t *testing.T) {
 			t.Parallel()
 			have, err := try(tc.f)
 			if tc.want == "" {
-				if have != "text" || err != nil && !errors.Is(err, errOwn) {
-					t.Errorf("want what the function returned, have %q, %v", have, err)
-				}
+				expect.That(t, have == "text" && (err == nil || errors.Is(err, errOwn)), "want what the function returned, have %q, %v", have, err)
 				return
 			}
 			b, ok := err.(*brokenError) //nolint:errorlint // not wrapped
-			if !ok {
-				t.Fatalf("want a *brokenError, have %v", err)
-			}
-			if have != "" || !strings.Contains(b.Error(), tc.want) || !strings.Contains(b.Error(), "[/") {
-				t.Errorf("want %q and a place, have %q, %v", tc.want, have, err)
-			}
-			if !strings.Contains(string(b.stack), "protect_test.go") {
-				t.Errorf("want the stack of the function, have %s", b.stack)
-			}
+			expect.Need(t, ok, "want a *brokenError, have %v", err)
+			expect.That(t, have == "" && strings.Contains(b.Error(), tc.want) && strings.Contains(b.Error(), "[/"), "want %q and a place, have %q, %v", tc.want, have, err)
+			expect.That(t, strings.Contains(string(b.stack), "protect_test.go"), "want the stack of the function, have %s", b.stack)
 		})
 	}
 }
@@ -71,12 +65,9 @@ func TestProtectLogsAndFallsBack(t *testing.T) {
 				t.Errorf("want the fallback 2, have %d", have)
 			}
 			tell(t.Context(), log.logger(), "RetryDelayFunc", func() { f() })
-			if n := log.count("function=RetryDelayFunc"); n != 2 || log.count("level=ERROR") != 2 || log.count("protect_test.go") != 2 {
-				t.Errorf("want two errors with the name of the function and the stack, have:\n%v", log)
-			}
-			if strings.Contains(log.String(), secret) || strings.Contains(log.String(), fmt.Sprintf("%d", []byte(secret))) {
-				t.Errorf("want no payload, have:\n%v", log)
-			}
+			n := log.count("function=RetryDelayFunc")
+			expect.That(t, n == 2 && log.count("level=ERROR") == 2 && log.count("protect_test.go") == 2, "want two errors with the name of the function and the stack, have:\n%v", log)
+			expect.That(t, !strings.Contains(log.String(), secret) && !strings.Contains(log.String(), fmt.Sprintf("%d", []byte(secret))), "want no payload, have:\n%v", log)
 		})
 	}
 	log := &logbook{}

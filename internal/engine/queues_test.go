@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A paused queue of which somebody says that it has tasks does not keep the server from listening for those of the others.
@@ -18,9 +19,7 @@ func TestQueueThatRestsHasNoWork(t *testing.T) {
 		t.Errorf("want no work until the queue has rested, have idle %v and %v", q.idle(), at.Sub(now))
 	}
 	q.found([]string{"paused"}, now.Add(time.Second))
-	if q.idle() {
-		t.Error("want work once it has")
-	}
+	expect.That(t, !q.idle(), "want work once it has")
 }
 
 // Of two steps that were under way together the one counts that Redis made later.
@@ -54,11 +53,7 @@ func TestQueueHasWhatItWasToldOf(t *testing.T) {
 	q, now := newQueues(map[string]int{"q": 1}, false), time.Now()
 	q.found([]string{"q"}, now.Add(time.Second))
 	q.drawn("q", taskredis.Drawn{Due: -1}, 100, now, now.Add(2*time.Second))
-	if q.idle() {
-		t.Error("want work, as the step was sent before")
-	}
+	expect.That(t, !q.idle(), "want work, as the step was sent before")
 	q.drawn("q", taskredis.Drawn{Due: -1}, 200, now.Add(3*time.Second), now.Add(4*time.Second))
-	if !q.idle() {
-		t.Error("want none, as a later step has found none")
-	}
+	expect.That(t, q.idle(), "want none, as a later step has found none")
 }

@@ -32,9 +32,8 @@ func TestSecondStepIsWorthIt(t *testing.T) {
 		for i := range test.underWay {
 			p.senders[i].flight = &flight{}
 		}
-		if have := p.worth(test.n); have != test.want {
-			t.Errorf("%+v: have %v", test, have)
-		}
+		have := p.worth(test.n)
+		expect.That(t, have == test.want, "%+v: have %v", test, have)
 	}
 }
 
@@ -98,9 +97,7 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 			return nil
 		}), script{step: w.step})
 		w.serve(t, l)
-		if w.most != 2 {
-			t.Errorf("want two steps under way, have %d", w.most)
-		}
+		expect.That(t, w.most == 2, "want two steps under way, have %d", w.most)
 	})
 }
 
@@ -209,8 +206,7 @@ func TestForgottenOutcomeCountsWithoutItsLock(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		cancel()
 		synctest.Wait()
-		if have := fmt.Sprintf("%q", locks); have != `["lock:a" "lock:a" ""]` {
-			t.Errorf("want it again with its lock, and then without, have %s", have)
-		}
+		have := fmt.Sprintf("%q", locks)
+		expect.That(t, have == `["lock:a" "lock:a" ""]`, "want it again with its lock, and then without, have %s", have)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -107,7 +108,5 @@ func TestSimulationRepeats(t *testing.T) {
 			}
 		}
 	}
-	if differ > 1 {
-		t.Errorf("want nine of ten seeds to do the same again, but %d do not", differ)
-	}
+	expect.That(t, differ <= 1, "want nine of ten seeds to do the same again, but %d do not", differ)
 }

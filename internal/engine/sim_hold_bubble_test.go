@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // Lines that wait for a task that has failed. What is held follows from what the steps have settled, and not from what they
@@ -219,9 +220,8 @@ func TestSimulationFindsMistakes(t *testing.T) {
 	}
 	for name, m := range mistakes {
 		text, err := os.ReadFile("../taskredis/" + m.file + ".lua")
-		if n := strings.Count(string(text), m.old); err != nil || n != 1 {
-			t.Errorf("%s: want this once in %s.lua, have it %d times, %v: %s", name, m.file, n, err, m.old)
-		}
+		n := strings.Count(string(text), m.old)
+		expect.That(t, err == nil && n == 1, "%s: want this once in %s.lua, have it %d times, %v: %s", name, m.file, n, err, m.old)
 	}
 	if os.Getenv("SIM_SEEDS") == "" {
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -137,9 +138,7 @@ func (y *yard) within(limit time.Duration, what string, so func() bool) time.Dur
 	y.Helper()
 	begin := time.Now()
 	for !so() {
-		if time.Since(begin) > limit {
-			y.Fatalf("want %s within %v", what, limit)
-		}
+		expect.Need(y, time.Since(begin) <= limit, "want %s within %v", what, limit)
 		time.Sleep(max(time.Millisecond, limit/500))
 	}
 	return time.Since(begin)
@@ -193,13 +192,10 @@ func TestUpkeepTakesOver(t *testing.T) {
 		three := y.start("three", Config{})
 		y.add(taskredis.ReadyKey("q"), "lock:a", 1)
 		time.Sleep(10 * time.Second)
-		if len(one.told()) < 19 || len(two.told())+len(three.told()) > 0 {
-			y.Fatal("want the first server alone elected")
-		}
+		expect.Need(y, len(one.told()) >= 19 && len(two.told())+len(three.told()) == 0, "want the first server alone elected")
 		two.stop()
-		if have := must(y, y.Get(y.Context(), one.calls.Key())); have != "one" {
-			y.Errorf("want the first elected after another has ended, have %q", have)
-		}
+		have := must(y, y.Get(y.Context(), one.calls.Key()))
+		expect.That(y, have == "one", "want the first elected after another has ended, have %q", have)
 		one.stop()
 		y.within(1100*time.Millisecond, "another server elected", func() bool { return len(three.told()) > 0 })
 		three.stop()
@@ -207,9 +203,7 @@ func TestUpkeepTakesOver(t *testing.T) {
 		must(y, y.Set(y.Context(), one.calls.Key(), "dead", taskredis.ElectedFor))
 		four := y.start("four", Config{})
 		took := y.within(4*time.Second, "another server elected", func() bool { return len(four.told()) > 0 })
-		if took < 2900*time.Millisecond {
-			y.Errorf("want no other server elected for %v, have it after %v", taskredis.ElectedFor, took)
-		}
+		expect.That(y, took >= 2900*time.Millisecond, "want no other server elected for %v, have it after %v", taskredis.ElectedFor, took)
 	})
 }
 
@@ -223,9 +217,7 @@ func TestUpkeepFindsPendingTasks(t *testing.T) {
 			time.Sleep(200*time.Millisecond + time.Duration(i)*time.Millisecond)
 			push()
 			y.within(26*time.Millisecond, "the task found", func() bool { return len(s.told()) > 0 })
-			if must(y, y.LLen(y.Context(), taskredis.NotifyKey("q"))) != 1 {
-				y.Fatal("want an idle server woken")
-			}
+			expect.Need(y, must(y, y.LLen(y.Context(), taskredis.NotifyKey("q"))) == 1, "want an idle server woken")
 			fetch()
 		}
 		push() // while none is idle: nobody takes the notification
@@ -233,9 +225,8 @@ func TestUpkeepFindsPendingTasks(t *testing.T) {
 		if told := len(s.told()); told < 45 || told > 55 {
 			y.Errorf("want some ten looks a second while no server is idle, have %d in 5 s", told)
 		}
-		if n := must(y, y.LLen(y.Context(), taskredis.NotifyKey("q"))); n != 1 {
-			y.Errorf("want one notification, have %d", n)
-		}
+		n := must(y, y.LLen(y.Context(), taskredis.NotifyKey("q")))
+		expect.That(y, n == 1, "want one notification, have %d", n)
 		fetch()
 		must(y, y.Set(y.Context(), taskredis.PausedKey("q"), "1", 0))
 		push()
@@ -350,14 +341,11 @@ func TestUpkeepEndsTasksOfDeadServers(t *testing.T) {
 				}
 				if c.state == "retry" {
 					at := time.Unix(int64(must(y, y.ZScore(y.Context(), taskredis.RetryKey("q"), "t"))), 0)
-					if in := time.Until(at); in < c.atLeast-time.Second || in > c.atMost+time.Second {
-						y.Errorf("want it again in %v to %v, have %v", c.atLeast, c.atMost, in)
-					}
+					in := time.Until(at)
+					expect.That(y, in >= c.atLeast-time.Second && in <= c.atMost+time.Second, "want it again in %v to %v, have %v", c.atLeast, c.atMost, in)
 				}
 				for _, want := range []string{c.log, "a task whose server has died was ended"} {
-					if y.log.count(want) == 0 {
-						y.Errorf("want %q in the log", want)
-					}
+					expect.That(y, y.log.count(want) != 0, "want %q in the log", want)
 				}
 			})
 		})
@@ -384,9 +372,8 @@ func TestUpkeepEndsManyTasks(t *testing.T) {
 		y.within(time.Second, "all tasks ended", func() bool {
 			return must(y, y.LLen(y.Context(), taskredis.ActiveKey("q"))) == 0
 		})
-		if n := must(y, y.ZCard(y.Context(), taskredis.RetryKey("q"))); n != 200 {
-			y.Errorf("want 200 tasks retried, have %d", n)
-		}
+		n := must(y, y.ZCard(y.Context(), taskredis.RetryKey("q")))
+		expect.That(y, n == 200, "want 200 tasks retried, have %d", n)
 	})
 }
 
@@ -402,9 +389,8 @@ func TestUpkeepDeletesWhatHasExpired(t *testing.T) {
 		}
 		gone := func() bool { return must(y, y.Exists(y.Context(), taskredis.CompletedKey("q"))) == 0 }
 		time.Sleep(18 * time.Second)
-		if n := must(y, y.ZCard(y.Context(), taskredis.CompletedKey("q"))); n != 300 {
-			y.Errorf("want all completed tasks for 20 s, have %d", n)
-		}
+		n := must(y, y.ZCard(y.Context(), taskredis.CompletedKey("q")))
+		expect.That(y, n == 300, "want all completed tasks for 20 s, have %d", n)
 		y.within(2*time.Second, "all expired tasks deleted", gone)
 	})
 }
@@ -447,14 +433,11 @@ func TestUpkeepNoticesThatTheClockStepsBack(t *testing.T) {
 		ahead := 1e6 * unix(time.Now().Add(14*time.Second))
 		y.add(taskredis.ReadyKey("q"), "lock:a", ahead)
 		time.Sleep(2 * time.Second)
-		if told := s.told(); len(told) > 0 {
-			y.Fatal("want nothing due yet")
-		}
+		told := s.told()
+		expect.Need(y, len(told) == 0, "want nothing due yet")
 		y.mini.SetTime(time.Now().Add(-time.Minute))
 		y.within(1100*time.Millisecond, "the lock due", func() bool { return len(s.told()) > 0 })
-		if y.log.count("clock has stepped back") == 0 {
-			y.Error("want it in the log")
-		}
+		expect.That(y, y.log.count("clock has stepped back") != 0, "want it in the log")
 	})
 }
 
@@ -476,15 +459,12 @@ func TestUpkeepOutlivesAnOutage(t *testing.T) {
 		time.Sleep(time.Second)
 		y.mini.SetError("LOADING Redis is loading the dataset in memory")
 		time.Sleep(10*time.Minute - time.Second)
-		if n := y.log.count("level=WARN"); n == 0 || n > 3 {
-			y.Errorf("want a line or two in the log, have %s", y.log)
-		}
+		n := y.log.count("level=WARN")
+		expect.That(y, n != 0 && n <= 3, "want a line or two in the log, have %s", y.log)
 		y.mini.SetError("")
 		y.add(taskredis.ReadyKey("q"), "lock:a", 1)
 		y.within(1100*time.Millisecond, "the lock found", func() bool { return len(s.told()) > 0 })
-		if y.log.count("queues are looked after again") != 1 {
-			y.Errorf("want it in the log that all is well, have %s", y.log)
-		}
+		expect.That(y, y.log.count("queues are looked after again") == 1, "want it in the log that all is well, have %s", y.log)
 	})
 }
 
@@ -531,12 +511,8 @@ func TestUpkeepIsFair(t *testing.T) {
 		s.stop()
 		first := s.times["q"][0]
 		for queue, times := range s.times {
-			if !slices.ContainsFunc(times, func(at time.Time) bool { return at.Sub(first) < time.Second }) {
-				y.Errorf("%s: want it found soon, have %v", queue, times)
-			}
+			expect.That(y, slices.ContainsFunc(times, func(at time.Time) bool { return at.Sub(first) < time.Second }), "%s: want it found soon, have %v", queue, times)
 		}
-		if len(s.times) != len(queues) {
-			y.Errorf("want %d queues found, have %d", len(queues), len(s.times))
-		}
+		expect.That(y, len(s.times) == len(queues), "want %d queues found, have %d", len(queues), len(s.times))
 	})
 }

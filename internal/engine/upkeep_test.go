@@ -33,22 +33,16 @@ func TestUpkeepInCluster(t *testing.T) {
 			"crashed": {"state", "active", "msg", (&Message{Type: "kind", ID: "crashed", Queue: queue, Retry: 1}).Encode()},
 			"waits":   {"state", "retry", "siding_lock", lock, "siding_ticket", 1, "siding_until", until},
 		} {
-			if err := rdb.HSet(ctx, taskredis.TaskKey(queue, id), fields...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, rdb.HSet(ctx, taskredis.TaskKey(queue, id), fields...).Err())
 		}
 		for key, z := range map[string]redis.Z{
 			taskredis.ScheduledKey(queue): {Member: "late", Score: 5},
 			taskredis.LeaseKey(queue):     {Member: "crashed", Score: 5},
 			taskredis.RetryKey(queue):     {Member: "waits", Score: float64(until)},
 		} {
-			if err := rdb.ZAdd(ctx, key, z).Err(); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, rdb.ZAdd(ctx, key, z).Err())
 		}
-		if err := rdb.LPush(ctx, taskredis.ActiveKey(queue), "crashed").Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, rdb.LPush(ctx, taskredis.ActiveKey(queue), "crashed").Err())
 	}
 	cfg = cfg.withDefaults()
 	for _, session := range []string{"one", "two"} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
 
@@ -18,9 +19,7 @@ func BenchmarkTask(b *testing.B) {
 	rdb := redis.NewClient(&redis.Options{})
 	b.Cleanup(func() { _ = rdb.Close() })
 	h, err := asynqhandler.New(rdb, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.OK(b, err)
 	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 	defer cancel()
 	for _, bench := range []struct {
@@ -34,9 +33,7 @@ func BenchmarkTask(b *testing.B) {
 			task := &engine.Task{Message: &taskredis.Message{Type: "type", ID: "id", Queue: "queue", Headers: bench.headers}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := h(ctx, task); err != nil {
-					b.Fatal(err)
-				}
+				expect.OK(b, h(ctx, task))
 			}
 		})
 	}

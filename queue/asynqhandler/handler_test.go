@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
@@ -44,22 +45,16 @@ func begin(ctx context.Context, t *testing.T, rdb *redis.Client, m *taskredis.Me
 	t.Helper()
 	encoded := m.Encode()
 	err := rdb.HSet(ctx, taskredis.TaskKey(m.Queue, m.ID), "msg", encoded, "state", "active", "siding_attempt", attempt).Err()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	decoded, err := taskredis.DecodeMessage(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return &engine.Task{Message: decoded, Taken: &taskredis.Taken{Name: taskredis.Name{Queue: m.Queue, ID: m.ID, Attempt: attempt}}}
 }
 
 func newHandler(t *testing.T, rdb redis.UniversalClient, h asynq.HandlerFunc) engine.Handler {
 	t.Helper()
 	handler, err := asynqhandler.New(rdb, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	return handler
 }
 
@@ -136,16 +131,12 @@ func onAsynq(t *testing.T, rdb *redis.Client, m *taskredis.Message, h asynq.Hand
 		p.LPush(ctx, taskredis.PendingKey(m.Queue), m.ID)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency: 1, Queues: map[string]int{m.Queue: 1}, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel, ErrorHandler: onError,
 		BaseContext: func() context.Context { return context.WithValue(context.Background(), valueKey{}, "value") },
 	})
-	if err := server.Start(h); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, server.Start(h))
 	defer server.Shutdown()
 	select {
 	case v := <-seen:
@@ -184,20 +175,13 @@ func TestSeesWhatItSeesOnAsynq(t *testing.T) {
 		seen := make(chan view, 1)
 		mux := watch(rdb, seen)
 		h, err := asynqhandler.New(rdb, mux)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		for _, m := range messages(queue) {
 			want := onAsynq(t, rdb, m, mux, nil, seen)
-			if want.ID != m.ID || want.Result != "r\x00\xff" || len(want.Path) != 2 {
-				t.Errorf("%s: want the test to see what a task has, have %+v", m.Type, want)
-			}
-			if err := h(ourContext(t), begin(t.Context(), t, rdb, m, "attempt")); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, <-seen); diff != "" {
-				t.Errorf("%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
-			}
+			expect.That(t, want.ID == m.ID && want.Result == "r\x00\xff" && len(want.Path) == 2, "%s: want the test to see what a task has, have %+v", m.Type, want)
+			expect.OK(t, h(ourContext(t), begin(t.Context(), t, rdb, m, "attempt")))
+			diff := cmp.Diff(want, <-seen)
+			expect.That(t, diff == "", "%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
 		}
 	})
 }
@@ -215,15 +199,12 @@ func TestErrorHandlerSeesWhatItSeesOnAsynq(t *testing.T) {
 			seen <- viewOf(ctx, task)
 		})
 		ours, err := asynqhandler.NewErrorHandler(onError)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		for _, m := range messages(queue) {
 			want := onAsynq(t, rdb, m, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return failure }), onError, seen)
 			ours(ourContext(t), begin(t.Context(), t, rdb, m, "attempt"), failure)
-			if diff := cmp.Diff(want, <-seen); diff != "" {
-				t.Errorf("%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
-			}
+			diff := cmp.Diff(want, <-seen)
+			expect.That(t, diff == "", "%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
 		}
 	})
 }
@@ -244,9 +225,8 @@ func TestContextIsTheServers(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(context.WithValue(parent, valueKey{}, "value"))
 		h := newHandler(t, rdb, func(have context.Context, _ *asynq.Task) error {
 			deadline, ok := have.Deadline()
-			if want, wantOK := ctx.Deadline(); !deadline.Equal(want) || ok != wantOK {
-				t.Errorf("%s: want the deadline %v, have %v", name, want, deadline)
-			}
+			want, wantOK := ctx.Deadline()
+			expect.That(t, deadline.Equal(want) && ok == wantOK, "%s: want the deadline %v, have %v", name, want, deadline)
 			if have.Value(valueKey{}) != "value" {
 				t.Errorf("%s: want the value, have %v", name, have.Value(valueKey{}))
 			}
@@ -281,9 +261,7 @@ func TestResultIsOfTheLatestAttempt(t *testing.T) {
 		// attempt begins another attempt, whose handler lets go of its writer.
 		attempt := func(name string) *asynq.ResultWriter {
 			task := begin(ctx, t, rdb, m, name)
-			if err := h(ctx, task); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, h(ctx, task))
 			return <-writers
 		}
 		write := func(w *asynq.ResultWriter, data string, wantKept bool, want string) {
@@ -295,9 +273,8 @@ func TestResultIsOfTheLatestAttempt(t *testing.T) {
 			case !wantKept && (n != 0 || !errors.Is(err, taskredis.ErrEnded)):
 				t.Errorf("%s: want it refused, have %d bytes: %v", data, n, err)
 			}
-			if have := rdb.HGet(t.Context(), key, "result").Val(); have != want {
-				t.Errorf("%s: want the result %q, have %q", data, want, have)
-			}
+			have := rdb.HGet(t.Context(), key, "result").Val()
+			expect.That(t, have == want, "%s: want the result %q, have %q", data, want, have)
 		}
 		first := attempt("first")
 		write(first, "of first", true, "of first")
@@ -307,27 +284,19 @@ func TestResultIsOfTheLatestAttempt(t *testing.T) {
 		write(first, "later of first", false, "of second")
 		write(second, "", true, "")
 		for _, state := range []string{"retry", "completed", "archived", "pending"} {
-			if err := rdb.HSet(t.Context(), key, "state", state).Err(); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, rdb.HSet(t.Context(), key, "state", state).Err())
 			write(second, "in state "+state, false, "")
 		}
-		if err := rdb.Del(t.Context(), key).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, rdb.Del(t.Context(), key).Err())
 		write(second, "of a task that is gone", false, "")
 		if n := rdb.Exists(t.Context(), key).Val(); n != 0 {
 			t.Errorf("want no task, have one: %v", rdb.HGetAll(t.Context(), key).Val())
 		}
-		if err := rdb.Set(t.Context(), key, "no task", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, rdb.Set(t.Context(), key, "no task", 0).Err())
 		if n, err := second.Write([]byte("on another type")); n != 0 || err == nil || errors.Is(err, taskredis.ErrEnded) {
 			t.Errorf("want an error of Redis, have %d bytes: %v", n, err)
 		}
-		if err := rdb.Del(t.Context(), key).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, rdb.Del(t.Context(), key).Err())
 		third := attempt("third")
 		cancel()
 		const want = "failed to write task result: context canceled" // as asynq says it
@@ -368,9 +337,8 @@ func TestTasksAtTheSameTime(t *testing.T) {
 		all.Wait()
 		for i := range n {
 			id := fmt.Sprint(i)
-			if have := rdb.HGet(t.Context(), taskredis.TaskKey(queue, id), "result").Val(); have != id {
-				t.Errorf("%s: have the result %q", id, have)
-			}
+			have := rdb.HGet(t.Context(), taskredis.TaskKey(queue, id), "result").Val()
+			expect.That(t, have == id, "%s: have the result %q", id, have)
 		}
 	})
 }

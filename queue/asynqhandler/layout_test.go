@@ -10,15 +10,14 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestThisAsynq is what a new version of asynq has to pass before it is known.
 func TestThisAsynq(t *testing.T) {
 	t.Parallel()
 	version := asynqVersion()
-	if version == "" || !isKnown(version) {
-		t.Errorf("want one of the versions %v, have %q", known, version)
-	}
+	expect.That(t, version != "" && isKnown(version), "want one of the versions %v, have %q", known, version)
 	if _, err := newLayout(version); err != nil {
 		t.Error(err)
 	}
@@ -36,9 +35,8 @@ func TestIsKnown(t *testing.T) {
 		"v0.260.0":                              false,
 		"v1.0.0":                                false,
 	} {
-		if have := isKnown(version); have != want {
-			t.Errorf("%q: want %t, have %t", version, want, have)
-		}
+		have := isKnown(version)
+		expect.That(t, have == want, "%q: want %t, have %t", version, want, have)
 	}
 }
 
@@ -46,9 +44,7 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := newLayout("v0.27.0")
 	const want = "asynqhandler: asynq v0.27.0: is not a version that was tried: use a version that this package knows (v0.26.x), or handlers of queue.Handle"
-	if err == nil || err.Error() != want {
-		t.Errorf("want %s, have %v", want, err)
-	}
+	expect.That(t, err != nil && err.Error() == want, "want %s, have %v", want, err)
 }
 
 // A field that has gone, has another type, or has moved into an embedded struct is found before memory
@@ -67,9 +63,8 @@ func TestOffsetOf(t *testing.T) {
 	}
 	for _, name := range []string{"Number", "Gone", "Deep"} {
 		_, err := offsetOf(in, name, text)
-		if want := "asynqhandler.outer has no field " + name + " of type string"; err == nil || err.Error() != want {
-			t.Errorf("%s: want %s, have %v", name, want, err)
-		}
+		want := "asynqhandler.outer has no field " + name + " of type string"
+		expect.That(t, err != nil && err.Error() == want, "%s: want %s, have %v", name, want, err)
 	}
 }
 
@@ -84,9 +79,7 @@ func TestTryFindsChangedMeanings(t *testing.T) {
 		"message of nobody": func(l *layout) { l.message = nil },
 	} {
 		l, err := newLayout(asynqVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, err)
 		change(l)
 		if err := l.try(); err == nil {
 			t.Errorf("%s: want an error, have none", name)
@@ -117,18 +110,14 @@ func TestOnlyResultsAreSet(t *testing.T) {
 			t.Errorf("%s: want an error of this package, have %v", name, err)
 		}
 	}
-	if kept != 1 {
-		t.Errorf("want 1 result kept, have %d", kept)
-	}
+	expect.That(t, kept == 1, "want 1 result kept, have %d", kept)
 }
 
 // asynq keeps results without a context. Ours are kept with the attempt's, and so for no longer than it runs.
 func TestResultsHaveTheContext(t *testing.T) {
 	t.Parallel()
 	l, err := newLayout(asynqVersion())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, err)
 	h := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		_, err := task.ResultWriter().Write([]byte("r"))
 		return err
@@ -139,7 +128,5 @@ func TestResultsHaveTheContext(t *testing.T) {
 		cancel()
 		return have.Err()
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("want the attempt's context, have one that ends with %v", err)
-	}
+	expect.That(t, errors.Is(err, context.Canceled), "want the attempt's context, have one that ends with %v", err)
 }
