@@ -83,8 +83,6 @@ func TestCompose(t *testing.T) {
 	if len(fleet) != 2 {
 		t.Errorf("want two workers, have %q", fleet)
 	}
-	_, image := stages(t)
-	builds := 0
 	for name, environ := range fleet {
 		s, settings := p.Services[name], load(t, environ)
 		if stop := s.StopGracePeriod; stop == nil || settings.HardDeadline >= timeOf(stop) {
@@ -96,19 +94,6 @@ func TestCompose(t *testing.T) {
 		if len(settings.Redis.Addrs) != 1 || p.Services[strings.TrimSuffix(settings.Redis.Addrs[0], ":6379")].Name == "" {
 			t.Errorf("%s: want a Redis that is a service, have %q", name, settings.Redis.Addrs)
 		}
-		if !s.ReadOnly || len(s.Volumes) != 1 || s.Volumes[0].Target != workdir(image) {
-			t.Errorf("%s: want one place to write, %s, have %+v", name, workdir(image), s.Volumes)
-		}
-		if s.Build == nil {
-			continue
-		}
-		builds++
-		if _, err := os.Stat(filepath.Join(s.Build.Context, "Dockerfile")); err != nil {
-			t.Error(err)
-		}
-	}
-	if builds != 1 {
-		t.Errorf("want the image that all workers run built once, have %d builds", builds)
 	}
 }
 
@@ -155,56 +140,5 @@ func TestComposePrometheus(t *testing.T) {
 	slices.Sort(want)
 	if have := file.Scrapes[0].Static[0].Targets; !slices.Equal(have, want) {
 		t.Errorf("want the targets %q, have %q", want, have)
-	}
-}
-
-// Grafana finds the dashboard, and the Prometheus that the dashboard asks.
-func TestComposeGrafana(t *testing.T) {
-	t.Parallel()
-	p := project(t)
-	var sources struct {
-		Datasources []struct {
-			Type, URL string
-			IsDefault bool
-		}
-	}
-	var dashboards struct {
-		Providers []struct {
-			Type    string
-			Options struct{ Path string }
-		}
-	}
-	var board struct {
-		Templating struct {
-			List []struct{ Type, Query any }
-		}
-	}
-	for file, into := range map[string]any{"provisioning/datasources/siding.yml": &sources, "provisioning/dashboards/siding.yml": &dashboards, "siding.json": &board} {
-		expect.OK(t, yaml.Unmarshal(read(t, "deploy", "grafana", file), into))
-	}
-	if len(sources.Datasources) != 1 || len(dashboards.Providers) != 1 {
-		t.Fatalf("want one source and one provider, have %+v and %+v", sources, dashboards)
-	}
-	source, provider := sources.Datasources[0], dashboards.Providers[0]
-	if source.URL != "http://prometheus:9090" || p.Services["prometheus"].Name == "" || !source.IsDefault {
-		t.Errorf("want the service prometheus as the default, have %+v", source)
-	}
-	if asked := board.Templating.List[0]; asked.Type != "datasource" || asked.Query != source.Type {
-		t.Errorf("want a dashboard on a source of type %s, have %+v", source.Type, asked)
-	}
-	mounted := make(map[string]string) // by target
-	grafana := p.Services["grafana"]
-	for _, v := range grafana.Volumes {
-		mounted[v.Target] = v.Source
-	}
-	var home string
-	if value := grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]; value != nil {
-		home = *value
-	}
-	if filepath.Base(mounted[home]) != "siding.json" || filepath.Dir(home) != provider.Options.Path || provider.Type != "file" {
-		t.Errorf("want siding.json where Grafana looks, have the home %s, the provider %+v, and the mounts %q", home, provider, mounted)
-	}
-	if dir := mounted["/etc/grafana/provisioning"]; filepath.Base(dir) != "provisioning" {
-		t.Errorf("want the folder provisioning mounted, have %q", dir)
 	}
 }
