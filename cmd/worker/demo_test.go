@@ -18,7 +18,6 @@ import (
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks"
-	"github.com/sidingq/siding/tasks/orders"
 )
 
 // demoLimit is far above the few seconds that a demo takes. With the race detector on a busy
@@ -153,65 +152,6 @@ func TestResultOfAWrongLedger(t *testing.T) {
 	err := result{Tasks: 3, Succeeded: 3, differences: "order 7001: 2 lines, want 3"}.err()
 	if err == nil || !strings.Contains(err.Error(), "order 7001") {
 		t.Errorf("want an error with the difference, have %v", err)
-	}
-}
-
-// The sample has what real order files have.
-func TestSample(t *testing.T) {
-	t.Parallel()
-	reader, err := orders.NewReader(strings.NewReader(sample))
-	expect.OK(t, err)
-	lines, skus, folded := map[string]int{}, map[string]int{}, map[string]map[string]bool{}
-	unknown, cancelled, writeOffs, free, services, repeated := 0, 0, 0, 0, 0, map[[2]string]int{}
-	for {
-		l, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		expect.OK(t, err)
-		lines[l.Order]++
-		skus[l.SKU]++
-		upper := strings.ToUpper(l.SKU)
-		if folded[upper] == nil {
-			folded[upper] = map[string]bool{}
-		}
-		folded[upper][l.SKU] = true
-		repeated[[2]string{l.Order, l.SKU}]++
-		for _, count := range []struct {
-			n  *int
-			is bool
-		}{{&unknown, l.Customer == ""}, {&cancelled, l.Cancellation()}, {&writeOffs, l.Quantity < 0 && !l.Cancellation()}, {&free, l.Price == 0}, {&services, !l.Goods()}} {
-			if count.is {
-				*count.n++
-			}
-		}
-	}
-	large, hot, twins, twice := 0, 0, 0, 0
-	for _, n := range lines {
-		if n >= 30 {
-			large++
-		}
-	}
-	for _, n := range skus {
-		hot = max(hot, n)
-	}
-	for _, spellings := range folded {
-		if len(spellings) > 1 {
-			twins++
-		}
-	}
-	for _, n := range repeated {
-		if n > 1 {
-			twice++
-		}
-	}
-	for name, have := range map[string]int{
-		"lines without customer": unknown, "cancelled lines": cancelled, "write-offs": writeOffs, "free lines": free, "services": services,
-		"orders of 30 lines": large, "stock codes in two spellings": twins, "codes twice in an order": twice, "lines of one stock code above 80": hot - 80,
-	} {
-		if have < 1 {
-			t.Errorf("want %s, have none", name)
-		}
 	}
 }
 

@@ -25,16 +25,13 @@ func NewOf(cfg Config, voters ...Voter) lock.Store {
 	return &majority{nodes: named(voters), cfg: cfg.withDefaults()}
 }
 
-// Granted decides a request, and Had a renewal or a release, by what each node said.
-func Granted(votes []Vote, errs []error) (store.Result, error) { return tallied(votes, errs).granted() }
-func Had(votes []Vote, errs []error) error                     { return tallied(votes, errs).had() }
-
-func tallied(votes []Vote, errs []error) tally {
+// Granted decides a request by what each node said.
+func Granted(votes []Vote, errs []error) (store.Result, error) {
 	answers := make([]answer[vote], len(votes))
 	for i := range votes {
 		answers[i] = answer[vote]{votes[i], errs[i]}
 	}
-	return count(named(make([]Voter, len(votes))), answers)
+	return count(named(make([]Voter, len(votes))), answers).granted()
 }
 
 func named(voters []Voter) []node {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
 
@@ -74,23 +73,6 @@ func TestGranted(t *testing.T) {
 				wantBroken(t, ballots, err)
 				expect.That(t, errors.Is(err, errDown), "%s: want the node's error, have %v", ballots, err)
 			}
-		}
-	}
-}
-
-func TestHad(t *testing.T) {
-	t.Parallel()
-	for ballots, want := range map[string]error{
-		"+++ ++a ++! +++aa +++!! +++a! +++a":        nil,
-		"aaa +aa aa! ++aaa aaa!! +aaa!":             lock.ErrLost,
-		"++aa":                                      lock.ErrLost, // three would have to agree
-		"+a! !!! ++!!! ++aa! +a!!! aa!!! ++!! ++a!": errDown,
-	} {
-		for one := range strings.FieldsSeq(ballots) {
-			votes, errs := ballot(one)
-			have := redlock.Had(votes, errs)
-			expect.That(t, errors.Is(have, want) && (!errors.Is(have, lock.ErrLost) || errors.Is(want, lock.ErrLost)),
-				"%s: want %v, have %v", one, want, have)
 		}
 	}
 }
