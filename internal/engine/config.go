@@ -82,8 +82,8 @@ type Config struct {
 	SafetyMargin time.Duration
 	FenceTTL     time.Duration // how long a fencing token is kept after the last renewal
 
-	// Need says what a task needs, which may have waited for that already. With an error the task is archived. Nil goes by the
-	// fields that the client wrote.
+	// Need says what a task needs, which may have waited for that already. With an error the task is archived. Nil has it run
+	// under the locks with which the step began it: none if it is to ask for them.
 	Need    func(m *taskredis.Message, waited bool) (Need, error)
 	Handler Handler
 	// Refused returns the error of a task that is not to wait for its lock.

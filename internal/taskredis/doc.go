@@ -14,7 +14,13 @@
 //	                               due, and when the first of those came that have replaced each other, in Unix seconds;
 //	                               replaced, the id of the one that it has replaced
 //
-// and a lock that tasks wait for knows their queues. The keys of locks, and the functions that take and free them, are those of
+// All queues together, or in a Cluster each of them, as siding:{<queue>}:slots, have
+//
+//	siding:slots                   when a server of each queue had a free slot last
+//	siding:step:<session>-<lane>   what the last step of a server came to
+//	siding:wake:<session>          a list by which a server ends its own wait for notify
+//
+// A lock that tasks wait for knows their queues. The keys of locks, and the functions that take and free them, are those of
 // package lockredis: goroutines wait for the same locks, and there is one order of arrival for both.
 //
 // A ticket is the time, in microseconds of Redis' clock, at which the task first came to its resource.
