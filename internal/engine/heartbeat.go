@@ -1,120 +1,84 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A beaten is what came of a heartbeat.
+// A beaten is what came of the heartbeat of a place.
 type beaten struct {
-	sent time.Time
-	came []renewal        // of each attempt
-	errs map[string]error // by place
+	place *place
+	sent  time.Time
+	kept  []bool // of the attempts before an error
+	err   error
 }
-
-// A renewal is what came of an attempt in a heartbeat.
-type renewal int
-
-const (
-	renewalUnknown renewal = iota
-	renewalKept
-	renewalLost
-)
 
 // mostBeat is how many attempts one call renews.
 const mostBeat = 500
 
-// sendBeat renews the locks and leases of the attempts. That of an attempt which has ended is renewed for as long
-// as a lock lasts, while Redis does not take its outcome; after that others may have its resource.
+// sendBeat renews the locks and leases of the attempts, those of each place by itself: one that does not answer must cost the others
+// no lock. That of an attempt which has ended is renewed for as long as a lock lasts, while Redis does not take its outcome; after
+// that others may have its resource.
 func (l *loop) sendBeat(ctx context.Context, now time.Time) {
-	if l.beat != nil || now.Before(l.beatNext) {
+	if now.Before(l.beatNext) {
 		return
 	}
 	l.beatNext = now.Add(l.cfg.RenewEvery)
-	var beat []*attempt
+	beats := make(map[*place][]*attempt)
 	for _, a := range l.attempts {
-		if !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
-			beat = append(beat, a)
+		if p := l.places[l.placeOf(a.Queue)]; p.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+			beats[p] = append(beats[p], a)
 		}
 	}
-	if len(beat) == 0 {
-		return
-	}
-	// Those of one place are together, and the order is the same each time.
-	slices.SortFunc(beat, func(x, y *attempt) int {
-		return cmp.Or(strings.Compare(x.Queue, y.Queue), strings.Compare(x.Attempt, y.Attempt))
-	})
-	names := make([]taskredis.Name, len(beat))
-	for i, a := range beat {
-		names[i] = a.Name
-	}
-	l.beat = beat
-	go func() {
-		limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
-		defer cancel()
-		came, errs := l.renew(limited, names)
-		select {
-		case l.beats <- beaten{now, came, errs}:
-		case <-ctx.Done():
+	for p, beat := range beats {
+		slices.SortFunc(beat, func(x, y *attempt) int { return strings.Compare(x.Attempt, y.Attempt) }) // the same order each time
+		names := make([]taskredis.Name, len(beat))
+		for i, a := range beat {
+			names[i] = a.Name
 		}
-	}()
+		p.beat = beat
+		go func() {
+			limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
+			defer cancel()
+			kept, err := l.renew(limited, p.name, names)
+			select {
+			case l.beats <- beaten{p, now, kept, err}:
+			case <-ctx.Done():
+			}
+		}()
+	}
 }
 
-// renew renews attempts, those of one place by as few calls as there may be, until one fails; and all places at once, as one that
-// does not answer must cost the others no lock.
-func (l *loop) renew(ctx context.Context, names []taskredis.Name) ([]renewal, map[string]error) {
-	came, errs := make([]renewal, len(names)), make(map[string]error)
-	var mu sync.Mutex // guards errs
-	var places sync.WaitGroup
-	for from, to := 0, 0; from < len(names); from = to {
-		place := l.placeOf(names[from].Queue)
-		for to < len(names) && l.placeOf(names[to].Queue) == place {
-			to++
+// renew renews attempts of a place by as few calls as there may be. After an error it says what came of those before.
+func (l *loop) renew(ctx context.Context, place string, names []taskredis.Name) (kept []bool, err error) {
+	for some := range slices.Chunk(names, mostBeat) {
+		is, err := l.calls.Renew(ctx, place, some)
+		if err != nil {
+			return kept, err
 		}
-		names, came := names[from:to], came[from:to]
-		places.Go(func() {
-			for len(names) > 0 {
-				n := min(len(names), mostBeat)
-				some, err := l.calls.Renew(ctx, place, names[:n])
-				if err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					errs[place] = err
-					return
-				}
-				for i, is := range some {
-					came[i] = renewalLost
-					if is {
-						came[i] = renewalKept
-					}
-				}
-				names, came = names[n:], came[n:]
-			}
-		})
+		kept = append(kept, is...)
 	}
-	places.Wait()
-	return came, errs
+	return kept, nil
 }
 
 // beaten takes the answer of a heartbeat.
 func (l *loop) beaten(ctx context.Context, b beaten) {
-	attempts := l.beat
-	l.beat = nil
-	for place, err := range b.errs {
-		l.places[place].complain(ctx, "heartbeat", err)
+	attempts := b.place.beat
+	b.place.beat = nil
+	if b.err != nil {
+		b.place.complain(ctx, "heartbeat", b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
+	} else {
+		l.lapsed = false
 	}
-	l.lapsed = l.lapsed && len(b.errs) > 0
-	for i, a := range attempts {
+	for i, a := range attempts[:len(b.kept)] {
 		switch {
-		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || b.came[i] == renewalUnknown:
-		case b.came[i] == renewalKept:
+		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
+		case b.kept[i]:
 			if a.Lock != "" {
 				a.trusted = l.trust(b.sent)
 			}

@@ -61,9 +61,8 @@ type loop struct {
 	places   map[string]*place
 	troubles troubles
 
-	beat      []*attempt // of the heartbeat that is under way; nil for none
-	staleSaid time.Time  // when it was said last that the outcome of a task does not count
-	lapsed    bool       // it is said that locks could not be renewed, and no heartbeat was answered since
+	staleSaid time.Time // when it was said last that the outcome of a task does not count
+	lapsed    bool      // it is said that locks could not be renewed, and no heartbeat was answered since
 	beatNext  time.Time
 	lookAt    time.Time // when expire has to look at the attempts
 
@@ -286,10 +285,8 @@ func (l *loop) nextTime(now time.Time) time.Time {
 			sooner(at)
 		}
 	}
-	if l.beat == nil && len(l.attempts) > 0 {
-		sooner(l.beatNext)
-	}
 	if len(l.attempts) > 0 {
+		sooner(l.beatNext)
 		sooner(l.lookAt)
 	}
 	return next
@@ -322,7 +319,7 @@ func (l *loop) checkDrained() {
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
 	for _, p := range l.places {
-		if len(p.unsent) > 0 || p.underWay() > 0 {
+		if p.waiting() > 0 || p.underWay() > 0 {
 			return true
 		}
 	}

@@ -18,8 +18,8 @@ type place struct {
 	settledAt  time.Time      // when outcomes were settled last
 	askNext    time.Time      // when to ask whether Redis has forgotten them
 	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
-	only       *sender        // after a refused step: whose turn it is; nil for either
 	clock      clock
+	beat       []*attempt // of the heartbeat that is under way; nil for none
 	complained time.Time
 }
 
@@ -41,6 +41,11 @@ func (p *place) underWay() (n int) {
 	return n
 }
 
+// waiting returns how many outcomes wait for a step.
+func (p *place) waiting() int {
+	return len(p.unsent) + len(p.senders[0].again) + len(p.senders[1].again)
+}
+
 // worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
 // with half of the slots or more: a step costs Redis about as much as two tasks do, however few it has. With a quarter, tasks that do
 // nothing went by 6 in a step, not by 9, and cost Redis a tenth more.
@@ -51,8 +56,7 @@ func (p *place) worth(n int) bool {
 
 // mayTake reports whether the next step may take tasks for so many free slots.
 func (p *place) mayTake(free int) bool {
-	n := max(free, len(p.unsent))
-	return (p.senders[0].mayBegin(n) || p.senders[1].mayBegin(n)) && (p.careful == 0 || len(p.unsent) == 0)
+	return p.worth(max(free, p.waiting())) && (p.careful == 0 || p.waiting() == 0)
 }
 
 // send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
@@ -60,7 +64,7 @@ func (p *place) mayTake(free int) bool {
 func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
 	for _, s := range p.senders {
 		switch {
-		case s.mayBegin(max(len(slots), len(p.unsent))):
+		case s.flight == nil && p.worth(max(len(slots), p.waiting())):
 			if s.send(ctx, now, draws, slots) {
 				draws, slots = nil, nil
 			}
@@ -76,7 +80,7 @@ func (p *place) next(sooner func(time.Time)) {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.again)
-		case p.mayBeForgotten() && s.mayBegin(len(p.unsent)):
+		case s.flight == nil && p.mayBeForgotten() && p.worth(p.waiting()):
 			sooner(p.askNext)
 		}
 	}

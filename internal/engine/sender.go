@@ -20,6 +20,10 @@ type sender struct {
 	flight *flight // the step that is under way; nil for none
 	number int64   // of the last step
 
+	// again are the attempts of a step that Redis has refused. A copy of it that Redis has not answered may still come, which it passes
+	// over once the next step of this lane is there; so what it said must not go by the other lane.
+	again []*attempt
+
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
 }
@@ -76,7 +80,9 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 		s.addSlots(f, draws, slots)
 	}
 	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
-		s.careful = 0
+		if s.waiting() == 0 {
+			s.careful = 0
+		}
 		if !s.mayBeForgotten() || now.Before(s.askNext) {
 			return false
 		}
@@ -91,29 +97,27 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	return true
 }
 
-// mayBegin reports whether so many outcomes, or slots, are worth a step of this sender now.
-func (s *sender) mayBegin(n int) bool {
-	return s.flight == nil && (s.only == nil || s.only == s) && s.worth(n)
-}
-
 // other returns the sender of the other lane.
 func (s *sender) other() *sender { return s.senders[1-s.lane] }
 
 // addOutcomes moves the outcomes that wait into a step, as many as it may have.
 func (s *sender) addOutcomes(f *flight) {
-	most, bytes, n := mostOutcomes, 0, 0
+	most, bytes := mostOutcomes, 0
 	if s.careful > 0 {
 		most = 1
 	}
-	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.unsent), most))
-	for n < len(s.unsent) && n < most && bytes < mostOutcomeBytes {
-		a := s.unsent[n]
-		f.attempts = append(f.attempts, a)
-		f.Outcomes = append(f.Outcomes, a.outcome)
-		bytes += len(a.outcome.Message)
-		n++
+	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.again)+len(s.unsent), most))
+	for _, waiting := range []*[]*attempt{&s.again, &s.unsent} {
+		n := 0
+		for n < len(*waiting) && len(f.Outcomes) < most && bytes < mostOutcomeBytes {
+			a := (*waiting)[n]
+			f.attempts = append(f.attempts, a)
+			f.Outcomes = append(f.Outcomes, a.outcome)
+			bytes += len(a.outcome.Message)
+			n++
+		}
+		*waiting = append((*waiting)[:0], (*waiting)[n:]...)
 	}
-	s.unsent = append(s.unsent[:0], s.unsent[n:]...)
 }
 
 // addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
@@ -162,9 +166,6 @@ func (s *sender) answered(ctx context.Context, a answered) {
 	switch {
 	case a.err == nil:
 		s.flight = nil
-		if s.only == s {
-			s.only = nil
-		}
 		s.careful = max(0, s.careful-1)
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
@@ -199,11 +200,8 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 		s.complain(ctx, "step", err)
 		s.askNext = now.Add(askAgain)
 	default:
-		// A copy of the step that Redis has not answered may still come to it. Once the next step of this lane is there, Redis
-		// passes that copy over; so what it says must not go by the other lane before.
-		s.only = s
 		s.careful += len(f.Outcomes) + len(f.Draws)
-		s.unsent = append(f.attempts, s.unsent...)
+		s.again = append(f.attempts, s.again...)
 	}
 }
 
