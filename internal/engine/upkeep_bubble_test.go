@@ -159,12 +159,12 @@ func TestUpkeepIsOnTime(t *testing.T) {
 		y.add(taskredis.ScheduledKey("q"), "scheduled", unix(begin.Add(10*time.Second)))
 		y.task("failed", "retry")
 		y.add(taskredis.RetryKey("q"), "failed", unix(begin.Add(20*time.Second)))
-		// A lock that ends, and the lease of a dead server's task, which ends with its lock.
+		// A lock that ends, and the lease of a dead server's task, which ends 100 ms before its lock.
 		y.add(taskredis.ReadyKey("q"), "lock:a", float64(begin.Add(30*time.Second+123*time.Millisecond).UnixMicro()))
 		y.task("crashed", "active", "siding_attempt", "attempt", "siding_lock", "lock:b")
 		must(y, y.LPush(y.Context(), taskredis.ActiveKey("q"), "crashed"))
 		must(y, y.Set(y.Context(), "lock:b", "attempt", 40*time.Second+777*time.Millisecond-time.Since(begin)))
-		y.add(taskredis.LeaseKey("q"), "crashed", unix(begin.Add(40*time.Second+777*time.Millisecond)))
+		y.add(taskredis.LeaseKey("q"), "crashed", unix(begin.Add(40*time.Second+677*time.Millisecond)))
 		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 30123 * time.Millisecond, 40777 * time.Millisecond} {
 			time.Sleep(time.Until(begin.Add(want)) - time.Millisecond)
 			if told := s.told(); len(told) > 0 {

@@ -25,9 +25,11 @@ local now_s = tonumber(t[1])      -- s
 -- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires.
 local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
 
--- For how many ms an attempt has its lease whose lock lasts for so many. The lease has to end first: whoever finds the lock free
--- puts back a task that has crashed before the next takes it. In the Redis in memory a lock may expire up to 100 ms early.
-local function leased(ms) return math.max(ms - 100, 0) end
+-- The end of a lease, in seconds, of an attempt whose lock lasts for so many ms. The lease ends EARLIER by so many: whoever finds the
+-- lock free puts back a task that has crashed before the next takes it. In the Redis in memory a lock may expire that early.
+--   least  how many ms the lease lasts at least
+local EARLIER = 100
+local function leased(ms, least) return in_seconds(math.max(ms - EARLIER, least or 0)) end
 
 -- When a task may wait no longer, by its deadline and the end of its wait in seconds: false, '' or 0 for none. 0 for never.
 local function end_of(deadline, wait_ends)
@@ -119,4 +121,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -76,7 +76,7 @@ local function ask(queue, id, task, attempt, given)
   local key, value, due, first_busy = keys_for(want, ticket, queue, true)
   if key then
     local fence = take_locks(key, attempt)
-    call('ZADD', asynq(queue, 'lease'), in_seconds(leased(ttl)), id)
+    call('ZADD', asynq(queue, 'lease'), leased(ttl, ttl / 2), id)
     call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
     return 'granted ' .. fence .. ' ' .. key
   end

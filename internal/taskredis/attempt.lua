@@ -14,7 +14,7 @@ local function renew(queue, id, name, lock)
   local lease = asynq(queue, 'lease')
   -- If it was granted the lock, and has lost it before it heard of that, its lease is over: others wait for it to be put back.
   if not key and have[3] and tonumber(call('ZSCORE', lease, id) or 0) * 1000000 <= now then return false end
-  call('ZADD', lease, in_seconds(key and leased(given.ttl) or PLAIN_LEASE), id)
+  call('ZADD', lease, key and leased(given.ttl, given.ttl / 2) or in_seconds(PLAIN_LEASE), id)
   return true
 end
 

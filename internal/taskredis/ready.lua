@@ -127,7 +127,7 @@ local function more(i, queue, id, attempt, given)
   lock = lock_of(lock)
   if to_upkeep[lock] then return end
   local q = {
-    index = -i, number = digits(-i), name = queue, under = '\n' .. attempt, lease_end = in_seconds(leased(left_of(holds))),
+    index = -i, number = digits(-i), name = queue, under = '\n' .. attempt, lease_end = leased(left_of(holds)),
     active = asynq(queue, 'active'), lease = asynq(queue, 'lease'), retry = asynq(queue, 'retry'), ready = siding(queue, 'ready'),
   }
   queues[-i] = q

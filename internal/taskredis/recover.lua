@@ -34,7 +34,7 @@ local function recover(queue, index)
     elseif attempt and lock and lock ~= '' and ticket then
       local key = held_by(lock, holder_of(attempt))
       if key then -- its holder may trust it for so long
-        call('ZADD', lease, in_seconds(leased(left_of(key))), id)
+        call('ZADD', lease, leased(left_of(key)), id)
       elseif free_crash then
         back_in_line = lock_of(lock)
         local ends, due = until_of(end_of(have[6], have[7])), nil

@@ -9,7 +9,7 @@ import (
 
 var renewScript = script("renew")
 
-// Renew gives the locks of attempts at a place another TTL from now, and their leases as long; those without a lock get
+// Renew gives the locks of attempts at a place another TTL from now, and their leases 0.1 s less; those without a lock get
 // asynq's 30 s. It says for each attempt whether it is still its task's latest and holds its lock.
 func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]bool, error) {
 	argv := make([]any, 0, 2+4*len(attempts))

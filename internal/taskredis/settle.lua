@@ -87,7 +87,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     end
     -- A failover may have left it a lock that it had before. Last: if this fails in the middle, recovery still comes before the others.
     local other, gone = held_by(task_lock or '', lock_owner)
-    call('ZADD', asynq(queue, 'lease'), in_seconds(other and not gone and leased(left_of(other)) or PLAIN_LEASE), id)
+    call('ZADD', asynq(queue, 'lease'), other and not gone and leased(left_of(other)) or in_seconds(PLAIN_LEASE), id)
     return 'lost'
   end
 

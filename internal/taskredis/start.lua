@@ -2,9 +2,11 @@
 --
 -- Comes after lines.lua and hold.lua.
 
--- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early, but one of an
--- attempt that is to ask for its lock has to last: nothing else says that its server lives.
-local lease_end, ask_end, plain_end = digits(math.floor((now / 1000 + leased(ttl)) / 1000)), digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
+-- Whole seconds, which sorted sets compare faster, unless locks are so short that a lease would be over at once. A lease that ends
+-- before its lock is only looked at too early, but one of an attempt that is to ask for its lock has to last: nothing else says
+-- that its server lives.
+local lease_end = tonumber(ttl) < 2000 and leased(ttl, ttl / 2) or digits(math.floor((now / 1000 + ttl - EARLIER) / 1000))
+local ask_end, plain_end = digits(now_s + 1 + math.ceil(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
 
 -- Returns an encoded message without what was appended to it, if it still ends with that.
 local function without(message, text)

@@ -327,7 +327,7 @@ func TestStepHasATaskThatAskedWait(t *testing.T) {
 func TestLeaseEndsBeforeItsLock(test *testing.T) {
 	test.Parallel()
 	const early, ttl = 90 * time.Millisecond, 15 * time.Second
-	for _, name := range []string{"begun", "renewed", "looked at"} {
+	for _, name := range []string{"begun", "renewed", "looked at", "asked for", "of a batch"} {
 		test.Run(name, func(test *testing.T) {
 			test.Parallel()
 			memory := miniredis.RunT(test)
@@ -341,11 +341,13 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 			}
 			passes(0, 0)
 			one, two := t.server("one"), t.server("two")
-			t.pending("q", "first", "a")
+			resource := "a"
+			if name == "asked for" {
+				resource = ""
+			}
+			t.pending("q", "first", resource)
 			taken := one.takes("first ", nil, 1, "q")
-			t.pending("q", "next", "a")
-			two.takes("", nil, 1, "q")
-			left := ttl
+			left, next := ttl, "next "
 			switch name {
 			case "renewed":
 				passes(5*time.Second, 5*time.Second)
@@ -354,11 +356,40 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 				passes(ttl-early/2, ttl-early)
 				two.takes("", nil, 1, "q")
 				left = early
+			case "asked for":
+				_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a"}}, 0)
+				expect.Equal(t, "result", a.Results[0], Granted)
+			case "of a batch":
+				t.pending("q", "member", "a")
+				two.takes("", nil, 1, "q")
+				_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: More, Most: 9, Like: "kind"}}, 0)
+				expect.Equal(t, "members", idsOf(a.Taken), "member ")
+				next = "member "
 			}
+			t.pending("q", "next", "a")
+			two.takes("", nil, 1, "q")
 			passes(left-early, left)
-			two.takes("first ", nil, 2, "q")
+			first := two.takes("first ", nil, 2, "q")
+			two.takes(next, done(first...), 2, "q")
 		})
 	}
+}
+
+// An attempt has lost the lock that it trusts, and holds another one, as after a failover. Its lease goes by that.
+func TestLostLockBesideAnother(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		one := t.server("one")
+		t.pending("q", "1", "a")
+		taken := one.takes("1 ", nil, 1, "q")
+		taken[0].Lock = "lock:b"
+		_, a := one.make(done(taken...), 0)
+		expect.Equal(t, "result", a.Results[0], Lost)
+		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "1").Result())(t)
+		now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
+		left := expect.Value(t.rdb.PTTL(t.Context(), "lock:a").Result())(t)
+		expect.That(t, time.UnixMilli(int64(lease*1000)).Sub(now) <= left, "want a lease of %v at most, have it until %.3f", left, lease)
+	})
 }
 
 func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {

@@ -128,7 +128,7 @@ local function look_at_ready(key)
   if due and due <= now then so.ready = true elseif due then due_at(due) end
 end
 
--- A lease ends with its lock. If the attempt has none, or one of a server whose locks last longer, its lease is due now, as above;
+-- A lease ends before its lock. If the attempt has none, or one of a server whose locks last longer, its lease is due now, as above;
 -- but those of asynq last 30 s, so one without a lock may be as far ahead. They may be many, and stay: then some are not looked at.
 local function cut_leases(key, queue)
   local plain = math.max(far, 31)
@@ -137,7 +137,7 @@ local function cut_leases(key, queue)
     for _, id in ipairs(late) do
       local left = safely(cut_lock, asynq(queue, 't:' .. id))
       if pass == 1 or type(left) == 'number' then
-        call('ZADD', key, in_seconds(type(left) == 'number' and left <= far * 1000 and leased(left) or 0), id)
+        call('ZADD', key, type(left) == 'number' and left <= far * 1000 and leased(left) or in_seconds(0), id)
       end
     end
     took(#late, pass == 1 and #late == 250)
@@ -147,7 +147,7 @@ end
 local function look_at_leases(key, queue)
   if far > 0 then cut_leases(key, queue) end
   local due = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  due = due and due * 1000000 + 2000 -- the lock of a task ends in the same ms, and is gone in the next
+  due = due and due * 1000000 + (EARLIER + 2) * 1000 -- then the lock of the task is gone, which ends in a ms
   if due and due <= now then ended[#ended + 1] = queue elseif due then due_at(due) end
 end
 

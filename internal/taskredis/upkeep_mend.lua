@@ -28,14 +28,14 @@ local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV,
 local MOST, ACTIVE = 50, 500
 local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
 
--- A lease ends with the lock of its attempt.
+-- The lease of an attempt goes by its lock.
 local function give_lease(task, queue, id)
-  local have, left = call('HMGET', task, 'siding_attempt', 'siding_lock'), PLAIN_LEASE
+  local have, ends = call('HMGET', task, 'siding_attempt', 'siding_lock'), in_seconds(PLAIN_LEASE)
   if have[1] and have[2] and have[2] ~= '' then
     local key = held_by(have[2], holder_of(have[1]))
-    left = key and leased(left_of(key)) or 0
+    ends = key and leased(left_of(key)) or in_seconds(0)
   end
-  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), in_seconds(left), id)
+  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), ends, id)
 end
 
 -- Of many active tasks each round looks at another part.
