@@ -41,7 +41,7 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	case fn == nil:
 		panic("queue: Handle: " + kind + ": the handler is nil")
 	}
-	s.handle(kind, func(ctx context.Context, task *asynq.Task) error {
+	run := func(ctx context.Context, task *asynq.Task) error {
 		t, err := decode[T](kind, task.Payload())
 		if err != nil {
 			return Permanent(err)
@@ -56,20 +56,19 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 			}
 		}
 		return fn(context.WithValue(ctx, taskKey{}, task), t)
-	})
+	}
 	if _, ok := any(zero).(Guarded); !ok {
+		s.handle(kind, run, nil)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.typed[kind] = func(payload []byte) string {
+	s.handle(kind, run, func(payload []byte) string {
 		t, err := decode[T](kind, payload)
 		g, ok := any(t).(Guarded)
 		if err != nil || !ok {
 			return "" // the handler says what is wrong
 		}
 		return g.Resource()
-	}
+	})
 }
 
 // decode returns the task that a payload holds, and checks it.
@@ -89,7 +88,8 @@ func decode[T Task](kind string, payload []byte) (t T, err error) {
 	return t, err
 }
 
-func (s *Server) handle(kind string, r asynq.HandlerFunc) {
+// handle registers a handler, and what says of a payload which resource its task needs; nil for nothing.
+func (s *Server) handle(kind string, r asynq.HandlerFunc, resource func(payload []byte) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -101,6 +101,9 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 		panic("queue: Handle: " + kind + " has a handler already")
 	}
 	s.routes[kind] = r
+	if resource != nil {
+		s.typed[kind] = resource
+	}
 }
 
 // Use wraps the handlers of all tasks, under the lock, as the Use of asynq.ServeMux does: the first

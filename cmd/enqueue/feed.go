@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/cli"
@@ -265,22 +262,4 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 	f.report.Through = through
 	f.show(through)
 	return nil
-}
-
-// warnUnserved names the asynq queues, of those that got tasks, that no worker serves now. One may be
-// misspelt. An error of Redis is ignored: the tasks are stored.
-func (a *app) warnUnserved(client redis.UniversalClient, queues map[string]bool) {
-	if len(queues) == 0 {
-		return
-	}
-	servers, err := asynq.NewInspectorFromRedisClient(client).Servers()
-	if err != nil {
-		return
-	}
-	for _, queue := range slices.Sorted(maps.Keys(queues)) {
-		served := slices.ContainsFunc(servers, func(s *asynq.ServerInfo) bool { return s.Queues[queue] > 0 })
-		if !served {
-			_, _ = fmt.Fprintf(a.stderr, "enqueue: no worker serves the queue %s now; its tasks wait for one\n", queue)
-		}
-	}
 }

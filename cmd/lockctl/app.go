@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
@@ -77,7 +76,7 @@ type connection struct {
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 	return &app{
 		stdin: stdin, stdout: stdout, stderr: stderr, environ: environ,
-		now: time.Now, zone: time.Local, columns: terminalColumns, open: open,
+		now: time.Now, zone: time.Local, columns: cli.Columns, open: open,
 	}
 }
 
@@ -98,19 +97,6 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 	}, limits: func(ctx context.Context) (map[string]limits.Override, error) {
 		return limits.Load(ctx, rdb, cfg.Lock.Prefix)
 	}}, nil
-}
-
-// terminalColumns is for [app]. A terminal that does not tell its size is taken for a common one.
-func terminalColumns(w io.Writer) int {
-	f, ok := w.(interface{ Fd() uintptr })
-	if !ok {
-		return 0
-	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err == nil && columns == 0 {
-		return 80
-	}
-	return columns
 }
 
 // run runs the program and returns its exit status.
@@ -144,6 +130,8 @@ Only release, limit, retry, skip, run, archive, delete and queue change anything
 		return strings.HasPrefix(s.Key, "redis.") || strings.HasPrefix(s.Key, "log.") || s.Key == "lock.prefix"
 	}
 	config.AddFlags(f, &a.given, wanted)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp) // a task or a lock is no file
+	_ = root.MarkPersistentFlagFilename("config", "yaml", "yml")                            // which there is
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return config.FlagError(cmd.Flags(), err) })
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -112,7 +112,7 @@ type errand struct {
 // errand makes a command that does something to one task. who is of its flag --by; a command without wants no reason, and asks
 // nothing.
 func (a *app) errand(cmd *cobra.Command, who string, do func(context.Context, *connection, errand) error) *cobra.Command {
-	e := errand{deed: deed{by: operator(), yes: true}}
+	var e errand
 	cmd.Args = cli.One
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if who != "" {
@@ -128,6 +128,8 @@ func (a *app) errand(cmd *cobra.Command, who string, do func(context.Context, *c
 	cmd.Flags().StringVar(&e.queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")
 	if who != "" {
 		e.addAskFlags(cmd, who)
+	} else {
+		e.by, e.yes = operator(), true
 	}
 	return cmd
 }

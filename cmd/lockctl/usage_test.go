@@ -7,6 +7,7 @@ import (
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/clitest"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // Whatever is wrong on the command line is said before Redis is asked.
@@ -118,4 +119,13 @@ func TestUnreachable(t *testing.T) {
 		}
 		return have.err, have.status
 	})
+}
+
+// A shell completes commands and flags. Tasks and locks are no files.
+func TestNoFilesAreCompleted(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{"why": ":4\n", "show": ":4\n", "--config": "yaml\nyml\n:8\n"} {
+		words := slices.Concat([]string{"__complete"}, strings.Fields(args), []string{""})
+		expect.Equal(t, args, lockctl(t, words...).out, want)
+	}
 }

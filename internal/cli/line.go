@@ -8,8 +8,22 @@ import (
 	"golang.org/x/term"
 )
 
-// lineColumns is how wide a terminal must be for a [Line]. On a narrower one each drawing would take lines of its own.
-const lineColumns = 80
+// commonColumns is how wide a terminal is taken for that does not tell its size, and how wide one must be for a [Line]: on a narrower
+// one each drawing would take lines of its own.
+const commonColumns = 80
+
+// Columns returns how wide the terminal behind w is; 0 without a terminal.
+func Columns(w io.Writer) int {
+	f, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err == nil && columns == 0 {
+		return commonColumns
+	}
+	return columns
+}
 
 // A Line shows in one line of a terminal how far something is. A nil one shows nothing.
 type Line struct {
@@ -17,13 +31,9 @@ type Line struct {
 	drawn time.Time
 }
 
-// NewLine returns a line on w; nil if that is no terminal that has room for it. A terminal of unknown width has.
+// NewLine returns a line on w; nil if that is no terminal that has room for it.
 func NewLine(w io.Writer) *Line {
-	f, ok := w.(interface{ Fd() uintptr })
-	if !ok {
-		return nil
-	}
-	if columns, _, err := term.GetSize(int(f.Fd())); err != nil || columns != 0 && columns < lineColumns {
+	if Columns(w) < commonColumns {
 		return nil
 	}
 	return &Line{w: w}
@@ -47,5 +57,5 @@ func (l *Line) Wipe() {
 
 // draw fills the line but for its last column. A terminal that has gone is no fault.
 func (l *Line) draw(text string) {
-	_, _ = fmt.Fprintf(l.w, "\r%-*.*s", lineColumns-1, lineColumns-1, text)
+	_, _ = fmt.Fprintf(l.w, "\r%-*.*s", commonColumns-1, commonColumns-1, text)
 }

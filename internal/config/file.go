@@ -212,7 +212,7 @@ func (f *file) entries(s Setting, list *yaml.Node) {
 			err = fmt.Errorf("%q: want %s below it, have %s", name.Value, s.below, amount(value))
 		default:
 			var fields []field
-			if fields, line, err = fieldsOf(value); err != nil {
+			if fields, line, err = fieldsOf(value, s.list); err != nil {
 				err = fmt.Errorf("%.80q: %w", name.Value, err)
 			} else {
 				line, err = s.entry(name.Value, fields)
@@ -224,8 +224,8 @@ func (f *file) entries(s Setting, list *yaml.Node) {
 	}
 }
 
-// fieldsOf returns the fields of an entry. An error is about a line.
-func fieldsOf(entry *yaml.Node) (fields []field, line int, _ error) {
+// fieldsOf returns the fields of an entry, of which one may be a list. An error is about a line.
+func fieldsOf(entry *yaml.Node, list string) (fields []field, line int, _ error) {
 	seen := make(map[string]bool)
 	for pair := range slices.Chunk(entry.Content, 2) {
 		name, value := pair[0], resolve(pair[1])
@@ -234,15 +234,16 @@ func fieldsOf(entry *yaml.Node) (fields []field, line int, _ error) {
 		}
 		seen[name.Value] = true
 		items := []*yaml.Node{value}
-		if name.Value == "rates" && value.Kind == yaml.SequenceNode && len(value.Content) > 0 {
+		if name.Value == list && value.Kind == yaml.SequenceNode && len(value.Content) > 0 {
 			items = value.Content
 		}
 		for _, item := range items {
 			line, item = max(name.Line, item.Line), resolve(item)
+			text := item.Value
 			if item.Kind != yaml.ScalarNode {
-				return nil, line, fmt.Errorf("%.80s: want one value, have %s", name.Value, amount(item))
+				text = amount(item) // which no field takes
 			}
-			fields = append(fields, field{name.Value, item.Value, line})
+			fields = append(fields, field{name.Value, text, line})
 		}
 	}
 	return fields, 0, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	rules "github.com/sidingq/siding/internal/limits"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -29,8 +30,9 @@ func limits(into *map[string]queue.Limit, key, help string) Setting {
 	}
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Help: help, Kind: Limits,
-		Want:  "a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both",
+		Want:  fmt.Sprintf("a pattern with 1 to %d holders, with at most %d rates such as 100/1s, or with both", store.MaxLimit, store.MaxRates),
 		below: "holders, rates or both",
+		list:  "rates",
 		clear: func() { *into = nil },
 		entry: entry,
 		set: func(text string) error {
@@ -57,8 +59,8 @@ func limits(into *map[string]queue.Limit, key, help string) Setting {
 func setLimit(l *queue.Limit, f field) (err error) {
 	switch f.name {
 	case "holders":
-		if l.Holders, err = strconv.Atoi(f.value); err != nil || l.Holders < 1 || l.Holders > 1000 {
-			return fmt.Errorf("holders: want 1 to 1000, have %s", Setting{}.show(f.value))
+		if l.Holders, err = strconv.Atoi(f.value); err != nil || l.Holders < 1 || l.Holders > store.MaxLimit {
+			return fmt.Errorf("holders: want 1 to %d, have %s", store.MaxLimit, Setting{}.show(f.value))
 		}
 	case "rates":
 		rate, err := rules.ParseRate(f.value)

@@ -152,6 +152,7 @@ func TestFileErrors(t *testing.T) {
 		{"merge key", "<<: {concurrency: 3}\n", "1: <<: no such setting; worker --help lists all"},
 		{"unlike in a section", "redis:\n  url: x\n", "2: redis.url: no such setting; worker --help lists all"},
 		{"short and unlike", "redis:\n  q: x\n", "2: redis.q: no such setting; worker --help lists all"},
+		{"close to several", "redis:\n  tls_ky_file: x\n", "2: redis.tls_ky_file: no such setting; did you mean redis.tls_key_file? worker --help lists all"},
 		{"letters in another order", "redis:\n  tsl: x\n", "2: redis.tsl: no such setting; did you mean redis.tls? worker --help lists all"},
 		{"the beginning of a name", "http:\n  user: x\n", "2: http.user: no such setting; did you mean http.username? worker --help lists all"},
 		{"key twice", "concurrency: 3\nlog:\n  level: info\nconcurrency: 4\n", "4: concurrency: is there twice, first in line 1"},

@@ -76,7 +76,7 @@ func TestPolicyErrors(t *testing.T) {
 		"policies:\n  ' ': {on_busy: park}\n":                                      `2: policies: want the kind of a task, have " "`,
 		"policies:\n  a:\n    on_busy: drop\n":                                     `2: policies: "a": on_busy: want park, reject, coalesce or replace, have drop`,
 		"policies:\n  a:\n    on_busy:\n":                                          `3: policies: "a": on_busy: want park, reject, coalesce or replace, have nothing`,
-		"policies:\n  a:\n    on_busy: [park]\n":                                   `3: policies: "a": on_busy: want one value, have a list`,
+		"policies:\n  a:\n    on_busy: [park]\n":                                   `2: policies: "a": on_busy: want park, reject, coalesce or replace, have a list`,
 		"policies:\n  a:\n    busy: park\n":                                        `3: policies: "a": "busy": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
 		"policies:\n  a:\n    max_wait: 5\n":                                       `3: policies: "a": max_wait: want a duration such as 1m, have 5`,
 		"policies:\n  a:\n    max_wait: 20ms\n":                                    `2: policies: "a": max_wait: want 0, or 1s or more, have 20ms`,
@@ -93,7 +93,7 @@ func TestPolicyErrors(t *testing.T) {
 		"policies: a=park,a=park\n":                                                `1: policies: a is there twice`,
 		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
 		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
-		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": on: want one value, have a list",
+		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c",
 	} {
 		path := write(t, text)
 		want = path + ":" + strings.NewReplacer("%s", path, "%[1]s", path).Replace(want)

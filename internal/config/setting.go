@@ -48,8 +48,8 @@ type Setting struct {
 	// entry adds one entry of a mapping of names to mappings. Its error is about the field of the line, or with 0 about all.
 	// Nil unless Kind is Limits or Policies.
 	entry func(name string, fields []field) (line int, _ error)
-	// below says what each entry has.
-	below string
+	// below says what each entry has, and list which of its fields may have several values.
+	below, list string
 }
 
 // A field of an entry has one value. A list has its name several times.

@@ -22,8 +22,8 @@ const (
 // grows with the walk, and is 20 times as long.
 const (
 	minStep = 2 * time.Millisecond
-	// maxStep is the smallest safety margin that a lock accepts: if a lock
-	// expires one step early, its holder has stopped before.
+	// maxStep is by how much the lease of a task ends before its lock, and less than the
+	// default safety margin: if a lock expires one step early, its holder has stopped before.
 	maxStep = 100 * time.Millisecond
 	share   = 20
 )

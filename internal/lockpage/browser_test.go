@@ -46,7 +46,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	return h
 }
 
-// renew has the page renew itself now, and not only in two seconds.
+// renew has the page renew itself now, and not only in a second.
 func renew(page *browsertest.Page) {
 	page.Eval(`document.dispatchEvent(new Event("visibilitychange"))`, nil)
 	page.AwaitText("live")

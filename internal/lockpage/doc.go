@@ -6,6 +6,8 @@
 // Content-Security-Policy forbids. Names of resources and tasks may hold any text: they are
 // parameters of the query, never parts of a path, and html/template escapes them.
 //
+// It also serves the typeface, and the script that links asynq's dashboard with its pages.
+//
 // Package lockpage asks for no login. Its caller puts a login, and the protection against requests
 // of other sites, before the pages.
 package lockpage

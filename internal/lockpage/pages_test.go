@@ -377,7 +377,7 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 	h := open(t, lockpage.Config{Source: s})
 	for address, want := range map[string]int{
 		"/locks/resource": http.StatusBadRequest, "/locks/task": http.StatusBadRequest, "/locks/task?id=none": http.StatusNotFound, "/locks/none": http.StatusNotFound, "/locks/": http.StatusFound,
-		"/locks/resource?name=free": http.StatusOK, "/locks/files/locks.css": http.StatusOK, "/locks/files/LICENSE": http.StatusNotFound,
+		"/locks/resource?name=free": http.StatusOK, "/locks/files/locks.css": http.StatusOK, "/locks/files/LICENSE-roboto": http.StatusNotFound,
 	} {
 		if reply := get(t, h, address); reply.Code != want {
 			t.Errorf("%s: want %d, have %d", address, want, reply.Code)

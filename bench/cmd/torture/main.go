@@ -36,7 +36,7 @@ type options struct {
 	keep       string        // folder; "" for none
 }
 
-// keys is how many keys there are, and each how many tasks a key has. Each has tasks waiting nearly all the time.
+// keys is how many keys there are, and each how many tasks a key has. Each key has tasks waiting nearly all the time.
 const keys, each = 6, 20
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
