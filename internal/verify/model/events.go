@@ -112,7 +112,9 @@ func (m *Model) taskEvent(s *State, move Move) {
 		*t = Task{Status: Deleted, Line: t.Line, Lease: t.Lease}
 	case Archive:
 		queue.remove(move.Task)
-		t.Status, t.Set = Archived, NotIn
+		if t.Status = Archived; t.Set != Stopped { // which holds its line again
+			t.Set = NotIn
+		}
 	case GoOn, GiveUp:
 		if t.Set = NotIn; move.Event == GoOn {
 			t.Status, t.Set = Retry, Waits
