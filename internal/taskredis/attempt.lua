@@ -13,7 +13,7 @@ local function renew(queue, id, name, lock)
   if revoked or (lock ~= '' or holder ~= name) and not key or key and not renew_lock(key) then return false end
   local lease = asynq(queue, 'lease')
   -- If it was granted the lock, and has lost it before it heard of that, its lease is over: others wait for it to be put back.
-  if not key and have[3] and tonumber(call('ZSCORE', lease, id) or 0) * 1000000 <= now then return false end
+  if not key and (have[3] or '') ~= '' and tonumber(call('ZSCORE', lease, id) or 0) * 1000000 <= now then return false end
   call('ZADD', lease, key and leased(given.ttl, given.ttl / 2) or in_seconds(PLAIN_LEASE), id)
   return true
 end
