@@ -63,11 +63,9 @@ func addHelp(t *testing.T, help map[string]string, bin, command string) {
 		t.Fatalf("%s --help: %v", command, err)
 	}
 	help[command] = string(out)
-	list := regexp.MustCompile(`(?ms)^(?:Available )?Commands:\n(.*?)\n\n`).FindStringSubmatch(string(out))
-	if list == nil {
-		return
-	}
-	for _, m := range regexp.MustCompile(`(?m)^  (\S+) `).FindAllStringSubmatch(list[1], -1) {
-		addHelp(t, help, bin, command+" "+m[1])
+	for _, list := range regexp.MustCompile(`(?ms)^(?:\w+ )?Commands:\n(.*?)\n\n`).FindAllStringSubmatch(string(out), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^  (\S+) `).FindAllStringSubmatch(list[1], -1) {
+			addHelp(t, help, bin, command+" "+m[1])
+		}
 	}
 }
