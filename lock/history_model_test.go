@@ -3,8 +3,13 @@ package lock_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"testing"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // The kinds of operation on a lock. A client makes the first four, time and
@@ -177,4 +182,43 @@ func (s lockState) with(held string, count int) lockState {
 		s.ghosts = slices.Delete(s.ghosts, i, i+1)
 	}
 	return s
+}
+
+// The model refuses what no fenced mutex does: the last step of each of these histories. Without that step it accepts them, and the
+// histories of real locks show what else it accepts.
+func TestFencedMutexRefuses(t *testing.T) {
+	t.Parallel()
+	for _, history := range []string{
+		"a takes 5, b takes 6",                                       // two holders
+		"a takes 5, a releases, b is refused",                        // it was free
+		"a takes 5, a releases, b takes 4",                           // the fence goes back
+		"a takes 5, a releases, b takes 5",                           // it repeats
+		"a takes 5, a again 6",                                       // it rises for the same holder
+		"a takes 5, a again 5, a releases, b takes 6",                // free after the first of two releases
+		"a takes 5, a expires, b takes 6, a again 5",                 // taken again after its loss
+		"a takes 5, a expires, b takes 6, a uses",                    // used after that
+		"a takes 5, a releases, a uses",                              // or after its release
+		"a takes 5, a expires, b takes 6, a releases",                // released what another has
+		"a takes 5, all is forgotten, b takes 1",                     // a fence is not forgotten
+		"a takes 5, all is forgotten, b takes 6, c takes 7",          // and what is forgotten is one holder only
+		"a takes 5, all is forgotten, b takes 6, a releases, a uses", // who may end as any other
+	} {
+		var ops []porcupine.Operation
+		for i, step := range strings.Split(history, ", ") {
+			who, did, _ := strings.Cut(step, " ")
+			what, number, _ := strings.Cut(did, " ")
+			fence, _ := strconv.ParseInt(number, 10, 64)
+			kind := map[string]string{"takes": opAcquire, "is": opAcquire, "again": opAgain, "uses": opUse, "releases": opRelease, "expires": opExpire}[what]
+			outcome := outOK
+			switch number {
+			case "refused":
+				outcome = outBusy
+			case "forgotten":
+				kind, who = opForget, ""
+			}
+			ops = append(ops, porcupine.Operation{ClientId: i, Call: int64(2 * i), Return: int64(2*i + 1), Input: op{kind, "k", who}, Output: result{outcome, fence}})
+		}
+		expect.Equal(t, history, porcupine.CheckOperationsTimeout(fencedMutex, ops, patience), porcupine.Illegal)
+		expect.Equal(t, history+", without the last step", porcupine.CheckOperationsTimeout(fencedMutex, ops[:len(ops)-1], patience), porcupine.Ok)
+	}
 }
