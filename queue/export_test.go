@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/redis/go-redis/v9"
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/engine"
+)
 
 // For tests of the names and places of shards.
 var (
@@ -13,3 +17,6 @@ var Tuned = tuned
 
 // ClientOf returns the client of a server.
 func ClientOf(s *Server) redis.UniversalClient { return s.rdb }
+
+// EngineOf returns the configuration of a server's engine.
+func EngineOf(s *Server) (engine.Config, error) { return s.engineConfig(nil) }

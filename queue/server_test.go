@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -220,6 +222,33 @@ func (withError) Resource() (string, error) { return "r", nil }
 func (*checkPointer) Validate() error       { return errors.New("never valid") }
 func handles[T queue.Task](s *queue.Server) {
 	queue.Handle(s, func(context.Context, T) error { return nil })
+}
+
+// Times and numbers of asynq.Config, and the times of locks, reach the engine as they are.
+func TestTimesReachTheEngine(t *testing.T) {
+	t.Parallel()
+	b, cfg := setup(t), asynq.Config{}
+	theirs, want := reflect.ValueOf(&cfg).Elem(), make(map[string]int64)
+	for i := range theirs.NumField() {
+		name := theirs.Type().Field(i).Name
+		if _, known := reflect.TypeFor[engine.Config]().FieldByName(name); known && theirs.Field(i).CanInt() {
+			if want[name] = int64(i + 2); theirs.Field(i).Type() == reflect.TypeFor[time.Duration]() {
+				want[name] *= int64(time.Second)
+			}
+			theirs.Field(i).SetInt(want[name])
+		}
+	}
+	server := b.newServer(queue.ServerConfig{Asynq: cfg, Lock: lock.Config{
+		TTL: 20 * time.Second, RenewEvery: 6 * time.Second, SafetyMargin: 2 * time.Second, HandoffTimeout: 3 * time.Second,
+	}})
+	defer shutdown(t, server)
+	made := expect.Value(queue.EngineOf(server))(t)
+	expect.That(t, len(want) >= 9, "want all of them, have %v", want)
+	for name, n := range want {
+		expect.Equal(t, name, reflect.ValueOf(made).FieldByName(name).Int(), n)
+	}
+	of := fmt.Sprint(made.TTL, made.RenewEvery, made.SafetyMargin, made.Handoff, made.FenceTTL)
+	expect.Equal(t, "times of locks", of, "20s 6s 2s 3s 1m20s")
 }
 
 func panicOf(handle func(*queue.Server)) (text string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A broken subject is asynq's server with a fault, which the comparison has to find.
@@ -96,7 +97,7 @@ var brokenSubjects = []broken{
 	{"counts twice", "a handler returns nil", afterwards("INCR", func(queue, _ string) string { return "asynq:{" + queue + "}:processed" })},
 	{"leaves a key behind", "a handler returns nil", afterwards("SET", func(_, id string) string { return "left:" + id }, "behind")},
 	{"serves too many queues", "a queue that no server has", func(_ redis.UniversalClient, c *asynq.Config, h asynq.Handler) asynq.Handler {
-		c.Queues = map[string]int{"default": 1, "other": 1}
+		c.Queues, c.StrictPriority = map[string]int{"default": 1, "other": 2}, true // the play may end before a server comes to the last one
 		return h
 	}},
 	{"is not strict", "strict priority", func(_ redis.UniversalClient, c *asynq.Config, h asynq.Handler) asynq.Handler {
@@ -145,5 +146,19 @@ func TestBrokenSubjects(t *testing.T) {
 				t.Errorf("%q does not find it:\n%s", b.finds, text(outcomes[0]))
 			}
 		})
+	}
+}
+
+// TestJudge wants a difference named where there is to be none, and the lack of one where there is to be one: else all scenarios would pass.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		differs, diff string
+		right         bool
+	}{
+		{"", "", true}, {"", "a line", false}, {"asynq does it", "", false}, {"asynq does it", "a line", true},
+	} {
+		problem := judge(scenario{differs: tt.differs}, ours{}, tt.diff)
+		expect.That(t, (problem == "") == tt.right, "differs %q, difference %q: want it right %t, have %q", tt.differs, tt.diff, tt.right, problem)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -271,4 +272,19 @@ func TestServers(t *testing.T) {
 			expect.That(t, s.String() == "web-3 (pid 7)", "have %s", s)
 		}
 	})
+}
+
+// No entry is written, and no server of another protocol seen, without Redis. Whoever asks is told.
+func TestServersWithoutRedis(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for name, err := range map[string]error{
+		"write": WriteServer(t.Context(), rdb, ours("q"), nil, time.Second),
+		"clear": ClearServer(t.Context(), rdb, ours("q")),
+		"list":  expect.Err(Servers(t.Context(), rdb)),
+		"other": expect.Err(OtherServers(t.Context(), rdb, []string{"q"})),
+	} {
+		expect.Is(t, name, err, syscall.ECONNREFUSED)
+	}
 }

@@ -188,6 +188,37 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 	})
 }
 
+// New tasks and those that have waited take turns, within a step and from one to the next: however many there are of one kind, the
+// other goes on.
+func TestStepTakesTurns(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		for _, slots := range []int{4, 1} {
+			queue := fmt.Sprint("q-", slots)
+			s := t.server("server of " + queue)
+			for _, id := range []string{"first", "waits"} {
+				for i := range 4 {
+					t.pending(queue, fmt.Sprint(id, i), fmt.Sprint(queue, i))
+				}
+			}
+			_, a := s.make(nil, 9, queue)
+			for i := range 9 {
+				t.pending(queue, fmt.Sprint("new", i), "")
+			}
+			outcomes, kinds := done(a.Taken...), []string{}
+			for range 4 / slots {
+				_, a := s.make(outcomes, slots, queue)
+				for _, taken := range a.Taken {
+					kinds = append(kinds, strings.TrimRight(taken.ID, "0123456789"))
+				}
+				outcomes = nil
+			}
+			slices.Sort(kinds)
+			expect.Equal(t, fmt.Sprintf("taken by steps of %d", slots), fmt.Sprint(kinds), "[new new waits waits]")
+		}
+	})
+}
+
 func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
