@@ -109,15 +109,7 @@ func WorkerOf(ctx context.Context, rdb redis.UniversalClient, servers []*ServerI
 
 // workerEntry returns since when a worker runs a task, and the task's queue.
 func workerEntry(entry []byte) (since time.Time, queue string) {
-	var s, nanos int64
-	f := walk(entry)
-	for f.next() {
-		switch f.number { //nolint:exhaustive // the rest is not asked for
-		case fieldWorkerQueue:
-			queue = f.text()
-		case fieldWorkerStarted:
-			f.err = readTime(f.within(), &s, &nanos)
-		}
-	}
-	return time.Unix(s, nanos), queue
+	var started timestamp
+	_, _ = decode(entry, []field{{7, &queue}, {8, &started}}) // see WorkerInfo; what cannot be read is no entry
+	return time.Unix(started.seconds, int64(started.nanos)), queue
 }

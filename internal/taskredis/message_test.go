@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
@@ -28,20 +29,18 @@ func asynqType(tb testing.TB, name protoreflect.FullName) protoreflect.MessageTy
 
 // asynqMessage converts a message of asynq's own decoder. It has no unknown fields.
 func asynqMessage(p protoreflect.Message) *Message {
-	get := func(number protowire.Number) protoreflect.Value {
-		return p.Get(p.Descriptor().Fields().ByNumber(number))
-	}
+	get := func(name protoreflect.Name) protoreflect.Value { return p.Get(p.Descriptor().Fields().ByName(name)) }
 	m := &Message{
-		Type: get(fieldType).String(), ID: get(fieldID).String(), Queue: get(fieldQueue).String(),
-		Retry: int(get(fieldRetry).Int()), Retried: int(get(fieldRetried).Int()), ErrorMsg: get(fieldErrorMsg).String(),
-		LastFailedAt: get(fieldLastFailedAt).Int(), Timeout: get(fieldTimeout).Int(), Deadline: get(fieldDeadline).Int(),
-		UniqueKey: get(fieldUniqueKey).String(), GroupKey: get(fieldGroupKey).String(),
-		Retention: get(fieldRetention).Int(), CompletedAt: get(fieldCompletedAt).Int(),
+		Type: get("type").String(), ID: get("id").String(), Queue: get("queue").String(),
+		Retry: int(get("retry").Int()), Retried: int(get("retried").Int()), ErrorMsg: get("error_msg").String(),
+		LastFailedAt: get("last_failed_at").Int(), Timeout: get("timeout").Int(), Deadline: get("deadline").Int(),
+		UniqueKey: get("unique_key").String(), GroupKey: get("group_key").String(),
+		Retention: get("retention").Int(), CompletedAt: get("completed_at").Int(),
 	}
-	if b := get(fieldPayload).Bytes(); len(b) > 0 {
+	if b := get("payload").Bytes(); len(b) > 0 {
 		m.Payload = b
 	}
-	for name, value := range get(fieldHeaders).Map().Range {
+	for name, value := range get("headers").Map().Range {
 		if m.Headers == nil {
 			m.Headers = make(map[string]string)
 		}
@@ -50,23 +49,38 @@ func asynqMessage(p protoreflect.Message) *Message {
 	return m
 }
 
-// asynqProto converts a message to one of asynq's own encoder.
-func asynqProto(tb testing.TB, m *Message) protoreflect.Message {
+// asynqProto makes a message of asynq's own encoder.
+func asynqProto(tb testing.TB, name protoreflect.FullName, values map[protoreflect.Name]any) protoreflect.Message {
 	tb.Helper()
-	p := asynqType(tb, "asynq.TaskMessage").New()
-	for number, value := range map[protowire.Number]any{
-		fieldType: m.Type, fieldPayload: m.Payload, fieldID: m.ID, fieldQueue: m.Queue,
-		fieldRetry: int32(m.Retry), fieldRetried: int32(m.Retried), fieldErrorMsg: m.ErrorMsg,
-		fieldLastFailedAt: m.LastFailedAt, fieldTimeout: m.Timeout, fieldDeadline: m.Deadline,
-		fieldUniqueKey: m.UniqueKey, fieldGroupKey: m.GroupKey, fieldRetention: m.Retention, fieldCompletedAt: m.CompletedAt,
-	} {
-		p.Set(p.Descriptor().Fields().ByNumber(number), protoreflect.ValueOf(value))
-	}
-	headers := p.Mutable(p.Descriptor().Fields().ByNumber(fieldHeaders)).Map()
-	for name, value := range m.Headers {
-		headers.Set(protoreflect.ValueOf(name).MapKey(), protoreflect.ValueOf(value))
+	p := asynqType(tb, name).New()
+	for name, value := range values {
+		switch field := p.Descriptor().Fields().ByName(name); v := value.(type) {
+		case map[string]string:
+			for key, value := range v {
+				p.Mutable(field).Map().Set(protoreflect.ValueOf(key).MapKey(), protoreflect.ValueOf(value))
+			}
+		case map[string]int:
+			for key, value := range v {
+				p.Mutable(field).Map().Set(protoreflect.ValueOf(key).MapKey(), protoreflect.ValueOf(int32(value)))
+			}
+		case time.Time:
+			p.Set(field, protoreflect.ValueOf(timestamppb.New(v).ProtoReflect()))
+		case int:
+			p.Set(field, protoreflect.ValueOf(int32(v)))
+		default:
+			p.Set(field, protoreflect.ValueOf(v))
+		}
 	}
 	return p
+}
+
+func asynqTask(tb testing.TB, m *Message) protoreflect.Message {
+	tb.Helper()
+	return asynqProto(tb, "asynq.TaskMessage", map[protoreflect.Name]any{
+		"type": m.Type, "payload": m.Payload, "id": m.ID, "queue": m.Queue, "retry": m.Retry, "retried": m.Retried, "error_msg": m.ErrorMsg,
+		"last_failed_at": m.LastFailedAt, "timeout": m.Timeout, "deadline": m.Deadline, "unique_key": m.UniqueKey, "group_key": m.GroupKey,
+		"retention": m.Retention, "completed_at": m.CompletedAt, "headers": m.Headers,
+	})
 }
 
 // messages have each field alone, all together, and numbers at their ends.
@@ -105,7 +119,7 @@ func messages() map[string]Message {
 func TestEncodeIsAsynqs(t *testing.T) {
 	t.Parallel()
 	for name, m := range messages() {
-		want := expect.Value(proto.MarshalOptions{Deterministic: true}.Marshal(asynqProto(t, &m).Interface()))(t)
+		want := expect.Value(proto.MarshalOptions{Deterministic: true}.Marshal(asynqTask(t, &m).Interface()))(t)
 		have := m.Encode()
 		expect.That(t, bytes.Equal(have, want), "%s: asynq encodes\n%x, we\n%x", name, want, have)
 		expect.That(t, cap(have)-len(have) <= 256+16*len(m.Headers), "%s: %d bytes encoded in a buffer of %d", name, len(have), cap(have))
@@ -114,8 +128,8 @@ func TestEncodeIsAsynqs(t *testing.T) {
 	}
 }
 
-// field appends a field of any kind.
-func field(e []byte, number protowire.Number, value any) []byte {
+// appendField appends a field of any kind.
+func appendField(e []byte, number protowire.Number, value any) []byte {
 	switch v := value.(type) {
 	case string:
 		return protowire.AppendString(protowire.AppendTag(e, number, protowire.BytesType), v)
@@ -133,12 +147,12 @@ func field(e []byte, number protowire.Number, value any) []byte {
 	}
 }
 
-// encode makes a message of numbers and values.
-func encode(pairs ...any) []byte {
+// made makes a message of numbers and values.
+func made(pairs ...any) []byte {
 	var e []byte
 	for i := 0; i < len(pairs); i += 2 {
 		number, _ := pairs[i].(protowire.Number)
-		e = field(e, number, pairs[i+1])
+		e = appendField(e, number, pairs[i+1])
 	}
 	return e
 }
@@ -146,42 +160,56 @@ func encode(pairs ...any) []byte {
 // encodings are inputs of all kinds that a decoder may see: of another asynq, of other tools, and broken ones.
 func encodings() map[string][]byte {
 	n := func(n protowire.Number) protowire.Number { return n }
-	pair := func(pairs ...any) string { return string(encode(pairs...)) }
+	const (
+		fieldType     = protowire.Number(1)
+		fieldPayload  = protowire.Number(2)
+		fieldID       = protowire.Number(3)
+		fieldQueue    = protowire.Number(4)
+		fieldRetry    = protowire.Number(5)
+		fieldRetried  = protowire.Number(6)
+		fieldErrorMsg = protowire.Number(7)
+		fieldTimeout  = protowire.Number(8)
+		fieldDeadline = protowire.Number(9)
+		fieldHeaders  = protowire.Number(15)
+		fieldKey      = protowire.Number(1)
+		fieldValue    = protowire.Number(2)
+	)
+	pair := func(pairs ...any) string { return string(made(pairs...)) }
 	return map[string][]byte{
 		"nothing":                    nil,
-		"a text twice":               encode(fieldErrorMsg, "first", fieldID, "x", fieldErrorMsg, "second"),
-		"a text, then an empty one":  encode(fieldErrorMsg, "first", fieldErrorMsg, ""),
-		"a number twice":             encode(fieldRetried, uint64(1), fieldRetried, uint64(2)),
-		"a payload twice":            encode(fieldPayload, "long", fieldPayload, "x"),
-		"in another order":           encode(fieldHeaders, pair(fieldKey, "k", fieldValue, "v"), fieldQueue, "q", fieldType, "t"),
-		"a number as a text":         encode(fieldRetry, "5", fieldID, "x"),
-		"a text as a number":         encode(fieldID, uint64(5), fieldType, "t"),
-		"a text as fixed":            encode(fieldType, uint32(5), fieldID, 1.5),
-		"a number as fixed":          encode(fieldTimeout, uint32(5), fieldDeadline, 1.5),
-		"a text as a group":          encode(fieldType, encode(n(1), "x")),
-		"unknown fields":             encode(n(16), "later", fieldID, "x", n(7007), uint64(9), n(17), uint32(1), n(18), 1.5, n(19), encode(n(1), "x"), n(1<<29-1), "last"),
-		"a header twice":             encode(fieldHeaders, pair(fieldKey, "k", fieldValue, "1"), fieldHeaders, pair(fieldKey, "k", fieldValue, "2")),
-		"a header without a name":    encode(fieldHeaders, pair(fieldValue, "v")),
-		"a header without a value":   encode(fieldHeaders, pair(fieldKey, "k")),
-		"an empty header":            encode(fieldHeaders, ""),
-		"a header's name twice":      encode(fieldHeaders, pair(fieldKey, "a", fieldKey, "b", fieldValue, "v")),
-		"a header with more":         encode(fieldHeaders, pair(fieldKey, "a", n(3), "c", fieldKey, uint64(1), n(4), uint64(2), fieldValue, "v")),
-		"a header as a number":       encode(fieldHeaders, uint64(1)),
-		"a header cut off":           encode(fieldHeaders, "\x0a\x05k"),
-		"a header with field 0":      encode(fieldHeaders, "\x02\x01k"),
-		"a header with a large one":  encode(fieldHeaders, pair(n(1<<29), "x")),
-		"a 64-bit number of retries": encode(fieldRetry, uint64(1)<<40+7),
-		"a number below zero":        encode(fieldRetry, uint64(math.MaxUint64), fieldTimeout, uint64(math.MaxUint64)),
-		"not UTF-8: type":            encode(fieldType, "\xff"),
-		"not UTF-8: id":              encode(fieldID, "a\xc3"),
-		"not UTF-8: error":           encode(fieldErrorMsg, "\xed\xa0\x80"),
-		"not UTF-8: error, replaced": encode(fieldErrorMsg, "\xff", fieldErrorMsg, "fine"),
-		"not UTF-8: header's name":   encode(fieldHeaders, pair(fieldKey, "\xff")),
-		"not UTF-8: header's value":  encode(fieldHeaders, pair(fieldValue, "\xff")),
-		"not UTF-8: payload":         encode(fieldPayload, "\xff"),
-		"not UTF-8: unknown":         encode(n(16), "\xff"),
+		"a text twice":               made(fieldErrorMsg, "first", fieldID, "x", fieldErrorMsg, "second"),
+		"a text, then an empty one":  made(fieldErrorMsg, "first", fieldErrorMsg, ""),
+		"a number twice":             made(fieldRetried, uint64(1), fieldRetried, uint64(2)),
+		"a payload twice":            made(fieldPayload, "long", fieldPayload, "x"),
+		"in another order":           made(fieldHeaders, pair(fieldKey, "k", fieldValue, "v"), fieldQueue, "q", fieldType, "t"),
+		"a number as a text":         made(fieldRetry, "5", fieldID, "x"),
+		"a text as a number":         made(fieldID, uint64(5), fieldType, "t"),
+		"a text as fixed":            made(fieldType, uint32(5), fieldID, 1.5),
+		"a number as fixed":          made(fieldTimeout, uint32(5), fieldDeadline, 1.5),
+		"a text as a group":          made(fieldType, made(n(1), "x")),
+		"unknown fields":             made(n(16), "later", fieldID, "x", n(7007), uint64(9), n(17), uint32(1), n(18), 1.5, n(19), made(n(1), "x"), n(1<<29-1), "last"),
+		"a header twice":             made(fieldHeaders, pair(fieldKey, "k", fieldValue, "1"), fieldHeaders, pair(fieldKey, "k", fieldValue, "2")),
+		"a header without a name":    made(fieldHeaders, pair(fieldValue, "v")),
+		"a header without a value":   made(fieldHeaders, pair(fieldKey, "k")),
+		"an empty header":            made(fieldHeaders, ""),
+		"a header's name twice":      made(fieldHeaders, pair(fieldKey, "a", fieldKey, "b", fieldValue, "v")),
+		"a header with more":         made(fieldHeaders, pair(fieldKey, "a", n(3), "c", fieldKey, uint64(1), n(4), uint64(2), fieldValue, "v")),
+		"a header as a number":       made(fieldHeaders, uint64(1)),
+		"a header cut off":           made(fieldHeaders, "\x0a\x05k"),
+		"a header with field 0":      made(fieldHeaders, "\x02\x01k"),
+		"a header with a large one":  made(fieldHeaders, pair(n(1<<29), "x")),
+		"a 64-bit number of retries": made(fieldRetry, uint64(1)<<40+7),
+		"a number below zero":        made(fieldRetry, uint64(math.MaxUint64), fieldTimeout, uint64(math.MaxUint64)),
+		"not UTF-8: type":            made(fieldType, "\xff"),
+		"not UTF-8: id":              made(fieldID, "a\xc3"),
+		"not UTF-8: error":           made(fieldErrorMsg, "\xed\xa0\x80"),
+		"not UTF-8: error, replaced": made(fieldErrorMsg, "\xff", fieldErrorMsg, "fine"),
+		"not UTF-8: header's name":   made(fieldHeaders, pair(fieldKey, "\xff")),
+		"not UTF-8: header's value":  made(fieldHeaders, pair(fieldValue, "\xff")),
+		"not UTF-8: payload":         made(fieldPayload, "\xff"),
+		"not UTF-8: unknown":         made(n(16), "\xff"),
 		"field 0":                    {0x02, 0x01, 'x'},
-		"a number too large":         encode(n(1<<29), "x"),
+		"a number too large":         made(n(1<<29), "x"),
 		"reserved kind 6":            {0x0e},
 		"reserved kind 7":            {0x0f},
 		"the end of no group":        {0x0c},
@@ -194,7 +222,7 @@ func encodings() map[string][]byte {
 		"a length too large":         {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
 		"a number of eleven bytes":   {0x28, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
 		"a number above 64 bits":     {0x28, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02},
-		"large, with texts":          encode(fieldPayload, strings.Repeat("p", 5000), fieldID, "x", fieldHeaders, pair(fieldKey, "k", fieldValue, "v")),
+		"large, with texts":          made(fieldPayload, strings.Repeat("p", 5000), fieldID, "x", fieldHeaders, pair(fieldKey, "k", fieldValue, "v")),
 	}
 }
 
@@ -298,7 +326,7 @@ func TestEncodeRepairsTexts(t *testing.T) {
 func TestAppendedTextCounts(t *testing.T) {
 	t.Parallel()
 	m := Message{ID: "x", ErrorMsg: "its own failure"}
-	have, err := DecodeMessage(field(m.Encode(), fieldErrorMsg, "waits for customer:4"))
+	have, err := DecodeMessage(appendField(m.Encode(), 7, "waits for customer:4"))
 	expect.That(t, err == nil && have.ErrorMsg == "waits for customer:4" && have.ID == "x", "want the appended text, have %+v, %v", have, err)
 }
 
@@ -306,7 +334,7 @@ func TestAppendedTextCounts(t *testing.T) {
 func TestTextsAreCopies(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []int{3, 5000} {
-		m := Message{Type: "t", Payload: bytes.Repeat([]byte("p"), payload), ID: "x", Headers: map[string]string{"k": "v"}, unknown: encode(protowire.Number(16), "later")}
+		m := Message{Type: "t", Payload: bytes.Repeat([]byte("p"), payload), ID: "x", Headers: map[string]string{"k": "v"}, unknown: made(protowire.Number(16), "later")}
 		encoded := m.Encode()
 		have := expect.Value(DecodeMessage(encoded))(t)
 		for i := range encoded {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Each server writes an entry about itself every few seconds, with the tasks that it runs, and each entry lasts a little
@@ -60,142 +59,57 @@ type WorkerInfo struct {
 	Deadline time.Time // when the attempt has to end
 }
 
-// Field numbers of asynq's ServerInfo and WorkerInfo, v0.26.0. The first three are the same.
-const (
-	fieldHost     protowire.Number = 1
-	fieldPID      protowire.Number = 2
-	fieldServerID protowire.Number = 3
+// fields are those of asynq's ServerInfo, v0.26.0, and four that asynq skips.
+func (s *ServerInfo) fields(started *timestamp, terms *[]byte) []field {
+	return []field{
+		{1, &s.Host},
+		{2, &s.PID},
+		{3, &s.ID},
+		{4, &s.Concurrency},
+		{5, &s.Queues},
+		{6, &s.Strict},
+		{7, &s.Status},
+		{8, started},
+		{9, &s.Active},
+		{7008, &s.Guarded},
+		{7009, &s.Versions},
+		{7010, &s.Protocol},
+		{7011, terms}, // JSON
+	}
+}
 
-	fieldConcurrency protowire.Number = 4
-	fieldQueues      protowire.Number = 5
-	fieldStrict      protowire.Number = 6
-	fieldStatus      protowire.Number = 7
-	fieldStarted     protowire.Number = 8
-	fieldActive      protowire.Number = 9
-	// These are not asynq's, which skips them.
-	fieldGuarded  protowire.Number = 7008
-	fieldVersions protowire.Number = 7009
-	fieldProtocol protowire.Number = 7010
-	fieldTerms    protowire.Number = 7011 // JSON
-
-	fieldWorkerTask     protowire.Number = 4
-	fieldWorkerType     protowire.Number = 5
-	fieldWorkerPayload  protowire.Number = 6
-	fieldWorkerQueue    protowire.Number = 7
-	fieldWorkerStarted  protowire.Number = 8
-	fieldWorkerDeadline protowire.Number = 9
-)
-
-// encode returns the entry as asynq encodes it.
 func (s *ServerInfo) encode() []byte {
-	var e []byte
-	e = appendText(e, fieldHost, s.Host)
-	e = appendInt32(e, fieldPID, s.PID)
-	e = appendText(e, fieldServerID, s.ID)
-	e = appendInt32(e, fieldConcurrency, s.Concurrency)
-	for name, priority := range s.Queues {
-		e = appendMessage(e, fieldQueues, priorityEntry(utf8Text(name), int32(priority))) //nolint:gosec // as asynq does
-	}
-	e = appendBool(e, fieldStrict, s.Strict)
-	e = appendText(e, fieldStatus, s.Status)
-	e = appendTime(e, fieldStarted, s.Started)
-	e = appendInt32(e, fieldActive, s.Active)
-	e = appendBool(e, fieldGuarded, s.Guarded)
-	e = appendText(e, fieldVersions, s.Versions)
-	e = appendInt32(e, fieldProtocol, s.Protocol)
+	var terms []byte
 	if s.Terms != nil {
-		terms, _ := json.Marshal(s.Terms) // of texts alone
-		e = appendBytes(e, fieldTerms, terms)
+		terms, _ = json.Marshal(s.Terms) // of texts alone
 	}
-	return e
+	return encode(s.fields(timestampOf(s.Started), &terms), nil)
 }
 
-// encode returns the entry of a task that the server runs as asynq encodes it.
-func (w *WorkerInfo) encode(s *ServerInfo) []byte {
-	e := make([]byte, 0, 160+len(w.Payload))
-	e = appendText(e, fieldHost, s.Host)
-	e = appendInt32(e, fieldPID, s.PID)
-	e = appendText(e, fieldServerID, s.ID)
-	e = appendText(e, fieldWorkerTask, w.ID)
-	e = appendText(e, fieldWorkerType, w.Type)
-	e = appendBytes(e, fieldWorkerPayload, w.Payload)
-	e = appendText(e, fieldWorkerQueue, w.Queue)
-	e = appendTime(e, fieldWorkerStarted, w.Started)
-	return appendTime(e, fieldWorkerDeadline, w.Deadline)
-}
-
-// priorityEntry is an entry of the map of queues, which has both fields even if they are empty.
-func priorityEntry(name string, priority int32) []byte {
-	e := appendMessage(nil, fieldKey, []byte(name))
-	return protowire.AppendVarint(protowire.AppendTag(e, fieldValue, protowire.VarintType), uint64(int64(priority))) //nolint:gosec // as protobuf has it
-}
-
-// decodeServer reads an entry, as asynq reads it.
 func decodeServer(encoded []byte) (*ServerInfo, error) {
 	s := &ServerInfo{Queues: make(map[string]int)}
-	var seconds, nanos int64
-	f := walk(encoded)
-	for f.next() {
-		switch {
-		case f.kind == protowire.VarintType:
-			s.setNumber(f.number, f.varint)
-		case f.kind != protowire.BytesType: // not known
-		case f.number == fieldHost:
-			s.Host = f.text()
-		case f.number == fieldServerID:
-			s.ID = f.text()
-		case f.number == fieldStatus:
-			s.Status = f.text()
-		case f.number == fieldVersions:
-			s.Versions = f.text()
-		case f.number == fieldTerms:
-			s.Terms = readTerms(f.value())
-		case f.number == fieldQueues:
-			s.addQueue(&f)
-		case f.number == fieldStarted:
-			f.err = readTime(f.within(), &seconds, &nanos)
-		}
+	var started timestamp
+	var terms []byte
+	if _, err := decode(encoded, s.fields(&started, &terms)); err != nil {
+		return nil, fmt.Errorf("taskredis: an entry of a server cannot be read: %w", err)
 	}
-	if f.err != nil {
-		return nil, fmt.Errorf("taskredis: an entry of a server cannot be read: %w", f.err)
-	}
-	s.Started = time.Unix(seconds, nanos).UTC()
+	s.Started, s.Terms = time.Unix(started.seconds, int64(started.nanos)).UTC(), readTerms(terms)
 	return s, nil
 }
 
-func (s *ServerInfo) setNumber(number protowire.Number, n uint64) {
-	n32 := int(int32(n)) //nolint:gosec // asynq's are int32
-	switch number {
-	case fieldPID:
-		s.PID = n32
-	case fieldConcurrency:
-		s.Concurrency = n32
-	case fieldStrict:
-		s.Strict = n != 0
-	case fieldActive:
-		s.Active = n32
-	case fieldGuarded:
-		s.Guarded = n != 0
-	case fieldProtocol:
-		s.Protocol = n32
-	default: // not known
-	}
-}
-
-func (s *ServerInfo) addQueue(f *fields) {
-	var name string
-	var priority int
-	entry := f.within()
-	for entry.next() {
-		switch {
-		case entry.kind == protowire.BytesType && entry.number == fieldKey:
-			name = entry.text()
-		case entry.kind == protowire.VarintType && entry.number == fieldValue:
-			priority = int(int32(entry.varint)) //nolint:gosec // asynq's is an int32
-		}
-	}
-	s.Queues[name] = priority
-	f.err = entry.err
+// encode returns the entry of a task that the server runs: asynq's WorkerInfo, v0.26.0.
+func (w *WorkerInfo) encode(s *ServerInfo) []byte {
+	return encode([]field{
+		{1, &s.Host},
+		{2, &s.PID},
+		{3, &s.ID},
+		{4, &w.ID},
+		{5, &w.Type},
+		{6, &w.Payload},
+		{7, &w.Queue},
+		{8, timestampOf(w.Started)},
+		{9, timestampOf(w.Deadline)},
+	}, nil)
 }
 
 // The sets of the keys of all entries, by when they end, in Unix seconds of the clocks of their servers: asynq's tools

@@ -35,21 +35,11 @@ func serverInfos() map[string]ServerInfo {
 // asynqServer encodes an entry by asynq's own code.
 func asynqServer(tb testing.TB, s *ServerInfo) []byte {
 	tb.Helper()
-	p := asynqType(tb, "asynq.ServerInfo").New()
-	field := func(number protowire.Number) protoreflect.FieldDescriptor {
-		return p.Descriptor().Fields().ByNumber(number)
-	}
-	for number, value := range map[protowire.Number]any{
-		fieldHost: s.Host, fieldPID: int32(s.PID), fieldServerID: s.ID, fieldConcurrency: int32(s.Concurrency),
-		fieldStrict: s.Strict, fieldStatus: s.Status, fieldActive: int32(s.Active), fieldStarted: timestamppb.New(s.Started).ProtoReflect(),
-	} {
-		p.Set(field(number), protoreflect.ValueOf(value))
-	}
-	for name, priority := range s.Queues {
-		p.Mutable(field(fieldQueues)).Map().Set(protoreflect.ValueOf(name).MapKey(), protoreflect.ValueOf(int32(priority)))
-	}
-	encoded := expect.Value(proto.Marshal(p.Interface()))(tb)
-	return encoded
+	p := asynqProto(tb, "asynq.ServerInfo", map[protoreflect.Name]any{
+		"host": s.Host, "pid": s.PID, "server_id": s.ID, "concurrency": s.Concurrency, "queues": s.Queues, "strict_priority": s.Strict,
+		"status": s.Status, "start_time": s.Started, "active_worker_count": s.Active,
+	})
+	return expect.Value(proto.Marshal(p.Interface()))(tb)
 }
 
 func TestServerEntryIsAsynqs(t *testing.T) {
@@ -83,18 +73,18 @@ func agreeOnServer(tb testing.TB, encoded []byte) {
 	if err != nil {
 		return
 	}
-	get := func(number protowire.Number) protoreflect.Value {
-		return theirs.Get(theirs.Descriptor().Fields().ByNumber(number))
+	get := func(name protoreflect.Name) protoreflect.Value {
+		return theirs.Get(theirs.Descriptor().Fields().ByName(name))
 	}
 	want := ServerInfo{
-		Host: get(fieldHost).String(), PID: int(get(fieldPID).Int()), ID: get(fieldServerID).String(), Concurrency: int(get(fieldConcurrency).Int()),
-		Queues: map[string]int{}, Strict: get(fieldStrict).Bool(), Status: get(fieldStatus).String(), Active: int(get(fieldActive).Int()),
+		Host: get("host").String(), PID: int(get("pid").Int()), ID: get("server_id").String(), Concurrency: int(get("concurrency").Int()),
+		Queues: map[string]int{}, Strict: get("strict_priority").Bool(), Status: get("status").String(), Active: int(get("active_worker_count").Int()),
 		Versions: s.Versions, Guarded: s.Guarded, Protocol: s.Protocol, Terms: s.Terms,
 	}
-	for name, priority := range get(fieldQueues).Map().Range {
+	for name, priority := range get("queues").Map().Range {
 		want.Queues[name.String()] = int(priority.Int())
 	}
-	if started, ok := get(fieldStarted).Message().Interface().(*timestamppb.Timestamp); ok {
+	if started, ok := get("start_time").Message().Interface().(*timestamppb.Timestamp); ok {
 		want.Started = started.AsTime()
 	}
 	expect.Need(tb, reflect.DeepEqual(*s, want), "%x:\nasynq has %+v\nwe have   %+v", encoded, want, *s)
@@ -108,10 +98,10 @@ func FuzzDecodeServer(f *testing.F) {
 		f.Add(encoded)
 	}
 	n := func(n protowire.Number) protowire.Number { return n }
-	f.Add(encode(fieldStarted, string(encode(fieldSeconds, uint64(5), n(9), "x")), fieldStarted, string(encode(fieldNanos, uint64(7)))))
-	f.Add(encode(fieldStarted, "\x08"))
-	f.Add(encode(fieldQueues, string(encode(fieldKey, "q", fieldValue, uint64(3), fieldValue, "x", fieldKey, uint64(1)))))
-	f.Add(encode(fieldQueues, string(encode(fieldKey, "\xff"))))
+	f.Add(made(n(8), string(made(n(1), uint64(5), n(9), "x")), n(8), string(made(n(2), uint64(7)))))
+	f.Add(made(n(8), "\x08"))
+	f.Add(made(n(5), string(made(n(1), "q", n(2), uint64(3), n(2), "x", n(1), uint64(1)))))
+	f.Add(made(n(5), string(made(n(1), "\xff"))))
 	f.Fuzz(func(t *testing.T, encoded []byte) { agreeOnServer(t, encoded) })
 }
 
@@ -188,13 +178,10 @@ func TestWorkerEntryIsAsynqs(t *testing.T) {
 		"empty": {},
 		"all":   {ID: "x", Type: "kind", Payload: bytes.Repeat([]byte{0xff}, 300), Queue: "q", Started: time.Unix(1_790_000_000, 1), Deadline: time.Unix(1_790_000_060, 0)},
 	} {
-		p := asynqType(t, "asynq.WorkerInfo").New()
-		for number, value := range map[protowire.Number]any{
-			fieldHost: s.Host, fieldPID: int32(s.PID), fieldServerID: s.ID, fieldWorkerTask: w.ID, fieldWorkerType: w.Type, fieldWorkerPayload: w.Payload,
-			fieldWorkerQueue: w.Queue, fieldWorkerStarted: timestamppb.New(w.Started).ProtoReflect(), fieldWorkerDeadline: timestamppb.New(w.Deadline).ProtoReflect(),
-		} {
-			p.Set(p.Descriptor().Fields().ByNumber(number), protoreflect.ValueOf(value))
-		}
+		p := asynqProto(t, "asynq.WorkerInfo", map[protoreflect.Name]any{
+			"host": s.Host, "pid": s.PID, "server_id": s.ID, "task_id": w.ID, "task_type": w.Type, "task_payload": w.Payload, "queue": w.Queue,
+			"start_time": w.Started, "deadline": w.Deadline,
+		})
 		want, err := proto.Marshal(p.Interface())
 		have := w.encode(&s)
 		expect.That(t, err == nil && bytes.Equal(have, want), "%s: asynq encodes\n%x, we\n%x, %v", name, want, have, err)

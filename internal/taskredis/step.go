@@ -237,7 +237,7 @@ func (o *Outcome) append(argv []any) []any {
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
 			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once), flag(o.Always))
 	case More:
-		return append(argv, o.Most, appendText(nil, fieldType, o.Like))
+		return append(argv, o.Most, (&Message{Type: o.Like}).Encode())
 	case Requeue:
 		return append(argv, flag(o.Begun))
 	}

@@ -2,6 +2,8 @@ package taskredis
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,169 +12,229 @@ import (
 )
 
 // asynq keeps tasks, servers and workers as protobuf messages. Its generated code is internal to it and would
-// drop the fields of a later asynq, so this package reads and writes the few messages by hand.
+// drop the fields of a later asynq, so this package reads and writes the few messages by hand, each by a list of its fields.
 
-// fields walks over the fields of a message:
-//
-//	for f := walk(encoded); f.next(); {
-//		switch f.number { ... }
-//	}
-//
-// and f.err says at the end whether all of it could be read.
-type fields struct {
-	all      []byte
-	pos, end int // all[pos:end] is still to be read
-	err      error
-	copied   string // all, once it was copied for the sake of its texts
-
-	number   protowire.Number
-	kind     protowire.Type
-	start    int    // the field is all[start:pos], with its tag
-	varint   uint64 // its value if kind is a varint
-	from, to int    // its value is all[from:to] if kind is bytes: a text, or a message in the message
+// A field of a message is its number and where its value is: a pointer, whose type says how the value is encoded. An *int is an
+// int32, and a *map[string]int one of them.
+type field struct {
+	number protowire.Number
+	value  any
 }
 
-func walk(message []byte) fields { return fields{all: message, end: len(message)} }
-
-// within walks over the message that is the value of the field.
-func (f *fields) within() fields {
-	return fields{all: f.all, pos: f.from, end: f.to, copied: f.copied}
+// A timestamp is protobuf's.
+type timestamp struct {
+	seconds int64
+	nanos   int
 }
 
-// text is the value of a field of text, in memory of its own. A text that is not UTF-8 is an error.
+func timestampOf(t time.Time) *timestamp { return &timestamp{t.Unix(), t.Nanosecond()} }
+
+func (t *timestamp) fields() []field { return []field{{1, &t.seconds}, {2, &t.nanos}} }
+
+// A decoder reads a message.
+type decoder struct {
+	all     []byte
+	texts   string // a copy of all, for texts
+	unknown []byte // fields that no list has
+}
+
+// decode reads a message into its fields, and returns those that are not among them. It reads what asynq reads, and refuses what
+// asynq refuses, such as a text that is not UTF-8. The last of a repeated field counts. One of another wire type is not known: so
+// protobuf has it. Bytes share the memory of the message; appending to them copies them.
+func decode(message []byte, fields []field) (unknown []byte, err error) {
+	d := decoder{all: message}
+	err = d.read(0, len(message), fields)
+	return d.unknown, err
+}
+
+// read reads the message from one position to another.
+func (d *decoder) read(pos, end int, fields []field) error {
+	for pos < end {
+		start := pos
+		number, kind, size := protowire.ConsumeTag(d.all[pos:end])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if number > protowire.MaxValidNumber { // protowire lets it pass, the decoder that asynq uses does not
+			return fmt.Errorf("field number %d is too large", number)
+		}
+		pos += size
+		if size = protowire.ConsumeFieldValue(number, kind, d.all[pos:end]); size < 0 {
+			return protowire.ParseError(size)
+		}
+		pos += size
+		known := false
+		if i := slices.IndexFunc(fields, func(f field) bool { return f.number == number }); i >= 0 {
+			var err error
+			if known, err = d.set(fields[i].value, kind, pos-size, pos); err != nil {
+				return fmt.Errorf("field %d: %w", number, err)
+			}
+		}
+		if !known {
+			d.unknown = append(d.unknown, d.all[start:pos]...)
+		}
+	}
+	return nil
+}
+
+// set sets a value. It returns false if that is of another wire type.
+func (d *decoder) set(value any, kind protowire.Type, from, to int) (known bool, err error) {
+	n, size := protowire.ConsumeVarint(d.all[from:to]) // the number, or the length of what follows
+	from += size
+	switch v := value.(type) {
+	case *int:
+		if known = kind == protowire.VarintType; known {
+			*v = int(int32(n)) //nolint:gosec // asynq's is an int32
+		}
+	case *int64:
+		if known = kind == protowire.VarintType; known {
+			*v = int64(n) //nolint:gosec // it is signed
+		}
+	case *bool:
+		if known = kind == protowire.VarintType; known {
+			*v = n != 0
+		}
+	default:
+		if known = kind == protowire.BytesType; known {
+			err = d.setBytes(value, from, to)
+		}
+	}
+	return known, err
+}
+
+func (d *decoder) setBytes(value any, from, to int) (err error) {
+	switch v := value.(type) {
+	case *string:
+		*v, err = d.text(from, to)
+	case *[]byte:
+		*v = d.all[from:to:to]
+	case *timestamp: // if it is there twice each of its fields counts that is there: messages are merged
+		err = (&decoder{all: d.all}).read(from, to, v.fields())
+	case *map[string]string:
+		err = readEntry(d, from, to, v)
+	case *map[string]int:
+		err = readEntry(d, from, to, v)
+	}
+	return err
+}
+
+// text returns a text, in memory of its own.
 //
 // A task has some ten short texts. All of a small task copied once takes less time than ten of them; of a large one the
 // payload would be most of the copy.
-func (f *fields) text() string {
-	if !utf8.Valid(f.all[f.from:f.to]) && f.err == nil {
-		f.err = fmt.Errorf("field %d: a text is not UTF-8", f.number)
+func (d *decoder) text(from, to int) (string, error) {
+	if !utf8.Valid(d.all[from:to]) {
+		return "", fmt.Errorf("a text is not UTF-8")
 	}
-	if len(f.all) > 1024 {
-		return string(f.all[f.from:f.to])
+	if len(d.all) > 1024 {
+		return string(d.all[from:to]), nil
 	}
-	if f.copied == "" {
-		f.copied = string(f.all)
+	if d.texts == "" {
+		d.texts = string(d.all)
 	}
-	return f.copied[f.from:f.to]
+	return d.texts[from:to], nil
 }
 
-// value is that of a field of bytes, and shares their memory. Appending to it copies it, so that nobody writes
-// over the fields behind it.
-func (f *fields) value() []byte { return f.all[f.from:f.to:f.to] }
+// readEntry reads an entry of a map, which is a message in the message.
+func readEntry[V any](d *decoder, from, to int, entries *map[string]V) error {
+	var key string
+	var value V
+	entry := decoder{all: d.all, texts: d.texts}
+	if err := entry.read(from, to, []field{{1, &key}, {2, &value}}); err != nil {
+		return err
+	}
+	if *entries == nil {
+		*entries = make(map[string]V)
+	}
+	(*entries)[key] = value
+	return nil
+}
 
-// next reads one field. False means the end of the message, or an error.
-func (f *fields) next() bool {
-	if f.pos >= f.end || f.err != nil {
-		return false
-	}
-	f.start = f.pos
-	number, kind, size := protowire.ConsumeTag(f.all[f.pos:f.end])
-	if size < 0 {
-		return f.fail(size)
-	}
-	if number > protowire.MaxValidNumber { // protowire lets it pass, the decoder that asynq uses does not
-		f.err = fmt.Errorf("field number %d is too large", number)
-		return false
-	}
-	f.number, f.kind = number, kind
-	f.pos += size
-	rest := f.all[f.pos:f.end]
-	switch kind {
-	case protowire.VarintType:
-		f.varint, size = protowire.ConsumeVarint(rest)
-	case protowire.BytesType:
-		var value []byte
-		if value, size = protowire.ConsumeBytes(rest); size >= 0 {
-			f.from, f.to = f.pos+size-len(value), f.pos+size
+// encode returns a message as asynq encodes it, where a field of no value is left out, with fields that were not known at the end.
+// Bytes that are not UTF-8 in a text become U+FFFD, as asynq would refuse the whole message. The same message has the same bytes.
+func encode(fields []field, unknown []byte) []byte {
+	const number = 12 // bytes of a tag and a number, mostly: append takes care of the rest
+	room := len(unknown)
+	for _, f := range fields {
+		room += number
+		switch v := f.value.(type) {
+		case *string:
+			room += len(*v)
+		case *[]byte:
+			room += len(*v)
+		case *map[string]string:
+			for name, value := range *v {
+				room += number + len(name) + len(value)
+			}
 		}
-	default:
-		size = protowire.ConsumeFieldValue(number, kind, rest)
 	}
-	if size < 0 {
-		return f.fail(size)
+	e := make([]byte, 0, room)
+	for _, f := range fields {
+		e = f.appendTo(e)
 	}
-	f.pos += size
-	return true
+	return append(e, unknown...)
 }
 
-func (f *fields) fail(code int) bool {
-	f.err = protowire.ParseError(code)
-	return false
+func (f field) appendTo(e []byte) []byte {
+	switch v := f.value.(type) {
+	case *string:
+		if *v != "" {
+			e = appendText(e, f.number, *v)
+		}
+	case *[]byte:
+		if len(*v) > 0 {
+			e = appendBytes(e, f.number, *v)
+		}
+	case *int:
+		if *v != 0 {
+			e = appendNumber(e, f.number, int64(int32(*v))) //nolint:gosec // as asynq does
+		}
+	case *int64:
+		if *v != 0 {
+			e = appendNumber(e, f.number, *v)
+		}
+	case *bool:
+		if *v {
+			e = appendNumber(e, f.number, 1)
+		}
+	case *timestamp:
+		e = appendBytes(e, f.number, encode(v.fields(), nil))
+	case *map[string]string:
+		e = appendEntries(e, f.number, *v, func(e []byte, value string) []byte { return appendText(e, 2, value) })
+	case *map[string]int:
+		e = appendEntries(e, f.number, *v, func(e []byte, value int) []byte { return appendNumber(e, 2, int64(int32(value))) }) //nolint:gosec // as asynq does
+	}
+	return e
 }
 
-// The functions below append a field as asynq does: one of no value is left out.
+// appendEntries appends the entries of a map. Each has both fields even if they are empty.
+func appendEntries[V any](e []byte, number protowire.Number, entries map[string]V, appendValue func([]byte, V) []byte) []byte {
+	var few [8]string // on the stack
+	var entry []byte
+	names := slices.AppendSeq(few[:0], maps.Keys(entries))
+	slices.Sort(names)
+	for _, name := range names {
+		entry = appendValue(appendText(entry[:0], 1, name), entries[name])
+		e = appendBytes(e, number, entry)
+	}
+	return e
+}
 
 func appendText(e []byte, number protowire.Number, text string) []byte {
-	if text == "" {
-		return e
-	}
 	return protowire.AppendString(protowire.AppendTag(e, number, protowire.BytesType), utf8Text(text))
 }
 
 func appendBytes(e []byte, number protowire.Number, value []byte) []byte {
-	if len(value) == 0 {
-		return e
-	}
-	return appendMessage(e, number, value)
+	return protowire.AppendBytes(protowire.AppendTag(e, number, protowire.BytesType), value)
 }
 
 func appendNumber(e []byte, number protowire.Number, n int64) []byte {
-	if n == 0 {
-		return e
-	}
 	return protowire.AppendVarint(protowire.AppendTag(e, number, protowire.VarintType), uint64(n)) //nolint:gosec // as protobuf has it
 }
 
-// appendInt32 appends a number of which asynq keeps 32 bits.
-func appendInt32(e []byte, number protowire.Number, n int) []byte {
-	return appendNumber(e, number, int64(int32(n))) //nolint:gosec // as asynq does
-}
-
-func appendBool(e []byte, number protowire.Number, value bool) []byte {
-	if !value {
-		return e
-	}
-	return appendNumber(e, number, 1)
-}
-
-// appendTime appends a Timestamp of protobuf.
-func appendTime(e []byte, number protowire.Number, t time.Time) []byte {
-	return appendMessage(e, number, appendNumber(appendNumber(nil, fieldSeconds, t.Unix()), fieldNanos, int64(t.Nanosecond())))
-}
-
-// appendMessage appends a message in the message, also an empty one.
-func appendMessage(e []byte, number protowire.Number, message []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(e, number, protowire.BytesType), message)
-}
-
-// utf8Text returns a text that may stand in a message. protobuf refuses a message, and asynq so a whole task, for
-// one text that is not UTF-8.
 func utf8Text(text string) string {
 	if utf8.ValidString(text) { // faster than the other, which finds it valid as well
 		return text
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
-
-// readTime reads a Timestamp. Of one that is there twice each field counts that is there: messages are merged.
-func readTime(f fields, seconds, nanos *int64) error {
-	for f.next() {
-		switch {
-		case f.kind != protowire.VarintType: // not known
-		case f.number == fieldSeconds:
-			*seconds = int64(f.varint) //nolint:gosec // it is signed
-		case f.number == fieldNanos:
-			*nanos = int64(int32(f.varint)) //nolint:gosec // it is an int32
-		}
-	}
-	return f.err
-}
-
-// Field numbers of a Timestamp, and of an entry of a map: both are messages in the message.
-const (
-	fieldSeconds protowire.Number = 1
-	fieldNanos   protowire.Number = 2
-
-	fieldKey   protowire.Number = 1
-	fieldValue protowire.Number = 2
-)
