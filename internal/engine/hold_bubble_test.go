@@ -179,6 +179,32 @@ func TestHeldLineGoesOn(t *testing.T) {
 	}
 }
 
+// A task that could not begin holds its line for as long as it has asked for. Without that asynq's whole seconds count.
+func TestHeldLineGoesOnInTime(t *testing.T) {
+	t.Parallel()
+	const after = 1500 * time.Millisecond
+	for how, most := range map[OnFailure]time.Duration{Hold: after + 200*time.Millisecond, Overtake: after + 2*time.Second} {
+		onIsland(t, func(i *island) {
+			var ran []time.Time
+			i.add("first", "a")
+			i.serve(always(0), held(how, func(*Task) error {
+				i.mu.Lock()
+				defer i.mu.Unlock()
+				if ran = append(ran, time.Now()); len(ran) == 1 {
+					return &AgainError{Err: errors.New("away"), After: after}
+				}
+				return nil
+			}))
+			time.Sleep(10 * time.Second)
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			expect.Need(i.t, len(ran) == 2, "want two runs, have %d", len(ran))
+			waited := ran[1].Sub(ran[0])
+			expect.That(i.t, waited >= after && waited <= most, "%v: want it again after %v to %v, have %v", how, after, most, waited)
+		})
+	}
+}
+
 // A task that holds its line, and that somebody has run, waits behind all that is pending. Its line does so, too.
 func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 	t.Parallel()

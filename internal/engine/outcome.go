@@ -94,9 +94,6 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First
-		if o.First { // its lock is looked at, by a time in µs
-			o.After = again.After
-		}
 		return o
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a, &LostError{Err: err})
@@ -160,11 +157,11 @@ func (l *loop) taskOf(a *attempt) *Task {
 	return &Task{Message: a.message, Taken: &a.Taken, Resource: l.resource(a), EndsBy: a.endsBy}
 }
 
-// again has a task come again without a retry. asynq keeps whole seconds, so it comes up to a second later.
+// again has a task come again without a retry.
 func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
 	m.ErrorMsg = err.Error()
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after + time.Second - 1, Late: a.late(), Losses: losses}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after, Late: a.late(), Losses: losses}
 }
 
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and

@@ -208,7 +208,7 @@ for i = 1, tonumber(arg()) do
     given.at = second_in(given.after)
   elseif kind == 'again' then
     given.message, given.after, given.late, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
-    given.at = second_in(given.after)
+    given.at = second_in(given.after + 999999) -- it may come later, but not earlier
   elseif kind == 'archive' then given.unique, given.message, given.order = arg(), arg(), arg()
   elseif kind == 'ask' then
     given.number = i
