@@ -35,6 +35,7 @@ type plan struct {
 	// How likely things are, for each task.
 	plain, wrong, fails, long, stubborn, unique, kept, sets, batches, holds float64
 
+	rushes []time.Duration // when the tasks come, if not one by one
 	events []event
 }
 
@@ -77,6 +78,7 @@ const (
 	forMisc
 	forBatches
 	forHolds
+	forRushes
 )
 
 // between returns a duration; short ones are as likely as long ones.
@@ -137,6 +139,9 @@ func newPlan(seed uint64) *plan {
 		p.holds, p.fails, p.crashes = r.Float64(), max(p.fails, 0.4), 3*r.IntN(2)
 		p.addOperators(r)
 	}
+	if r := random(seed, forRushes); r.IntN(4) == 0 {
+		p.addRushes(r)
+	}
 	p.addTasks(r)
 	if r := random(seed, forBatches); r.IntN(3) == 0 {
 		p.batches = r.Float64()
@@ -164,6 +169,19 @@ func (p *plan) add(at time.Duration, run func(w *world), name string, args ...an
 	p.events = append(p.events, event{at, fmt.Sprintf(name, args...), run})
 }
 
+// addRushes has the tasks come in rushes, to servers with many slots. In the middle of a rush all that wait are run.
+func (p *plan) addRushes(r *rand.Rand) {
+	p.count += 30
+	for i := range p.servers {
+		p.servers[i] += 4
+	}
+	for range 2 + r.IntN(4) {
+		at := p.when(r) / 4
+		p.rushes = append(p.rushes, at)
+		p.add(at+time.Duration(p.count/2)*time.Microsecond, func(w *world) { w.runAll() }, "run all that wait")
+	}
+}
+
 func (p *plan) addTasks(r *rand.Rand) {
 	crowd := r.IntN(3) == 0 // most come at once
 	until := p.length * 3 / 4
@@ -171,6 +189,9 @@ func (p *plan) addTasks(r *rand.Rand) {
 		at := time.Duration(r.Int64N(int64(until)))
 		if crowd && r.IntN(4) > 0 {
 			at = time.Duration(r.IntN(int(time.Second)))
+		}
+		if len(p.rushes) > 0 {
+			at = p.rushes[i%len(p.rushes)] + time.Duration(i)*time.Microsecond
 		}
 		j := &job{
 			n: i, id: fmt.Sprintf("t%02d", i), queue: p.queues[r.IntN(len(p.queues))],

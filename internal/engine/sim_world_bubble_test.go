@@ -347,6 +347,18 @@ func (w *world) operate(what, id string) {
 	w.changed()
 }
 
+// runAll has all tasks run that are in retry sets, as asynq's RunAllRetryTasks does.
+func (w *world) runAll() {
+	w.mu.Lock()
+	waiting := slices.DeleteFunc(slices.Sorted(maps.Keys(w.jobs)), func(id string) bool {
+		return w.redis.do("HGET", taskredis.TaskKey(w.jobs[id].queue, id), "state") != "retry"
+	})
+	w.mu.Unlock()
+	for _, id := range waiting {
+		w.operate("run", id)
+	}
+}
+
 func (w *world) pause(queue string, paused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

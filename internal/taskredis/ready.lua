@@ -52,7 +52,12 @@ local function start_waiting(q, id, task, key, ticket, have, lock, line)
     call('HDEL', beside(lock, 'equal'), equal)
   end
   start(q, id, task, key, ticket, have, line)
-  if have.state == 'pending' then call('LREM', asynq(q.name, 'pending'), 1, id) else call('ZREM', q.retry, id) end
+  if have.state == 'pending' then
+    call('LREM', asynq(q.name, 'pending'), 1, id)
+    q.ids, q.next = {}, 0 -- which the step has read before
+  else
+    call('ZREM', q.retry, id)
+  end
 end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.

@@ -835,6 +835,29 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 	})
 }
 
+// Such a task is taken out of the middle of those that are pending, while the step goes through them. It loses none of the others.
+func TestStepLosesNobodyBehindOneThatAnOperatorRuns(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "a")
+		holds := s.takes("holds ", nil, 1, "q")
+		t.pending("q", "run", "a")
+		s.takes("", nil, 1, "q")
+		t.pending("q", "1", "")
+		t.pending("q", "2", "")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "run"), "state", "pending").Err())
+		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "run").Err())
+		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "run").Err())
+		for _, id := range []string{"3", "4", "5"} {
+			t.pending("q", id, "")
+		}
+		s.turn["q"] = true
+		s.takes("1 run 2 3 ", done(holds...), 4, "q")
+		s.takes("4 5 ", nil, 4, "q")
+	})
+}
+
 // Nobody goes before a crashed task that upkeep is about to end, not even if its lock is freed in that same step.
 func TestStepKeepsALineForOneThatCrashedTooOften(t *testing.T) {
 	t.Parallel()
