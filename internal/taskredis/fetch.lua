@@ -33,8 +33,9 @@ local function take(q, id)
   local own = have.siding_ticket and place and place ~= ''
   -- Else it asks for its locks: several, one whose name Go checks, or one of which a plain client has not told.
   local one_lock = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
-  if own and not over and (have.siding_held or not one_lock) then
-    -- It starts from its place: those behind it must not go on while it asks for its locks.
+  if own and not over and (have.siding_held or not one_lock or lock_of(place) ~= prefix .. resource) then
+    -- It starts from its place: those behind it must not go on while it asks for its locks, and in a line of these it would lose its
+    -- place to the ticket of another one.
     local waits_until = until_of(ends)
     Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)
@@ -47,7 +48,7 @@ local function take(q, id)
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
   if one_lock and not over and not asks then
     lock = prefix .. resource
-    key = free_key(lock, place and lock_of(place) == lock and tonumber(have.siding_ticket) or now)
+    key = free_key(lock, own and tonumber(have.siding_ticket) or now)
     if not key then
       Parking().park(q, id, task, lock, have, ends)
       q.passed = q.passed + 1
@@ -59,7 +60,7 @@ local function take(q, id)
     end
   end
   -- Also one that has not waited yet may come back to its place. Where it is to ask for its lock its priority is added then.
-  local ticket = (not own or lock == '' or lock_of(place) == lock) and have.siding_ticket
+  local ticket = have.siding_ticket
   if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, over)
   local n = #q.starts

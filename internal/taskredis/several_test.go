@@ -227,6 +227,30 @@ func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 	})
 }
 
+// A task waits for other locks than its field says, as its server has found out. If an operator has it run, it keeps its place in their
+// lines, and those behind it theirs.
+func TestStepKeepsThePlaceInOtherLines(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "a")
+		t.pending("q", "other", "b")
+		taken := s.takes("holds other ", nil, 2, "q")
+		_, a := s.make([]Outcome{{Name: taken[1].Name, Kind: Ask, Want: "lock:a\nlock:b"}}, 0)
+		expect.Equal(t, "result", a.Results[0], Parked)
+		t.pending("q", "set", "")
+		set := s.takes("set ", nil, 1, "q")
+		_, a = s.make([]Outcome{{Name: set[0].Name, Kind: Ask, Want: "lock:a\nlock:b"}}, 0)
+		expect.Equal(t, "result", a.Results[0], Parked)
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "other"), "state", "pending").Err())
+		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "other").Err())
+		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "other").Err())
+		s.takes("", nil, 1, "q")
+		other := s.takes("other ", done(taken[0]), 1, "q")
+		s.takes("set ", done(other...), 1, "q")
+	})
+}
+
 // A line that has stopped holds each of the resources; an operator sets them all going.
 func TestStepStopsSeveralLines(t *testing.T) {
 	t.Parallel()
