@@ -244,6 +244,28 @@ func TestStepPutsMoreBackThatNobodyHasHeardOf(t *testing.T) {
 	})
 }
 
+// A copy of the step comes late that has begun a task, which has failed since and runs in another server's batch. It is left to that.
+func TestStepLeavesMoreToOthers(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		one, two := t.server("one"), t.server("two")
+		t.pending("q", "1", "a")
+		step, a := one.make(nil, 1, "q")
+		failed := Outcome{Name: a.Taken[0].Name, Kind: Again, Message: a.Taken[0].Encoded, Last: true}
+		expect.OK(t, expect.Err(one.Step(t.Context(), &Step{Lane: 1, Number: 1, Sent: step.Sent, Outcomes: []Outcome{failed}})))
+		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
+		first := two.line("q")
+		t.pending("q", "1", "a")
+		two.takes("", nil, 1, "q")
+		_, a = two.more(first, 1)
+		expect.Need(t, idsOf(a.Taken) == "1 ", "want it in the batch, have %q", idsOf(a.Taken))
+		again := expect.Value(one.Step(t.Context(), step))(t)
+		expect.That(t, len(again.Taken) == 0, "want none, have %q", idsOf(again.Taken))
+		two.takes("", done(a.Taken[0], first), 1, "q")
+		t.gone()
+	})
+}
+
 // One that has crashed, and came before those that wait, is passed by none of them, and runs alone.
 func TestStepRecoversBeforeMore(t *testing.T) {
 	t.Parallel()

@@ -173,7 +173,7 @@ if known == number then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[3], '0', '')}) do
         tasks[#tasks + 1] = value
       end
-    else
+    elseif begins(attempt, attempt_head) then
       -- The lock of a batch has been lost since, or revoked. When its first attempt ends those behind it begin, so the others have
       -- to be back in their places by then; one that has a lock of its own is put back when that and its lease are over.
       give_back(queue, id, attempt, have[2])
