@@ -58,6 +58,23 @@ func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
 	})
 }
 
+// A queue is served whose server has something to do for each slot. So a lock is offered to its line if that is older.
+func TestStepServesItsQueueWithItsLastSlot(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s, busy := t.server("one"), t.server("busy")
+		t.pending("q", "holds", "a")
+		holds := s.takes("holds ", nil, 1, "q")
+		t.pending("older", "waits", "a")
+		t.pending("older", "other", "")
+		busy.takes("other ", nil, 1, "older")
+		t.pending("q", "newer", "a")
+		s.takes("", nil, 1, "q")
+		s.takes("", done(holds...), 1, "q")
+		busy.takes("waits ", nil, 1, "older")
+	})
+}
+
 // A lock that is offered to an older line of another queue is so, too, when a task asks for it.
 func TestAskHeedsAnOffer(t *testing.T) {
 	t.Parallel()

@@ -309,7 +309,7 @@ for i, name in ipairs(names) do
     if has_more == 0 and #tasks == 0 and slot_left then
       call('DEL', siding(name, 'notify')) -- there is nothing to tell any more
     end
-    if #names > 1 or slot_left then served[#served + 1], served[#served + 2] = name, digits(now) end
+    served[#served + 1], served[#served + 2] = name, digits(now)
   end
   states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = turn, paused, has_more, due
 end
