@@ -196,39 +196,53 @@ func TestFailoverOfTheOtherLane(t *testing.T) {
 // the time at which it is sent again: else the task would stand still until its lease is over.
 func TestForgottenOutcomeCountsWithoutItsLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var locks []string // with which the outcome came
-		lane, forgot := 0, int64(0)
-		step := func(s *taskredis.Step) (*taskredis.Answer, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			a := nothing(s)
-			a.Known = s.Number
-			switch {
-			case isFirst(s):
-				a.Taken = append(a.Taken, takenTask("1", "lock:a", 7))
-			case len(s.Outcomes) == 0 && len(locks) == 1 && s.Lane == lane && s.After == forgot: // the first step after that
-				return &taskredis.Answer{Now: a.Now, Known: forgot - 1}, nil
-			case len(s.Outcomes) > 0:
-				if len(locks) == 0 {
-					lane, forgot = s.Lane, s.Number
-				}
-				locks = append(locks, s.Outcomes[0].Lock)
-				result := taskredis.Settled
-				if len(locks) == 2 {
-					result = taskredis.Lost
-				}
-				a.Results, a.Replies = []taskredis.Result{result}, make([]taskredis.Reply, 1)
+	for _, stopped := range []bool{false, true} { // while another task is still at work
+		synctest.Test(t, func(t *testing.T) { forgetsAnOutcome(t, stopped) })
+	}
+}
+
+func forgetsAnOutcome(t *testing.T, stopped bool) {
+	t.Helper()
+	var mu sync.Mutex
+	var locks []string // with which the outcome came
+	lane, forgot := 0, int64(0)
+	step := func(s *taskredis.Step) (*taskredis.Answer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		a := nothing(s)
+		a.Known = s.Number
+		switch {
+		case isFirst(s):
+			a.Taken = append(a.Taken, takenTask("1", "lock:a", 7), takenTask("2", "", 0))
+		case len(s.Outcomes) == 0 && len(locks) == 1 && s.Lane == lane && s.After == forgot: // the first step after that
+			return &taskredis.Answer{Now: a.Now, Known: forgot - 1}, nil
+		case len(s.Outcomes) > 0:
+			if len(locks) == 0 {
+				lane, forgot = s.Lane, s.Number
 			}
-			return a, nil
+			locks = append(locks, s.Outcomes[0].Lock)
+			result := taskredis.Settled
+			if len(locks) == 2 {
+				result = taskredis.Lost
+			}
+			a.Results, a.Replies = []taskredis.Result{result}, make([]taskredis.Reply, 1)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go newLoop(loopConfig(t, func(context.Context, *Task) error { return nil }), script{step: step}).run(ctx)
-		time.Sleep(30 * time.Second)
-		cancel()
-		synctest.Wait()
-		have := fmt.Sprintf("%q", locks)
-		expect.That(t, have == `["lock:a" "lock:a" ""]`, "want it again with its lock, and then without, have %s", have)
-	})
+		return a, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newLoop(loopConfig(t, func(ctx context.Context, task *Task) error {
+		if task.ID == "2" {
+			<-ctx.Done()
+		}
+		return nil
+	}), script{step: step})
+	go l.run(ctx)
+	if stopped {
+		expect.OK(t, l.do(ctx, func() { l.stopping = true }))
+	}
+	time.Sleep(30 * time.Second)
+	cancel()
+	synctest.Wait()
+	have := fmt.Sprintf("%q", locks)
+	expect.That(t, have == `["lock:a" "lock:a" ""]`, "want it again with its lock, and then without, have %s", have)
 }
