@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sidingq/siding/internal/engine"
@@ -98,7 +99,7 @@ func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], m
 			}
 		}
 	}()
-	err := fn(ctx, batch)
+	err := fn(ctx, slices.Clone(batch)) // which fn may put into another order
 	lost := errors.Is(context.Cause(ctx), lock.ErrLost)
 	for i, m := range others {
 		if lost { // whatever the handler says

@@ -135,6 +135,12 @@ func TestOutcomesOfABatch(t *testing.T) {
 			batch[1].End(queue.Permanent(boom))
 			return nil
 		}, []asynq.TaskState{again, over, 0}},
+		"in another order": {func(batch []*queue.BatchTask[job]) error {
+			slices.Reverse(batch)
+			batch[0].End(queue.Permanent(boom))
+			_ = slices.Delete(batch, 0, 1)
+			return nil
+		}, []asynq.TaskState{0, 0, over}},
 		"panic after an end": {func(batch []*queue.BatchTask[job]) error {
 			batch[1].End(nil)
 			panic("boom")

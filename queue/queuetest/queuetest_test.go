@@ -159,6 +159,7 @@ func TestRunBatch(t *testing.T) {
 			t.Errorf("want a fence, and a task each, have %+v and %+v", batch[0], batch[1])
 		}
 		batch[1].End(nil)
+		_ = slices.Delete(batch, 0, 1)
 		return boom
 	})
 	if err != nil || !slices.Equal(have, []error{boom, nil, boom}) {

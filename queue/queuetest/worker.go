@@ -114,7 +114,7 @@ func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn fun
 				t.Info.ID = w.nextID()
 			}
 		}
-		err := fn(ctx, batch)
+		err := fn(ctx, slices.Clone(batch)) // as a server
 		for i, t := range batch {
 			outcomes[i] = t.Outcome(err)
 		}
