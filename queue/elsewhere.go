@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // themselves would leave it no turn. One of several resources waits for none of them while it holds another.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
 	asked, ran, lost := time.Now(), false, false
-	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
+	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: plus(time.Until(a.EndsBy), s.cfg.Overrun)}
 	waiting := ctx
 	names := store.Names(a.Resource)
 	if a.Taken.Parked > 0 && s.queued && len(names) == 1 {
@@ -57,6 +58,14 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
 	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
+}
+
+// plus adds two durations. What is too long for a [time.Duration] is the longest there is.
+func plus(a, b time.Duration) time.Duration {
+	if a > 0 && b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // doUnder runs work under the locks of some resources.

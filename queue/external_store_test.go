@@ -341,11 +341,16 @@ func TestServerOwnsItsLocker(t *testing.T) {
 	})
 }
 
-// A task whose id is longer than a holder's note can be takes its lock on an external store, too.
-func TestExternalStoreAndALongID(t *testing.T) {
+// A task takes its lock on an external store also if its id is longer than a holder's note can be, or if it may run for longer than a
+// [time.Duration] can say.
+func TestExternalStoreAndLongTasks(t *testing.T) {
 	t.Parallel()
 	b := setupUnfenced(t)
-	b.serve(queue.ServerConfig{Store: newQueueless(locktest.NewMemory())}, b.run)
-	id := b.enqueue(b.job(1), queue.Options{TaskID: strings.Repeat("x", 220)})
-	b.awaitGone(id)
+	b.serve(queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Overrun: lock.Forever}, b.run)
+	for i, opts := range []queue.Options{
+		{TaskID: strings.Repeat("x", 220)},
+		{Deadline: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)},
+	} {
+		b.awaitGone(b.enqueue(b.job(i), opts))
+	}
 }

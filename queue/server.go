@@ -254,7 +254,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.over:
 		}
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Asynq.ShutdownTimeout+s.cfg.Overrun)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), plus(s.cfg.Asynq.ShutdownTimeout, s.cfg.Overrun))
 	defer cancel()
 	return errors.Join(err, s.Shutdown(limit))
 }

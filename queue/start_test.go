@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ func TestStartAgainAfterAnError(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
+	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: math.MaxInt64}})
 	queue.Handle(s, b.run)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -67,6 +68,29 @@ func TestRun(t *testing.T) {
 	}
 	shutdown(t, s) // does nothing
 	b.wantOrder(0, 1)
+}
+
+// A middleware may ask the server for its kinds when it is made. One that cannot be made leaves the server as it was.
+func TestMiddlewareThatAsksTheServer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	queue.Handle(s, b.run)
+	broken := true
+	s.Use(func(next asynq.Handler) asynq.Handler {
+		expect.Equal(t, "kinds", fmt.Sprint(s.Kinds()), "[test:job]")
+		if broken {
+			broken = false
+			panic("boom")
+		}
+		return next
+	})
+	func() {
+		defer func() { expect.Equal(t, "recovered", fmt.Sprint(recover()), "boom") }()
+		_ = s.Start(t.Context())
+	}()
+	start(t, s)
+	b.awaitGone(b.enqueue(b.job(0)))
 }
 
 // Run returns when somebody else shuts the server down.
@@ -238,6 +262,26 @@ func TestStop(t *testing.T) {
 	b.wantOrder(0)
 	b.serve(queue.ServerConfig{}, b.run)
 	b.awaitGone(append(waiting, late)...)
+}
+
+// Whoever observes a server may stop it.
+func TestStopByObserve(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var s *queue.Server
+	stopped := make(chan struct{})
+	s = b.newServer(queue.ServerConfig{Observe: func(ev queue.Event) {
+		if ev.Kind == queue.EventReleased {
+			s.Stop()
+			close(stopped)
+		}
+	}})
+	queue.Handle(s, b.run)
+	start(t, s)
+	b.awaitGone(b.enqueue(b.job(0)))
+	within(t, patience, "the end of Stop", stopped)
+	late := b.enqueue(b.job(1))
+	steadily(t, 300*time.Millisecond, "no task taken", func() bool { return b.state(late) == asynq.TaskStatePending })
 }
 
 // Servers on a client of somebody else's share it, and leave it open.
