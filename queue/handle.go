@@ -74,8 +74,13 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 // decode returns the task that a payload holds, and checks it.
 func decode[T Task](kind string, payload []byte) (t T, err error) {
 	if err := json.Unmarshal(payload, &t); err != nil {
-		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			e.Value, _, _ = strings.Cut(e.Value, " ") // without the number itself, which is not for logs
+		typed, isTyped := errors.AsType[*json.UnmarshalTypeError](err)
+		_, isSyntax := errors.AsType[*json.SyntaxError](err)
+		switch { // without the values, which are not for logs
+		case isTyped:
+			typed.Value, _, _ = strings.Cut(typed.Value, " ")
+		case !isSyntax:
+			err = fmt.Errorf("it does not decode into %T (%T)", t, err)
 		}
 		return t, fmt.Errorf("%s: payload: %w", kind, err)
 	}
@@ -95,7 +100,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc, resource func(payload 
 	switch {
 	case strings.TrimSpace(kind) == "":
 		panic(fmt.Sprintf("queue: Handle: want the kind of a task, have %q", kind))
-	case s.started || s.closed:
+	case s.starting || s.started || s.closed:
 		panic("queue: Handle: " + kind + ": the server has been started")
 	case s.routes[kind] != nil:
 		panic("queue: Handle: " + kind + " has a handler already")
@@ -112,7 +117,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc, resource func(payload 
 func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started || s.closed {
+	if s.starting || s.started || s.closed {
 		panic("queue: Use: the server has been started")
 	}
 	s.middleware = append(s.middleware, middleware...)

@@ -140,11 +140,12 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
 	}
-	err := s.start(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.starting = false
-	return err
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.starting = false
+	}()
+	return s.start(ctx)
 }
 
 // claim keeps other calls from starting the server. It returns an error if one has done so before.
@@ -180,11 +181,6 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.limitsRead(ctx, s.loadLimits(ctx)) // one that cannot be read keeps no task away
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed { // meanwhile
-		return errShutDown
-	}
 	run, err := s.handler() //nolint:contextcheck // what it looks for has none
 	if err != nil {
 		return err
@@ -194,6 +190,11 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	server := engine.New(cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // meanwhile
+		return errShutDown
+	}
 	err = server.Start(ctx, s.rules())
 	if other, ok := errors.AsType[*engine.OtherLocksError](err); ok {
 		return fmt.Errorf("%w: %w; so tasks of one resource could run at once: give all servers the same, or stop the others first "+

@@ -131,8 +131,9 @@ func TestUnknownTaskType(t *testing.T) {
 }
 
 type checked struct {
-	Res string `json:"res"`
-	N   int    `json:"n"`
+	Res string    `json:"res"`
+	N   int       `json:"n"`
+	At  time.Time `json:"at"`
 }
 
 func (checked) Kind() string       { return "test:checked" }
@@ -162,6 +163,7 @@ func TestBadPayload(t *testing.T) {
 		{"test:checked", `{"res":`, "payload: unexpected end of JSON input"},
 		{"test:checked", `{"res":1}`, "payload: json: cannot unmarshal number"},
 		{"test:checked", `{"n":0.5}`, "payload: json: cannot unmarshal number into"},
+		{"test:checked", `{"at":"4111"}`, "payload: it does not decode into queue_test.checked (*time.ParseError)"},
 		{"test:checked", `{}`, "res: it is empty"},
 		{"test:checked", ``, "payload: unexpected end of JSON input"},
 		{"test:pointed", `null`, "payload: want an object, have null"},
