@@ -137,7 +137,8 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 	case taskredis.Settled:
 		l.tellSettled(a)
 		if a.failure != nil && l.cfg.Failed != nil {
-			tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, l.taskOf(a), a.outcome.Kind, a.failure) })
+			task, outcome, failure := l.taskOf(a), a.outcome.Kind, a.failure
+			l.told.tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, task, outcome, failure) })
 		}
 		l.forget(a)
 	case taskredis.Parked:
@@ -194,7 +195,8 @@ func (l *loop) tellSettled(a *attempt) {
 	}
 	loss := (*LostError)(nil)
 	lost := a.lost || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
-	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.err, lost) })
+	task, err := a.task, a.err
+	l.told.tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(task, err, lost) })
 }
 
 // abandon gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock

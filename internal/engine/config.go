@@ -115,13 +115,14 @@ type Config struct {
 	OnceToo bool          // a crash of a task without retries uses none either
 	Losses  int           // of locks, that use no retry
 
-	// Failed is told of failures of tasks, once Redis has the outcome, which it names. It is called by the loop and must not wait.
+	// The four below are told things one after the other, and hold up no task.
+
+	// Failed is told of failures of tasks, once Redis has the outcome, which it names.
 	Failed func(ctx context.Context, t *Task, outcome taskredis.Kind, err error)
 	// Settled is told of attempts that have ended, once their locks are free: of the error of the handler, and whether the lock
-	// was lost, so that the handler's result did not count. It is called by the loop and must not wait.
+	// was lost, so that the handler's result did not count.
 	Settled func(t *Task, err error, lost bool)
-	// Parked is told of a task that found its resource busy, and Recovered of one that was put back as its server had died. They
-	// are called by the loop and must not wait.
+	// Parked is told of a task that found its resource busy, and Recovered of one that was put back as its server had died.
 	Parked    func(t *taskredis.ParkedTask, resource string)
 	Recovered func(t taskredis.Name, resource string)
 

@@ -60,6 +60,7 @@ type loop struct {
 	queues   *queues
 	places   map[string]*place
 	troubles troubles
+	told     teller
 
 	staleSaid time.Time // when it was said last that the outcome of a task does not count
 	lapsed    bool      // it is said that locks could not be renewed, and no heartbeat was answered since
@@ -111,8 +112,9 @@ func (l *loop) placeOf(queue string) string {
 }
 
 // run runs until ctx ends. Then nobody watches over the locks of the attempts any more, so the contexts of their handlers
-// end, and what they report goes nowhere.
+// end, and what they report goes nowhere. It returns when the user's functions have been told all.
 func (l *loop) run(ctx context.Context) {
+	defer l.told.wait()
 	defer l.abort()
 	defer close(l.over)
 	timer := time.NewTimer(0)

@@ -284,6 +284,51 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 	})
 }
 
+// A function of the user that is told something does not return. The loop looks after locks all the same.
+func TestWhoIsToldDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lost atomic.Bool
+		told := make(chan struct{})
+		cfg := loopConfig(t, func(ctx context.Context, task *Task) error {
+			if task.ID == "2" {
+				<-ctx.Done()
+				lost.Store(true)
+			}
+			return nil
+		})
+		cfg.Settled = func(*Task, error, bool) { <-told }
+		l := newLoop(cfg, script{
+			step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+				a := nothing(s)
+				a.Known = s.Number
+				if isFirst(s) {
+					a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 2)}
+				}
+				for range s.Outcomes {
+					a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
+				}
+				return a, nil
+			},
+			renew: func(attempts []taskredis.Name) ([]bool, error) { return make([]bool, len(attempts)), nil },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { l.run(ctx); close(ended) }()
+		time.Sleep(2 * cfg.RenewEvery)
+		expect.That(t, lost.Load(), "want the context ended of a task that has lost its lock")
+		cancel()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("want the end to wait for who is told")
+		default:
+		}
+		close(told)
+		<-ended
+	})
+}
+
 // A server has more attempts than one call renews.
 func TestManyLocksAreRenewed(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 )
 
 // Functions of the user, but for the handler, run by one of the three below, so that none of them can end the process, or
@@ -47,6 +48,53 @@ func protect[T any](ctx context.Context, logger *slog.Logger, what string, fallb
 // tell calls f. If f breaks, tell logs that.
 func tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
 	protect(ctx, logger, what, struct{}{}, func() struct{} { f(); return struct{}{} })
+}
+
+// A teller tells functions of the user things one after the other, in a goroutine of its own while there is something to tell: the
+// loop, which keeps the locks, must not wait for them.
+type teller struct {
+	mu      sync.Mutex
+	waiting []func()
+	done    chan struct{} // closed when all has been told; nil if it has been
+}
+
+func (t *teller) tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = append(t.waiting, func() { tell(ctx, logger, what, f) })
+	if t.done == nil {
+		t.done = make(chan struct{})
+		go t.run(t.done)
+	}
+}
+
+func (t *teller) run(done chan struct{}) {
+	defer close(done)
+	for {
+		t.mu.Lock()
+		waiting := t.waiting
+		t.waiting = nil
+		if len(waiting) == 0 {
+			t.done = nil
+		}
+		t.mu.Unlock()
+		if len(waiting) == 0 {
+			return
+		}
+		for _, f := range waiting {
+			f()
+		}
+	}
+}
+
+// wait returns when all has been told.
+func (t *teller) wait() {
+	t.mu.Lock()
+	done := t.done
+	t.mu.Unlock()
+	if done != nil {
+		<-done
+	}
 }
 
 // logBroken logs an error of a function of the user, with the stack if there is one.

@@ -247,7 +247,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 	l.troubles.found(ctx, a.Troubles)
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
-		tell(ctx, l.logger, "Parked", func() {
+		l.told.tell(ctx, l.logger, "Parked", func() {
 			for i := range a.Parked {
 				l.cfg.Parked(&a.Parked[i], l.resourceOf(a.Parked[i].Queue, a.Parked[i].Lock))
 			}
@@ -255,7 +255,7 @@ func (l *loop) tellOf(ctx context.Context, a *taskredis.Answer) {
 	}
 	if l.cfg.Recovered != nil {
 		for _, name := range a.Recovered {
-			tell(ctx, l.logger, "Recovered", func() { l.cfg.Recovered(name, l.resourceOf(name.Queue, name.Lock)) })
+			l.told.tell(ctx, l.logger, "Recovered", func() { l.cfg.Recovered(name, l.resourceOf(name.Queue, name.Lock)) })
 		}
 	}
 }
