@@ -12,7 +12,7 @@ import (
 )
 
 // An attempt is a task that this server has taken. It is running until its handler has returned, then ended, until
-// a step has settled it. Its fields are the loop's, but for those of run.
+// a step has settled it. Until it reports, the last fields are those of its goroutine, and all others are the loop's.
 type attempt struct {
 	taskredis.Taken
 
@@ -31,14 +31,15 @@ type attempt struct {
 	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
 	over    time.Time         // when it is given up if it has not returned
 	trusted time.Time         // until then nobody else can have the lock
-	loss    *LostError        // what the handler said of the loss of its lock, if it did
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
-	refused bool              // it was not to wait for its lock, so its handler has not begun
 	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
-	failure error             // of the task's own, if the outcome is one
-	task    *Task             // once its handler was called, and the error of that
+
+	loss    *LostError // what the handler said of the loss of its lock, if it did
+	refused bool       // it was not to wait for its lock, so its handler has not begun
+	failure error      // of the task's own, if the outcome is one
+	task    *Task      // once its handler was called, and the error of that
 	err     error
 }
 

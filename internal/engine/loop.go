@@ -33,9 +33,9 @@ type caller interface {
 // The loop is the part of a server that talks to Redis about tasks. One goroutine runs it, and nothing else
 // touches its state:
 //
-//	notified, timers ──> found ─┐
-//	handlers ──────────> reports ┼─> loop ──> step: what has ended, how many slots are free
-//	operators ────────> canceled ┘     └──< answer: which attempts start
+//	listener ──> notified ─┐
+//	handlers ───> reports ─┼─> loop ──> step: what has ended, how many slots are free
+//	operators ─> canceled ─┘     └──< answer: which attempts start
 //
 // The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
 // next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [place] has two
@@ -49,7 +49,7 @@ type loop struct {
 	answers  chan answered
 	beats    chan beaten
 	found    chan []string // queues that may have something to take
-	notified chan []string // likewise, and no other server was told
+	notified chan []string // likewise, by a wake-up that no other server has: without a slot it is passed on
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
 	next     chan *attempt // to a goroutine that has run another attempt before

@@ -175,7 +175,7 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	one := l.queues.all["q"]
 	l.queues.hasNot(one)
 	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
-	l.places[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
+	l.places[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, resendAt: now.Add(time.Second)}
 	next := l.nextTime(now)
 	expect.That(t, next.After(now), "want the loop to sleep, have it look again in %v", next.Sub(now))
 }

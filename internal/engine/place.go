@@ -68,7 +68,7 @@ func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw,
 			if s.send(ctx, now, draws, slots) {
 				draws, slots = nil, nil
 			}
-		case s.flight != nil && !now.Before(s.flight.again) && s.flight.tries < mostTries:
+		case s.flight != nil && !now.Before(s.flight.resendAt) && s.flight.tries < mostTries:
 			s.try(ctx, now)
 		}
 	}
@@ -79,7 +79,7 @@ func (p *place) next(sooner func(time.Time)) {
 	for _, s := range p.senders {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
-			sooner(s.flight.again)
+			sooner(s.flight.resendAt)
 		case s.flight == nil && p.mayBeForgotten() && p.worth(p.waiting()):
 			sooner(p.askNext)
 		}

@@ -39,8 +39,8 @@ func (l *loop) runAttempts(a *attempt) {
 //	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer
 //	handler ──> outcome ──> report
 //
-// Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
-// task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
+// Whatever the functions of the user do, there is one report of its end; none if it is over with its ask, as the lock was busy and
+// the task waits in Redis, or as the loop has given it up. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
 	defer a.member.leave()
 	defer l.atWork.Add(int64(-a.slots))
@@ -58,7 +58,7 @@ func (l *loop) runAttempt(a *attempt) {
 		if a.task != nil && a.task.batch != nil {
 			a.task.batch.endAll(a.err)
 		}
-		if outcome.Kind != parkedKind {
+		if outcome.Kind != goneKind {
 			l.send(report{attempt: a, outcome: outcome})
 		}
 	}()
@@ -91,7 +91,7 @@ func (l *loop) runAttempt(a *attempt) {
 			}
 			var here bool
 			if refusal, here = l.ask(a, need); !here {
-				outcome.Kind = parkedKind
+				outcome.Kind = goneKind
 				return
 			}
 			if err := ctx.Err(); err != nil { // meanwhile
@@ -115,11 +115,11 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 }
 
-// parkedKind says that an attempt is over and has nothing to report.
-const parkedKind taskredis.Kind = "parked"
+// goneKind says that an attempt is over and has nothing to report.
+const goneKind taskredis.Kind = "gone"
 
 // ask asks for a lock by the next step, and waits for the answer: nil if the attempt has the lock now. It returns false if the
-// attempt is over, as the task waits in Redis.
+// attempt is over, and is not to report.
 func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	l.send(report{attempt: a, outcome: taskredis.Outcome{
 		Name: a.Name, Kind: taskredis.Ask, Want: l.lockOf(a, need.Resource), Priority: need.Priority, Policy: need.Policy, Until: a.message.Deadline, Once: a.message.Retry == 0,

@@ -20,8 +20,8 @@ type sender struct {
 	flight *flight // the step that is under way; nil for none
 	number int64   // of the last step
 
-	// again are the attempts of a step that Redis has refused. A copy of it that Redis has not answered may still come, which it passes
-	// over once the next step of this lane is there; so what it said must not go by the other lane.
+	// again are the attempts of a step that Redis has refused. A copy of that step may still come and succeed, until the next step of
+	// this lane is recorded. By the other lane their outcomes could be settled twice, so they stay in this one.
 	again []*attempt
 
 	recorded   int64 // the last step that Redis has recorded, and when
@@ -35,7 +35,7 @@ type flight struct {
 	attempts []*attempt // of the outcomes
 	tries    int        // that have no answer yet
 	silence  time.Duration
-	again    time.Time // when the step is sent once more
+	resendAt time.Time
 }
 
 // sentOutcomes are the outcomes of a step that was answered, for a Redis that forgets them.
@@ -140,7 +140,7 @@ func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.O
 func (s *sender) try(ctx context.Context, now time.Time) {
 	f := s.flight
 	f.tries++
-	f.again = now.Add(f.silence)
+	f.resendAt = now.Add(f.silence)
 	f.silence = min(2*f.silence, mostSilence)
 	step, l := f.Step, s.loop
 	go func() {
@@ -173,7 +173,7 @@ func (s *sender) answered(ctx context.Context, a answered) {
 	case passes(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
 		s.complain(ctx, "step", a.err)
-		f.again = now.Add(refusedPause)
+		f.resendAt = now.Add(refusedPause)
 	default:
 		s.flight = nil
 		s.careful = max(0, s.careful-1)

@@ -63,13 +63,13 @@ end
 -- Settles an attempt that asks for a lock, or for several, which it gets all at once. It may go before those who wait if it came
 -- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
 -- may have begun. Policies that compare tasks are for those that need one lock.
-local function ask(queue, id, task, attempt, given)
+local function ask(queue, id, task, attempt, o)
   local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
-  local want, came, ticket = given.want, have[1], tonumber(have[1])
+  local want, came, ticket = o.want, have[1], tonumber(have[1])
   local own = have[2] and lock_of(have[2]) == want
-  if not own then ticket = ticket - given.head_start end
-  if given.once == '1' then call('HSET', task, 'siding_once', 1) end
-  if given.always == '1' then
+  if not own then ticket = ticket - o.head_start end
+  if o.once == '1' then call('HSET', task, 'siding_once', 1) end
+  if o.always == '1' then
     call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
     have[5] = nil
   end
@@ -81,41 +81,41 @@ local function ask(queue, id, task, attempt, given)
     return 'granted ' .. fence .. ' ' .. key
   end
   value = type(value) == 'string' and value or ''
-  local replaced, equal, wait_ends = '', given.equal, tonumber(have[3] or '') or 0
+  local replaced, equal, wait_ends = '', o.equal, tonumber(have[3] or '') or 0
   if not own then
-    if given.on_busy == 'reject' then return 'rejected 0 ' .. value end
+    if o.on_busy == 'reject' then return 'rejected 0 ' .. value end
     local other_queue, other, other_came, place, others_end
     if equal ~= '' then other_queue, other, other_came, place, others_end = equal_of(want, equal) end
     -- Those who ask need not do so in the order in which they came.
-    if other and (given.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
+    if other and (o.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
     if other then
       delete_waiting(other_queue, other, want)
-      replaced, ticket = other, place - given.head_start
-    elseif given.most > 0 then
+      replaced, ticket = other, place - o.head_start
+    elseif o.most > 0 then
       local n = waiting_for(want)
-      if n >= given.most then return 'rejected ' .. n .. ' ' .. value end
+      if n >= o.most then return 'rejected ' .. n .. ' ' .. value end
     end
     if equal ~= '' then
       call('HSET', beside(want, 'equal'), equal, came .. '\n' .. queue .. '\n' .. id)
       call('PEXPIRE', beside(want, 'equal'), EQUAL_KEPT)
       call('HSET', task, 'siding_equal', equal)
     end
-    if given.head_start > 0 then call('HSET', task, 'siding_priority', given.head_start / HEAD_START) end
-    if given.max_wait > 0 then
-      wait_ends = math.min(now_s + 1 + given.max_wait, others_end or math.huge)
+    if o.head_start > 0 then call('HSET', task, 'siding_priority', o.head_start / HEAD_START) end
+    if o.max_wait > 0 then
+      wait_ends = math.min(now_s + 1 + o.max_wait, others_end or math.huge)
       call('HSET', task, 'siding_wait_ends', wait_ends)
     end
   end
-  local ends = until_of(end_of(given.deadline, wait_ends))
+  local ends = until_of(end_of(o.deadline, wait_ends))
   Lines().wait_in_line(queue, id, want, digits(ticket), ends, several(want) and now or due)
-  call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', given.deadline)
+  call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', o.deadline)
   local text = Parking().sentence(first_busy, value ~= '' and value or nil)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
   end
   Parking().keep_unique(have[5], id, ends)
   local times = call('HINCRBY', task, 'siding_parked', 1)
-  parked[#parked + 1] = {-given.number, want, value, replaced, {id, have[4] or '', digits(times)}}
+  parked[#parked + 1] = {-o.number, want, value, replaced, {id, have[4] or '', digits(times)}}
   return 'parked'
 end
 

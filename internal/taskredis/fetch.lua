@@ -19,7 +19,7 @@ local function take(q, id)
   local task = q.task .. id
   local have = read(task)
   local state, resource, place = have.state, have.siding_resource, have.siding_lock
-  -- A script that failed in the middle may have been about to move it: then it is in no other set.
+  -- A script that failed in the middle may have been about to move it: then it is not in the set of its state.
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
     state == 'active' and not call('ZSCORE', q.lease, id)
   if have.err or q.seen[id] or not here then -- no task, or one that is elsewhere

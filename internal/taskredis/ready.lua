@@ -124,7 +124,7 @@ end
 -- Begins attempts of the tasks that come next in the line of an attempt's lock, as long as they are of its kind and could run:
 -- it runs them together with its own task. They have no lock of their own, and keep the ticket for the line. A task that has crashed
 -- runs alone: else it would take its neighbours along each time.
-local function more(i, queue, id, attempt, given)
+local function more(i, queue, id, attempt, o)
   local known, state, lock, crashed = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock', 'siding_crashes'))
   local holds, revoked = held_by(lock or '', attempt)
   if late or crashed or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
@@ -137,14 +137,14 @@ local function more(i, queue, id, attempt, given)
   }
   queues[-i] = q
   local line = siding(queue, 'line:' .. lock)
-  local heads, at = ours('ZRANGE', line, 0, given.most, 'WITHSCORES'), 1
-  while heads[at] and at < 2 * given.most and so.bytes <= MOST_BYTES do
+  local heads, at = ours('ZRANGE', line, 0, o.most, 'WITHSCORES'), 1
+  while heads[at] and at < 2 * o.most and so.bytes <= MOST_BYTES do
     local id, ticket = heads[at], digits(tonumber(heads[at + 1]))
     local task = asynq(queue, 't:' .. id)
     local have = read(task)
     local ends = end_of(have.siding_deadline, have.siding_wait_ends)
     if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end
-    if not begins(have.msg or call('HGET', task, 'msg') or '', given.head) then break end
+    if not begins(have.msg or call('HGET', task, 'msg') or '', o.head) then break end
     start_waiting(q, id, task, '', ticket, have, lock)
     call('ZREM', line, id)
     at = at + 2

@@ -60,7 +60,7 @@ local function let_go(key, queue, trace)
   if key then free(key, trace ~= '' and by .. '-trace-' .. trace or by, queue) end
 end
 
-local function settle(queue, id, attempt, lock, trace, kind, given)
+local function settle(queue, id, attempt, lock, trace, kind, o)
   local task = asynq(queue, 't:' .. id)
   local latest, state, task_lock = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
   -- lock is what the attempt trusts that it holds. If that is '', it has had none; or it does not trust its lock any more, and may
@@ -91,59 +91,59 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     return 'lost'
   end
 
-  if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
-  if given.begun == '1' then begun_at_place(task) end
+  if o.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  if o.begun == '1' then begun_at_place(task) end
   local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
-      call('ZADD', asynq(queue, 'completed'), given.at, id)
-      call('HSET', task, 'state', 'completed', 'msg', given.message)
+      call('ZADD', asynq(queue, 'completed'), o.at, id)
+      call('HSET', task, 'state', 'completed', 'msg', o.message)
       call('HDEL', task, 'siding_ticket', 'siding_wait_ends')
     else
       deleted[#deleted + 1] = task
     end
-    if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
+    if o.unique ~= '' and call('GET', o.unique) == id then deleted[#deleted + 1] = o.unique end
     counted(queue, 0)
-  elseif (kind == 'retry' or kind == 'again') and given.order == 'hold' and line_locks then
+  elseif (kind == 'retry' or kind == 'again') and o.order == 'hold' and line_locks then
     local _, ends = place_of(task)
-    Hold().hold_line(queue, id, task, line_locks, now + given.after)
+    Hold().hold_line(queue, id, task, line_locks, now + o.after)
     call('ZADD', asynq(queue, 'retry'), ends, id)
-    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_until', ends)
+    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
-    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
-    if given.losses then call('HSET', task, 'siding_losses', given.losses) end
-    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
-    if given.counts == '1' then counted(queue, 1) end
+    if o.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if o.losses then call('HSET', task, 'siding_losses', o.losses) end
+    if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    if o.counts == '1' then counted(queue, 1) end
   elseif kind == 'retry' then
-    call('ZADD', asynq(queue, 'retry'), given.at, id)
-    call('HSET', task, 'state', 'retry', 'msg', given.message)
+    call('ZADD', asynq(queue, 'retry'), o.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', o.message)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
-    if given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
-    if given.counts == '1' then counted(queue, 1) end
-  elseif kind == 'again' and given.order == 'first' and own_keys then
-    local due, ticket, ends = now + given.after, place_of(task)
+    if o.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if o.counts == '1' then counted(queue, 1) end
+  elseif kind == 'again' and o.order == 'first' and own_keys then
+    local due, ticket, ends = now + o.after, place_of(task)
     let_go(own_keys, queue, trace)
     Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
     for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
-    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line_locks, 'siding_until', ends)
+    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_losses', o.losses, 'siding_lock', line_locks, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
-    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     own_keys = nil
   elseif kind == 'again' then
-    call('ZADD', asynq(queue, 'retry'), given.at, id)
-    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
-    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    call('ZADD', asynq(queue, 'retry'), o.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_losses', o.losses)
+    if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     call('HDEL', task, 'siding_until', 'siding_text')
-    if given.order == 'last' then
+    if o.order == 'last' then
       call('HDEL', task, 'siding_ticket', 'siding_lock')
-    elseif given.order == '' and given.late ~= '1' then
+    elseif o.order == '' and o.late ~= '1' then
       begun_at_place(task)
     end
   elseif kind == 'archive' then
-    archive(queue, id, given.unique)
-    call('HSET', task, 'state', 'archived', 'msg', given.message)
+    archive(queue, id, o.unique)
+    call('HSET', task, 'state', 'archived', 'msg', o.message)
     call('HDEL', task, 'siding_until', 'siding_text', 'siding_wait_ends')
-    if given.order == 'hold' and line_locks then
+    if o.order == 'hold' and line_locks then
       Hold().hold_line(queue, id, task, line_locks, nil)
     else
       call('HDEL', task, 'siding_ticket', 'siding_lock')
@@ -156,7 +156,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
     marked[queue] = true
   elseif kind == 'ask' then
-    local result = Ask().ask(queue, id, task, attempt, given)
+    local result = Ask().ask(queue, id, task, attempt, o)
     if begins(result, 'granted') then let_go(own_keys, queue, trace) end
     if result ~= 'parked' then return result end
   end
@@ -166,8 +166,8 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   return asks and 'parked' or 'settled'
 end
 
-local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
-  local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, given)
+local function settle_one(i, queue, id, attempt, lock, trace, kind, o)
+  local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, o)
   if not ok then result = 'error ' .. text_of(result) end
   results[i] = result
   if begins(result, 'granted') then

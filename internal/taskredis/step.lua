@@ -54,12 +54,12 @@
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
--- Guarantees: an outcome whose attempt is not its task's latest changes nothing. A lock is given to one
--- attempt at most, in order of the tickets in a line, and after goroutines that came before. A lock that an operator has
--- revoked is freed when its attempt ends, which has lost it. A task is in the sets of its new state before it
--- leaves those of the old one. A crashed task is back in its line before a lock is given to another task of its queue. A step
--- that is run again answers what it answered, but for attempts that have lost their lock since; one that is older than the last
--- changes nothing; one that comes late takes no tasks.
+-- Guarantees: an outcome whose attempt is not its task's latest changes nothing of the task, but frees the lock that the attempt
+-- still has. A lock is given to one attempt at most, in order of the tickets in a line, and after goroutines that came before. A
+-- lock that an operator has revoked is freed when its attempt ends, which has lost it. A task is in the sets of its new state
+-- before it leaves those of the old one. A crashed task is back in its line before a lock is given to another task of its queue.
+-- A step that is run again answers what it answered, but for attempts that have lost their lock since; one that is older than the
+-- last changes nothing; one that comes late takes no tasks.
 --
 -- The order: settle all but those who ask; those who ask; those who ask for more; then a task for each slot, in turns of those
 -- that wait and those that are pending; and the record of it all. What has crashed in a queue is put back before one of that
@@ -200,31 +200,31 @@ local function second_in(after) return digits(math.floor((now + tonumber(after))
 local mores, asks = {}, {}
 for i = 1, tonumber(arg()) do
   local queue, id, attempt, lock, trace, kind = args(6)
-  local given = {}
-  if kind == 'done' then given.unique = arg()
-  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
+  local o = {}
+  if kind == 'done' then o.unique = arg()
+  elseif kind == 'complete' then o.unique, o.message, o.at = arg(), arg(), second_in(arg())
   elseif kind == 'retry' then
-    given.message, given.after, given.counts, given.late, given.order = arg(), tonumber(arg()), arg(), arg(), arg()
-    given.at = second_in(given.after)
+    o.message, o.after, o.counts, o.late, o.order = arg(), tonumber(arg()), arg(), arg(), arg()
+    o.at = second_in(o.after)
   elseif kind == 'again' then
-    given.message, given.after, given.late, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
-    given.at = second_in(given.after + 999999) -- it may come later, but not earlier
-  elseif kind == 'archive' then given.unique, given.message, given.order = arg(), arg(), arg()
+    o.message, o.after, o.late, o.losses, o.waits, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
+    o.at = second_in(o.after + 999999) -- it may come later, but not earlier
+  elseif kind == 'archive' then o.unique, o.message, o.order = arg(), arg(), arg()
   elseif kind == 'ask' then
-    given.number = i
-    given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
-    given.on_busy, given.equal, given.most, given.max_wait, given.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
-    given.always = arg()
-  elseif kind == 'requeue' then given.begun = arg()
-  elseif kind == 'more' then given.most, given.head = tonumber(arg()), arg()
+    o.number = i
+    o.want, o.head_start, o.deadline = arg(), tonumber(arg()), arg()
+    o.on_busy, o.equal, o.most, o.max_wait, o.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
+    o.always = arg()
+  elseif kind == 'requeue' then o.begun = arg()
+  elseif kind == 'more' then o.most, o.head = tonumber(arg()), arg()
   end
   if kind == 'ask' then
-    asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, given}
+    asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, o}
   elseif kind == 'more' then
-    mores[#mores + 1] = {i, queue, id, attempt, given}
+    mores[#mores + 1] = {i, queue, id, attempt, o}
     results[i] = 'more'
   else
-    settle_one(i, queue, id, attempt, lock, trace, kind, given)
+    settle_one(i, queue, id, attempt, lock, trace, kind, o)
   end
 end
 clear()
