@@ -125,7 +125,8 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 		case s.outside:
 			err = s.elsewhere(ctx, a, next)
 		default:
-			under, held := s.adopt(ctx, a)
+			var held leases
+			ctx, held = s.adopt(ctx, a)
 			defer held.end()
 			defer context.AfterFunc(ctx, func() {
 				if errors.Is(context.Cause(ctx), store.ErrLost) {
@@ -133,7 +134,7 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 				}
 			})()
 			s.acquired(a, t.Taken.Fence)
-			err = next(under, t)
+			err = next(ctx, t)
 		}
 		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
 			s.settled(t, nil, false) // the handler has seen nothing of this lock
@@ -167,7 +168,7 @@ func (s *Server) adopt(ctx context.Context, a *attempt) (context.Context, leases
 	names, keys, fences := store.Names(a.Resource), store.SplitLocks(holder.Lock), a.fences()
 	all := make(leases, len(names))
 	for i, name := range names {
-		all[i] = s.locks.Adopt(name, keys[i], holder.Attempt, fences[i])
+		all[i] = s.locks.Adopt(name, keys[i], holder.Attempt, fences[i], a.Trusted)
 		ctx = all[i].Protect(ctx) //nolint:fatcontext // at most 16
 	}
 	return ctx, all

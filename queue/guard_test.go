@@ -186,6 +186,33 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	b.awaitGone(id)
 }
 
+// The lease of a task's own lock is as good as the server's renewals make it, however long the handler has run.
+func TestHandlerRenewsItsLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		answers := make(chan error, 1)
+		b.serveWithLocker(queue.ServerConfig{Lock: longLease}, func(ctx context.Context, locker *lock.Locker, _ job) error {
+			answers <- func() error {
+				held, err := locker.Acquire(ctx, b.resource, &lock.Options{Reentrant: true})
+				if err != nil {
+					return err
+				}
+				first := held.Deadline()
+				moved := expect.Until(ctx, func() error {
+					if have := held.Deadline(); !have.After(first) {
+						return fmt.Errorf("want a deadline after %v, have %v", first, have)
+					}
+					return nil
+				})
+				return errors.Join(moved, held.Renew(ctx), held.Release(ctx))
+			}()
+			return nil
+		})
+		b.enqueue(b.job(0), queue.Options{Timeout: 10 * time.Second})
+		expect.OK(b, within(b, patience, "a run", answers))
+	})
+}
+
 // A handler that asks for its own lock by another Locker finds it busy. That
 // is a failure of its own, too.
 func TestHandlerWaitsForItself(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,7 +31,6 @@ type attempt struct {
 	started time.Time
 	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
 	over    time.Time         // when it is given up if it has not returned
-	trusted time.Time         // until then nobody else can have the lock
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
 	ended   time.Time         // when the handler returned; zero before
@@ -41,6 +41,8 @@ type attempt struct {
 	failure error      // of the task's own, if the outcome is one
 	task    *Task      // once its handler was called, and the error of that
 	err     error
+
+	trusted atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
 }
 
 // Message is a task as asynq encodes it.
@@ -52,6 +54,7 @@ func AsynqTask(m *Message) *asynq.Task { return asynq.NewTaskWithHeaders(m.Type,
 // take begins an attempt that a sender has taken.
 func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step int64, sent, now time.Time) {
 	a := &attempt{Taken: *t, sender: by, step: step, started: now}
+	l.trust(a, sent)
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	first := l.attempts[a.First.Attempt]
@@ -62,7 +65,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		a.slots = 1
 	}
 	switch {
-	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)), // in the second case the answer took too long
+	case l.stopping, a.Lock != "" && !now.Before(*a.trusted.Load()), // in the second case the answer took too long
 		a.First.Attempt != "" && (!joins || first.lost):
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 		a.outcome.Lock = a.lock()
@@ -87,10 +90,6 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		first.over = a.over // a batch is given up when any of its tasks is to be
 	}
 	l.lookBy(a.over)
-	if a.Lock != "" {
-		a.trusted = l.trust(sent)
-		l.lookBy(a.trusted)
-	}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
 	if a.member != nil {
@@ -109,13 +108,21 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
 func (l *loop) beatIfLate(a *attempt) {
-	if now := time.Now(); a.Lock != "" && a.trusted.Before(now.Add(l.cfg.RenewEvery)) {
+	if now := time.Now(); a.Lock != "" && a.trusted.Load().Before(now.Add(l.cfg.RenewEvery)) {
 		l.beatNext = now
 	}
 }
 
-// trust returns until when a lock is ours for sure that was ours after sent.
-func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.cfg.SafetyMargin) }
+// trust says that the lock of an attempt, if it has one, was its after sent: so it is for some time more.
+func (l *loop) trust(a *attempt, sent time.Time) {
+	until := sent.Add(l.cfg.TTL - l.cfg.SafetyMargin)
+	a.trusted.Store(&until)
+	l.lookBy(until)
+}
+
+// Trusted returns until when nobody else can have the lock of an attempt, or of its batch; the zero time once it is lost. Renewals
+// move it.
+func (t *Task) Trusted() time.Time { return *t.attempt.worker().trusted.Load() }
 
 // result takes what a step has made of an outcome.
 func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
@@ -124,11 +131,11 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 	}
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.Fences, a.sender, a.step, a.trusted = reply.Lock, reply.Fence, reply.Fences, by, step, l.trust(sent)
+		a.Lock, a.Fence, a.Fences, a.sender, a.step = reply.Lock, reply.Fence, reply.Fences, by, step
+		l.trust(a, sent)
 		a.outcome = taskredis.Outcome{}
-		l.lookBy(a.trusted)
 		l.beatIfLate(a)
-		if !time.Now().Before(a.trusted) { // the answer took too long
+		if !time.Now().Before(*a.trusted.Load()) { // the answer took too long
 			l.lose(a)
 		}
 		a.granted <- nil
@@ -278,11 +285,11 @@ func (l *loop) expire(now time.Time) {
 			continue
 		}
 		if a.Lock != "" && !a.lost {
-			if !now.Before(a.trusted) {
+			if until := *a.trusted.Load(); !now.Before(until) {
 				lapsed = append(lapsed, a.ID)
 				l.lose(a)
 			} else {
-				l.lookBy(a.trusted)
+				l.lookBy(until)
 			}
 		}
 		switch {
@@ -313,6 +320,7 @@ func (l *loop) lose(a *attempt) {
 		m.attempt.lost = m.attempt.lost || m.attempt.ended.IsZero()
 	}
 	a.lost = a.lost || a.ended.IsZero()
+	a.trusted.Store(&time.Time{})
 	a.end(store.ErrLost)
 }
 

@@ -77,10 +77,10 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 	}
 	for i, a := range attempts[:len(b.kept)] {
 		switch {
-		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
+		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || a.lost:
 		case b.kept[i]:
 			if a.Lock != "" {
-				a.trusted = l.trust(b.sent)
+				l.trust(a, b.sent)
 			}
 		default:
 			if a.lock() == "" { // else the handler tells of its lock, and who has taken it

@@ -3,12 +3,12 @@ package lease
 import "time"
 
 // Adopt returns the lease of a lock that others renew and release, and of which they end the context: so a holder can take its
-// lock again, see [Client.Reenter]. key is that of the lock, or of its permit. The caller calls
-// [Lease.End] when the work is over.
-func (c *Client) Adopt(resource, key, token string, fence int64) *Lease {
+// lock again, see [Client.Reenter]. key is that of the lock, or of its permit, and until says until when their renewals have made
+// the lock theirs. The caller calls [Lease.End] when the work is over.
+func (c *Client) Adopt(resource, key, token string, fence int64, until func() time.Time) *Lease {
 	h := c.hold(resource, token)
-	h.key, h.fence, h.adopted, h.stopped = key, fence, true, true
-	h.start, h.since, h.onEnd = time.Now(), time.Now(), func() {}
+	h.key, h.fence, h.until, h.stopped = key, fence, until, true
+	h.since, h.onEnd = time.Now(), func() {}
 	h.expiry, h.renewal = idle, idle
 	return h.lease()
 }

@@ -21,10 +21,10 @@ type holding struct {
 	token     string
 	fence     int64
 	since     time.Time
-	maxHold   time.Duration // 0 for no end
-	onEnd     func()        // see Start
-	adopted   bool          // others renew it, and end it, see Adopt
-	unrenewed bool          // see Request.NoRenew
+	maxHold   time.Duration    // 0 for no end
+	onEnd     func()           // see Start
+	unrenewed bool             // see Request.NoRenew
+	until     func() time.Time // see Adopt; nil if this process renews it here
 
 	mu        sync.Mutex
 	start     time.Time          // when the last call that the store answered was sent
@@ -75,15 +75,15 @@ func (h *holding) valid() bool { return h.lost == nil && !h.released && h.truste
 // trusted reports whether now is within the trust window. The wall clock counts, too, as the
 // monotonic one may stand still while a machine is suspended. h.mu is held, or h is not shared yet.
 func (h *holding) trusted() bool {
-	if h.adopted {
-		return true
-	}
 	now, deadline := time.Now(), h.deadline()
 	return now.Before(deadline) && now.Round(0).Before(deadline.Round(0))
 }
 
 // deadline is the end of the trust window. h.mu is held, or h is not shared yet.
 func (h *holding) deadline() time.Time {
+	if h.until != nil {
+		return h.until()
+	}
 	deadline := h.start.Add(h.cfg.trusted())
 	if end := h.since.Add(h.maxHold); h.maxHold > 0 && end.Before(deadline) {
 		return end
