@@ -127,10 +127,10 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 		default:
 			var held leases
 			ctx, held = s.adopt(ctx, a)
-			defer held.end()
+			defer held.each((*lease.Lease).End)
 			defer context.AfterFunc(ctx, func() {
 				if errors.Is(context.Cause(ctx), store.ErrLost) {
-					held.end() // it is not to be taken again
+					held.each((*lease.Lease).Lose)
 				}
 			})()
 			s.acquired(a, t.Taken.Fence)
@@ -147,9 +147,9 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 // A leases are those of the locks of an attempt.
 type leases []*lease.Lease
 
-func (l leases) end() {
+func (l leases) each(do func(*lease.Lease)) {
 	for _, one := range l {
-		one.End()
+		do(one)
 	}
 }
 

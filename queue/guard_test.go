@@ -213,6 +213,24 @@ func TestHandlerRenewsItsLock(t *testing.T) {
 	})
 }
 
+// A handler whose lock was lost cannot take it again, nor anew, while it cleans up.
+func TestHandlerTakesALostLockAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		began, answers := make(chan struct{}, 2), make(chan error, 2)
+		b.serveWithLocker(queue.ServerConfig{Lock: longLease}, func(ctx context.Context, locker *lock.Locker, _ job) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			answers <- locker.Do(context.WithoutCancel(ctx), b.resource, &lock.Options{Reentrant: true}, nothing)
+			return ctx.Err()
+		})
+		b.enqueue(b.job(0))
+		within(b, patience, "the holder", began)
+		expect.OK(b, b.rdb.Del(b.Context(), b.lockKey()).Err())
+		expect.Is(b, "the lock again", within(b, patience, "the loss", answers), lock.ErrLost)
+	})
+}
+
 // A handler that asks for its own lock by another Locker finds it busy. That
 // is a failure of its own, too.
 func TestHandlerWaitsForItself(t *testing.T) {

@@ -13,7 +13,11 @@ func (c *Client) Adopt(resource, key, token string, fence int64, until func() ti
 	return h.lease()
 }
 
-// End ends an adopted lease, and the contexts of those that its holder took again and has not released.
+// Lose says that the lock of an adopted lease is lost. The contexts of the lease end, and those of the leases that its holder took
+// again and has not released. By these contexts the lock cannot be taken before [Lease.End].
+func (l *Lease) Lose() { l.holding.lose() }
+
+// End ends an adopted lease, and the same contexts. Whoever still has one of them is one like any other now.
 func (l *Lease) End() {
 	h := l.holding
 	h.lose()
