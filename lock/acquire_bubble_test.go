@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +161,40 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 		defer cancel()
 		if _, err := lockerOn(t, undecided{}).Acquire(ctx, "order:1", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("want the context's error and ErrBusy, have %v", err)
+		}
+	})
+}
+
+// A limited store has a lock with a permit left: only who knows no limit is refused. An answer takes a second.
+type limited struct{ *locktest.Memory }
+
+func (limited) RuleOf(string) *store.Rule { return nil }
+
+func (limited) Acquire(_ context.Context, c store.Request) (store.Result, error) {
+	time.Sleep(time.Second)
+	return store.Result{Taken: c.Rule != nil, Permit: store.PermitKey(c.Key, "2"), Holder: "siding:1:somebody"}, nil
+}
+
+// The callers of one process share a refusal only with those who ask for the same.
+func TestRefusalConcernsOneLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := lockerOn(t, limited{locktest.NewMemory()})
+		limits := []int{0, 0, 3} // the first asks, and the others wait behind it
+		errs, all := make([]error, len(limits)), sync.WaitGroup{}
+		for i, limit := range limits {
+			all.Go(func() {
+				var held *lock.Lease
+				if held, errs[i] = locker.Acquire(t.Context(), "order:1", &lock.Options{Limit: limit}); errs[i] == nil {
+					_ = held.Release(t.Context())
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		for i, limit := range limits {
+			expect.That(t, errors.Is(errs[i], lock.ErrBusy) == (limit == 0) && (limit == 0 || errs[i] == nil),
+				"caller %d, with a limit of %d: want it refused only without one, have %v", i, limit, errs[i])
 		}
 	})
 }

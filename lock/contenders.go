@@ -10,8 +10,8 @@ import (
 
 // The contenders for one lock are the goroutines of this process that want the lock. At most two of
 // them ask the store at a time. One is the first of those in the wait queue, and the other the
-// first of those that try. The others that try share an attempt, never the lock. Locker.mu guards
-// the fields.
+// first of those that try. The others that try share an attempt if they ask for the same, never the
+// lock. Locker.mu guards the fields.
 type contenders struct {
 	holder *lease.Lease // the last that one of them got, nil when it is over
 	queues [3][]*contender
@@ -27,6 +27,7 @@ const (
 
 // A contender is one of these goroutines. Locker.mu guards err.
 type contender struct {
+	rule  string        // of its request
 	first chan struct{} // closed when nobody is before it
 	err   error         // of an attempt by another that began after it had come
 }
@@ -85,7 +86,7 @@ func (c *contenders) heldHere() error {
 // try tries once. Goroutines that come while another tries wait, and share the attempt after that.
 // They cannot share the one under way, which may have found the lock busy before they came.
 func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request.Resource, trying)
+	leave, err := l.queue(ctx, request, trying)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		err = c.heldHere()
 	}
 	if err == nil {
-		sharing = slices.Clone(c.queues[trying])
+		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.rule != request.Rule.String() })
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -119,8 +120,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 
 // queue waits until all contenders of the same way that came before have the lock, or have gone.
 // The caller is then the first of its way, until it calls leave.
-func (l *Locker) queue(ctx context.Context, resource string, way int) (leave func(), err error) {
-	key, me := l.client.Key(resource), &contender{first: make(chan struct{})}
+func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (leave func(), err error) {
+	key, me := l.client.Key(request.Resource), &contender{rule: request.Rule.String(), first: make(chan struct{})}
 	l.mu.Lock()
 	c := l.contendersFor(key)
 	q := &c.queues[way]
@@ -149,9 +150,9 @@ func (l *Locker) queue(ctx context.Context, resource string, way int) (leave fun
 		l.mu.Unlock()
 		leave()
 		if busy == nil && way != trying {
-			busy = &BusyError{Resource: resource, Holder: "nobody yet, as others of this process wait for it"}
+			busy = &BusyError{Resource: request.Resource, Holder: "nobody yet, as others of this process wait for it"}
 		}
-		return nil, acquireError(resource, end, busy)
+		return nil, acquireError(request.Resource, end, busy)
 	}
 	return leave, nil
 }

@@ -60,8 +60,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"who polls comes before those who are queued", "wait.go",
-		"l.queue(ctx, request.Resource, polling)",
-		"l.queue(ctx, request.Resource, queueing)",
+		"l.queue(ctx, request, polling)",
+		"l.queue(ctx, request, queueing)",
 		[]string{"TestPollersDoNotSlowDownTheQueued/redis"},
 	},
 	{

@@ -105,7 +105,7 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 
 // poll tries until it has the lock, ctx ends, retry gives up, or so many tries have failed, if that is more than 0.
 func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, tries int) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request.Resource, polling)
+	leave, err := l.queue(ctx, request, polling)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, t
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	since := time.Now().Add(-lease.Waited(ctx))
 	if _, ok := l.store.(store.JoinOrdered); !ok {
-		leave, err := l.queue(ctx, request.Resource, queueing)
+		leave, err := l.queue(ctx, request, queueing)
 		if err != nil {
 			return nil, err
 		}
