@@ -9,20 +9,19 @@ import (
 )
 
 // The contenders for one lock are the goroutines of this process that want the lock. At most two of
-// them ask the store at a time. One is the first of those in the wait queue, and the other the
+// them ask the store at a time. One is the first of those that wait in order, and the other the
 // first of those that try. The others that try share an attempt if they ask for the same, never the
 // lock. Locker.mu guards the fields.
 type contenders struct {
 	holder *lease.Lease // the last that one of them got, nil when it is over
-	queues [3][]*contender
+	queues [2][]*contender
 }
 
 // The ways to want a lock. The first of each way goes on, and the others of that way wait behind
 // it. No way waits for another, which may be slower.
 const (
-	queueing = iota // in the wait queue
-	polling
-	trying // once; the first of those that poll does so each time
+	queueing = iota // in the wait queue, if the store has one
+	trying          // once; one that polls does so each time
 )
 
 // A contender is one of these goroutines. Locker.mu guards err.
@@ -46,7 +45,7 @@ func (l *Locker) contendersFor(key string) *contenders {
 // tidy drops the contenders of key if none is left. The caller holds l.mu.
 func (l *Locker) tidy(key string) {
 	c := l.contenders[key]
-	if c != nil && c.holder == nil && len(c.queues[queueing])+len(c.queues[polling])+len(c.queues[trying]) == 0 {
+	if c != nil && c.holder == nil && len(c.queues[queueing])+len(c.queues[trying]) == 0 {
 		delete(l.contenders, key)
 	}
 }
@@ -141,18 +140,21 @@ func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (lea
 		l.tidy(key)
 	}
 	end := l.client.Wait(ctx, nil, me.first)
-	if end == nil && way != trying {
+	if end == nil && way == queueing {
 		end = lease.EndOf(ctx) // at the same moment: it has no time left for a try
 	}
 	if end != nil {
 		l.mu.Lock()
-		busy := c.heldHere()
+		last := c.heldHere()
 		l.mu.Unlock()
 		leave()
-		if busy == nil && way != trying {
-			busy = &BusyError{Resource: request.Resource, Holder: "nobody yet, as others of this process wait for it"}
+		switch {
+		case last == nil && way == trying:
+			last = errNoAnswer
+		case last == nil:
+			last = &BusyError{Resource: request.Resource, Holder: "nobody yet, as others of this process wait for it"}
 		}
-		return nil, acquireError(request.Resource, end, busy)
+		return nil, acquireError(request.Resource, end, last)
 	}
 	return leave, nil
 }

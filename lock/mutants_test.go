@@ -59,10 +59,16 @@ var mistakes = []verify.Mutant{
 		[]string{"TestReleaseThatFails"},
 	},
 	{
+		"a refusal is shared by all", "contenders.go",
+		"return other.rule != request.Rule.String()",
+		"return false",
+		[]string{"TestRefusalConcernsOneLimit"},
+	},
+	{
 		"who polls comes before those who are queued", "wait.go",
-		"l.queue(ctx, request, polling)",
-		"l.queue(ctx, request, queueing)",
-		[]string{"TestPollersDoNotSlowDownTheQueued/redis"},
+		"if opts.Retry != nil {\n",
+		"if opts.Retry != nil {\n\t\tleave, err := l.queue(ctx, request, queueing)\n\t\tif err != nil {\n\t\t\treturn nil, err\n\t\t}\n\t\tdefer leave()\n",
+		[]string{"TestPollersDoNotSlowDownTheQueued/redis", "TestPollersKeepToTheirOwnTimes"},
 	},
 	{
 		"a lost lock is taken again", "../internal/lease/holding.go",

@@ -29,7 +29,7 @@ type Options struct {
 	// free lock whoever is queued; in etcd only once nobody is queued.
 	Retry Retry
 	// Tries is how often a caller with a Retry asks before it gives up, with the error of the last
-	// try. A wait behind others of the same process is no try. 0 sets no limit.
+	// try. 0 sets no limit.
 	Tries int
 	// TTL replaces Config.TTL for this lock, at least 100 ms. 0 leaves it.
 	TTL time.Duration

@@ -52,15 +52,21 @@ func bounded(ctx context.Context, wait time.Duration) (context.Context, context.
 }
 
 func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
-	listener, ok := l.store.(store.Listener)
-	switch {
-	case opts.Retry != nil:
+	if opts.Retry != nil {
 		return l.poll(ctx, request, opts.Retry, opts.Tries)
-	case ok:
-		return l.waitInQueue(ctx, request, listener)
-	default:
-		return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
 	}
+	since := time.Now().Add(-lease.Waited(ctx))
+	if _, ok := l.store.(store.JoinOrdered); !ok {
+		leave, err := l.queue(ctx, request, queueing)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	if listener, ok := l.store.(store.Listener); ok {
+		return l.waitInQueue(ctx, request, listener, since)
+	}
+	return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
 }
 
 // A look finds out for all whose wait for a lock ends now whether the store is there.
@@ -105,11 +111,6 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 
 // poll tries until it has the lock, ctx ends, retry gives up, or so many tries have failed, if that is more than 0.
 func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, tries int) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request, polling)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	try := func() (*lease.Lease, error) { return l.try(ctx, request) }
 	pause := func(_ error, n int) (time.Duration, bool) {
 		if n == tries {
@@ -121,16 +122,8 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, t
 }
 
 // waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
-// as a wake-up may be lost, or a holder may die.
-func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
-	since := time.Now().Add(-lease.Waited(ctx))
-	if _, ok := l.store.(store.JoinOrdered); !ok {
-		leave, err := l.queue(ctx, request, queueing)
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
-	}
+// as a wake-up may be lost, or a holder may die. since is when the caller came.
+func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, since time.Time) (*lease.Lease, error) {
 	n := l.listening(from) //nolint:contextcheck // it listens for others, too
 	// An unreachable listener delays a process once, not each waiter.
 	if end := l.client.Sleep(ctx, time.Until(n.since.Add(l.client.Config().HandoffTimeout)), n.first); end != nil {

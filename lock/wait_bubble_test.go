@@ -115,20 +115,23 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestOrderWithinOneProcess: its goroutines get the lock in the order in which they came. Never
-// more than one of them is in the wait queue.
+// TestOrderWithinOneProcess: its goroutines get the lock in the order in which they came, also from a
+// store without wait queues. Never more than one of them is in the wait queue.
 func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, waits, func(t bubble, wait lock.Options) {
+	inBubbles(t, map[string]bool{"queued": true, "without wait queues": false}, func(t bubble, queued bool) {
 		const goroutines = 30
 		f := newFake()
 		locker := lockerOn(t, f.Store)
+		if !queued {
+			locker = lockerOn(t, struct{ lock.Store }{f.Store})
+		}
 		holder := acquire(t, locker, nil)
 		var served []int
 		var all sync.WaitGroup
 		for i := range goroutines {
 			all.Go(func() {
-				if err := locker.Do(t.Context(), "order:1", &wait, func(context.Context) error {
+				if err := locker.Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
 					served = append(served, i)
 					return nil
 				}); err != nil {
@@ -143,7 +146,39 @@ func TestOrderWithinOneProcess(t *testing.T) {
 		all.Wait()
 		expect.Need(t, slices.IsSorted(served) && len(served) == goroutines, "want them in order, have %v", served)
 		have := len(f.SentAt(locktest.Acquire, time.Time{}))
-		expect.That(t, wait.Retry != nil || have <= 2*goroutines+1, "want two calls for each of %d, have %d", goroutines, have)
+		expect.That(t, !queued || have <= 2*goroutines+1, "want two calls for each of %d, have %d", goroutines, have)
+	})
+}
+
+// TestPollersKeepToTheirOwnTimes: none waits for the end of another's pause. Those who ask at the same time share a call.
+func TestPollersKeepToTheirOwnTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pollers, call = 100, 4 * time.Millisecond
+		f := newFake().with(locktest.Slow(call))
+		holder := acquire(t, lockerOn(t, f.memory), nil)
+		locker, start := lockerOn(t, f.Store), time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		poll := func(ctx context.Context, every, wait time.Duration) (*lock.Lease, error) {
+			return locker.Acquire(ctx, "order:1", &lock.Options{Wait: wait, Retry: lock.Fixed(every)})
+		}
+		all.Go(func() { expect.Is(t, "the slowest", expect.Err(poll(ctx, time.Hour, lock.Forever)), context.Canceled) })
+		synctest.Wait()
+		for range pollers {
+			all.Go(func() { wantBusy(t, "acquire", expect.Err(poll(t.Context(), 10*time.Millisecond, time.Second))) })
+		}
+		time.Sleep(2 * time.Second)
+		have := len(f.SentAt(locktest.Acquire, time.Time{}))
+		expect.That(t, have >= 60 && have <= 255, "want at most one call at a time in the second of %d pollers, have %d", pollers, have)
+		time.AfterFunc(time.Second, func() { _ = holder.Release(t.Context()) })
+		held, err := poll(t.Context(), 10*time.Millisecond, 5*time.Second)
+		expect.OK(t, err)
+		took := time.Since(start)
+		expect.That(t, took >= 3*time.Second && took <= 3*time.Second+20*time.Millisecond, "want the lock as soon as it is free after 3s, have it after %v", took)
+		_ = held.Release(t.Context())
+		cancel()
+		all.Wait()
 	})
 }
 
@@ -339,6 +374,27 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 				"want the end of the wait and %s, have %v", want, err)
 		})
 	}
+}
+
+// TestWaitBehindAnother whose call has no answer says what is wrong, too.
+func TestWaitBehindAnother(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, waits, func(t bubble, wait lock.Options) {
+		f := newFake().with(func(ctx context.Context, _ string, _ func() error) error {
+			<-ctx.Done()
+			return locktest.ErrNetwork
+		})
+		locker := lockerOn(t, f.Store)
+		for _, wait.Wait = range []time.Duration{10 * time.Second, time.Second} {
+			opts := wait
+			go func() {
+				_, err := locker.Acquire(t.Context(), "order:1", &opts)
+				expect.Is(t, "acquire", err, locktest.ErrNetwork)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+	})
 }
 
 // TestNoStore: what stands for no store is refused at once.
