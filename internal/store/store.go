@@ -35,7 +35,8 @@ type Store interface {
 	// handed off all the same.
 	Release(ctx context.Context, key, token string, r Release) error
 	// Leave takes a waiter out of the wait queue of the lock of key. If the lock is reserved for it,
-	// the lock is handed off as by Release. A waiter that is not there is no error.
+	// the lock is handed off as by Release. A waiter that is not there is no error, but the Store is
+	// asked all the same: so one whose wait ends learns whether it is there.
 	Leave(ctx context.Context, key, waiter string, l Leave) error
 }
 

@@ -40,8 +40,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a waiter that leaves keeps its position", "wait.go",
-		"if err := s.end(ctx, ses); err != nil {",
-		"if err := ctx.Err(); err != nil {",
+		"err = s.end(ctx, ses)\n\t}",
+		"err = ctx.Err()\n\t}",
 		[]string{"TestNothingIsLeftBehind", "TestWaiterLeaves"},
 	},
 	{

@@ -134,19 +134,22 @@ func (s *Store) busyWaiter(ctx context.Context, c store.Request, ses *session, h
 }
 
 // Leave implements [store.Store].
-func (s *Store) Leave(ctx context.Context, _, waiter string, _ store.Leave) error {
+func (s *Store) Leave(ctx context.Context, key, waiter string, _ store.Leave) error {
 	s.mu.Lock()
 	ses := s.waiting[waiter]
 	if ses != nil {
 		ses.leave()
 	}
 	s.mu.Unlock()
-	if ses == nil {
-		return nil // it does not wait
-	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	if err := s.end(ctx, ses); err != nil {
+	var err error
+	if ses == nil { // it does not wait
+		_, _, err = s.holder(ctx, key)
+	} else {
+		err = s.end(ctx, ses)
+	}
+	if err != nil {
 		return failed(ctx, err)
 	}
 	s.mu.Lock()

@@ -224,6 +224,24 @@ func TestWaiterLeaves(t *testing.T) {
 	expect.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
+// A wait during which etcd goes away does not end with the news that the lock is busy.
+func TestWaitEndsWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	expect.OK(t, expect.Err(locker.Acquire(t.Context(), t.Name(), &lock.Options{NoRenew: true})))
+	ended := make(chan error)
+	go func() {
+		_, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: 1500 * time.Millisecond})
+		ended <- err
+	}()
+	expect.Eventually(t, "a waiter", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	server.Kill()
+	err := <-ended
+	expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with etcd, have %v", err)
+}
+
 // TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
 // dropped, whatever comes first.
 func TestLockComesAsTheSessionEnds(t *testing.T) {

@@ -73,6 +73,22 @@ func TestTooManyHang(t *testing.T) {
 	}
 }
 
+// A wait during which too many nodes go away does not end with the news that the lock is busy.
+func TestWaitEndsWithoutAQuorum(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string][]int{"too many": {0, 2, 4}, "few": {1, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			nodes.put("another", 0, 1, 2, 3, 4)
+			locker, networks := nodes.process(t, redlock.Config{})
+			time.AfterFunc(time.Second, func() { each(networks, locktest.BlackHole, gone...) })
+			err := second(locker.Acquire(t.Context(), "order:1", &lock.Options{Wait: 2 * time.Second, Retry: lock.Fixed(time.Hour)}))
+			expect.That(t, err != nil && errors.Is(err, lock.ErrBusy) == (name == "few"), "%s: want what is wrong if too few are left, have %v", name, err)
+			nodes.wantOn(t, name, "-----")
+		})
+	}
+}
+
 // TestNothingIsLeft of a request that failed, on any node: also one whose answer was lost.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()

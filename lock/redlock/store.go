@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,9 +49,12 @@ func (s *majority) Release(ctx context.Context, key, token string, _ store.Relea
 	return s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
 }
 
-// Leave does nothing, as a quorum has no wait queue.
-func (*majority) Leave(context.Context, string, string, store.Leave) error {
-	return nil // no reservation and no error
+// Leave finds out whether enough nodes answer, as a quorum has no wait queue.
+func (s *majority) Leave(ctx context.Context, key, waiter string, _ store.Leave) error {
+	if err := s.Release(ctx, key, waiter, store.Release{}); !errors.Is(err, store.ErrLost) {
+		return err
+	}
+	return nil
 }
 
 // usable returns why a lock of this ttl cannot be had now.
