@@ -29,20 +29,19 @@ type attempt struct {
 	message *Message
 	step    int64 // the number of the step that took it, or gave it the lock it asked for
 	started time.Time
-	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
-	over    time.Time         // when it is given up if it has not returned
-	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
-	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
-	ended   time.Time         // when the handler returned; zero before
-	outcome taskredis.Outcome // once it has ended, or asks for a lock
+	endsBy  time.Time                 // when the handler's context ends by itself; maybe before it starts
+	over    time.Time                 // when it is given up if it has not returned
+	trusted atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
+	lost    bool                      // the lock or the task is somebody else's: its outcome counts for nothing
+	leftOff bool                      // its task was put back while its handler goes on, whose fields are not to be read
+	ended   time.Time                 // when the handler returned; zero before
+	outcome taskredis.Outcome         // once it has ended, or asks for a lock
 
 	loss    *LostError // what the handler said of the loss of its lock, if it did
 	refused bool       // it was not to wait for its lock, so its handler has not begun
 	failure error      // of the task's own, if the outcome is one
 	task    *Task      // once its handler was called, and the error of that
 	err     error
-
-	trusted atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
 }
 
 // Message is a task as asynq encodes it.
