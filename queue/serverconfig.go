@@ -106,9 +106,9 @@ type ServerConfig struct {
 	// while no tasks are taken; see [Unavailable]. The context of a call ends after 5 s. Nil means
 	// that nothing is ever missing.
 	Available func(context.Context) error
-	// Observe is called with what happens to tasks. Tasks or other events wait for the call: it must be
-	// quick, and safe for concurrent use. It must not wait for [Server.Shutdown], which waits for
-	// it. A panic is logged. Nil means that nobody observes.
+	// Observe is called with what happens to tasks. Tasks wait for the call, or the next events, in
+	// memory: it must be quick, and safe for concurrent use. It must not wait for [Server.Shutdown],
+	// which waits for it. A panic is logged. Nil means that nobody observes.
 	Observe func(Event)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
