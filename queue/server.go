@@ -181,7 +181,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.limitsRead(ctx, s.loadLimits(ctx)) // one that cannot be read keeps no task away
-	run, err := s.handler() //nolint:contextcheck // what it looks for has none
+	run, err := s.handler()              //nolint:contextcheck // what it looks for has none
 	if err != nil {
 		return err
 	}
