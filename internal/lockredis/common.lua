@@ -50,6 +50,12 @@ local function until_of(ends)
   return latest
 end
 
+-- Keeps a task the only one of its kind for as long as it waits, and a minute more.
+--   key  its key of uniqueness; false for none
+local function keep_unique(key, id, ends)
+  if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
+end
+
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
@@ -121,4 +127,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -42,15 +42,16 @@ end
 
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
 -- what the first one holds that it cannot have, when to look at that, and which it is.
---   asks  whether the task asks: then all older lines are before it, also those of other queues that do not go on, and get an offer
-local function keys_for(locks, ticket, queue, asks)
+--   asks   whether the task asks: then all older lines are before it, also those of other queues that do not go on, and get an offer
+--   waits  whether it waits for that: if not, only those that go on are before it
+local function keys_for(locks, ticket, queue, asks, waits)
   local keys = {}
   for lock in each(locks) do
     local first, oldest = Lines().first_line(lock)
     local key, value, due = Queue().serve_found(lock, math.min(oldest, ticket), by)
     if key and oldest < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
-        if asks or older == queue or goes_on(older, lock) then key = nil end
+        if asks and waits or older == queue or goes_on(older, lock) then key = nil end
       end
       if not key and asks then due = first == queue and now or now + Lines().OFFER end
     end
@@ -64,16 +65,15 @@ end
 -- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
 -- may have begun. Policies that compare tasks are for those that need one lock.
 local function ask(queue, id, task, attempt, o)
-  local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
+  local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind')
   local want, came, ticket = o.want, have[1], tonumber(have[1])
   local own = have[2] and lock_of(have[2]) == want
   if not own then ticket = ticket - o.head_start end
   if o.once == '1' then call('HSET', task, 'siding_once', 1) end
   if o.always == '1' then
     call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key
-    have[5] = nil
   end
-  local key, value, due, first_busy = keys_for(want, ticket, queue, true)
+  local key, value, due, first_busy = keys_for(want, ticket, queue, true, o.on_busy ~= 'reject')
   if key then
     local fence = take_locks(key, attempt)
     call('ZADD', asynq(queue, 'lease'), leased(ttl, ttl / 2), id)
@@ -113,7 +113,6 @@ local function ask(queue, id, task, attempt, o)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
   end
-  Parking().keep_unique(have[5], id, ends)
   local times = call('HINCRBY', task, 'siding_parked', 1)
   parked[#parked + 1] = {-o.number, want, value, replaced, {id, have[4] or '', digits(times)}}
   return 'parked'

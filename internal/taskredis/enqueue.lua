@@ -76,7 +76,7 @@ end
 if state == 'debounced' then return debounce(KEYS[4], tonumber(at), tonumber(unique_for)) end
 local holder = unique and redis.call('GET', unique)
 if holder and (always or string.sub(holder, 1, 1) == '/' or unfinished(holder)) then
-  return stored() and 1 or -1
+  return (stored() or call == '' and holder == '/' .. id) and 1 or -1 -- its task may have run by now
 end
 if redis.call('EXISTS', task) == 1 then
   return stored() and 1 or 0

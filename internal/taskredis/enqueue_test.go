@@ -190,6 +190,22 @@ func TestEnqueueWritesOurFields(t *testing.T) {
 	})
 }
 
+// A task that is unique for a time has run when the call that stored it comes again. It is no other task's.
+func TestEnqueueAgainAfterItHasRun(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *bench) {
+		e := simple(t.queue, "one")
+		e.OwnID, e.Unique, e.Always = true, time.Hour, true
+		q := NewEnqueuer(t.rdb)
+		expect.OK(t, q.Enqueue(t.Context(), e))
+		value(t, t.rdb.Del(t.Context(), TaskKey(t.queue, "one"), PendingKey(t.queue)))
+		expect.OK(t, q.Enqueue(t.Context(), e))
+		other := simple(t.queue, "other")
+		other.OwnID, other.Unique, other.Always = true, time.Hour, true
+		expect.Is(t, "another one", q.Enqueue(t.Context(), other), ErrDuplicate)
+	})
+}
+
 // kinds are a task of each kind, by the client's choice of its id.
 func kinds(queue string) map[string]*Enqueue {
 	kinds := make(map[string]*Enqueue)

@@ -40,7 +40,6 @@ local function take(q, id)
     Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)
     if have.siding_held then call('HSET', task, 'siding_held', digits(now)) end
-    Parking().keep_unique(have.unique_key, id, waits_until)
     q.passed, q.quiet = q.passed + 1, false
     return false
   end

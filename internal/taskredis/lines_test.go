@@ -1,6 +1,7 @@
 package taskredis
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,29 @@ func TestAskHeedsAnOffer(t *testing.T) {
 		_, a := s.make(append(done(taken[0]), ticket), 1, "q")
 		expect.Need(t, a.Results[1] == Parked && idsOf(a.Taken) == "", "want it parked, and nothing taken, have %s and %q", a.Results[1], idsOf(a.Taken))
 		s.takes("waits ", nil, 1, "older")
+	})
+}
+
+// A task that is not to wait takes a free lock, also if tasks of a queue wait for it that nobody serves.
+func TestRejectHeedsNobodyWhoIsAbsent(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		for _, served := range []bool{true, false} {
+			q, older := fmt.Sprint("q-", served), fmt.Sprint("older-", served)
+			s := t.server("server of " + q)
+			t.pending(q, "holds", q)
+			holds := s.takes("holds ", nil, 1, q)
+			t.pending(older, "waits", q)
+			s.takes("", nil, 1, older)
+			t.pending(q, "asks", "")
+			asks := s.takes("asks ", nil, 1, q)
+			if !served {
+				t.must(t.rdb.HDel(t.Context(), "siding:slots", older).Err())
+			}
+			s.takes("", done(holds...), 0)
+			_, a := s.make([]Outcome{{Name: asks[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{OnBusy: Reject}}}, 0)
+			expect.Equal(t, fmt.Sprint("result, served ", served), a.Results[0], map[bool]Result{true: Rejected, false: Granted}[served])
+		}
 	})
 }
 

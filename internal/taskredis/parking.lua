@@ -18,11 +18,6 @@ local function sentence(lock, value)
   return '\58' .. size .. text
 end
 
--- Keeps a task the only one of its kind for as long as it waits, and a minute more.
-local function keep_unique(key, id, ends)
-  if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
-end
-
 -- Parks the head of pending under a lock that free_key has found busy.
 --   ends  as end_of has it
 local function park(q, id, task, lock, have, ends)
@@ -82,4 +77,4 @@ local function park(q, id, task, lock, have, ends)
   pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = ticket, id
 end
 
-return sentence, keep_unique, park
+return sentence, park

@@ -251,6 +251,31 @@ func TestStepKeepsThePlaceInOtherLines(t *testing.T) {
 	})
 }
 
+// The first of a line leaves it without a word, as its time is over. A task of several resources behind it is the first then.
+func TestSetBehindOneWhoseTimeIsOver(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		t.pending("q", "holds", "b")
+		holds := s.takes("holds ", nil, 1, "q")
+		t.pending("q", "late", "b")
+		s.takes("", nil, 1, "q")
+		_, _, result := s.asks("q", "set", "a", "b")
+		expect.Equal(t, "result", result, Parked)
+		past := value(t, t.rdb.Time(t.Context())).Unix() - 1
+		value(t, t.rdb.HSet(t.Context(), TaskKey("q", "late"), "siding_deadline", past, "siding_until", past))
+		t.add(RetryKey("q"), "late", float64(past))
+		u := &Upkeep{Redis: t.rdb, Session: "one", Queues: []string{"q"}, TTL: 15 * time.Second}
+		expect.OK(t, expect.Err(u.Look(t.Context(), Look{Queues: []string{"q"}})))
+		late := s.takes("late ", nil, 1, "q")
+		s.make(done(append(late, holds...)...), 0)
+		expect.Eventually(t, "the set", func() bool {
+			_, a := s.make(nil, 1, "q")
+			return idsOf(a.Taken) == "set "
+		})
+	})
+}
+
 // A line that has stopped holds each of the resources; an operator sets them all going.
 func TestStepStopsSeveralLines(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,7 @@ end
 local function keep_waiting(task, retry, id, ends)
   call('ZADD', retry, until_of(ends), id)
   call('HSET', task, 'siding_until', until_of(ends))
+  keep_unique(call('HGET', task, 'unique_key'), id, until_of(ends))
 end
 
 return safely, wake, waits, mend, keep_waiting

@@ -59,7 +59,7 @@ local function forward(task, queue, key, id, score)
   if waiting and (ends == 0 or ends > now_s) then
     mend(queue, id, have[3], have[4])
     keep_waiting(task, key, id, ends)
-  elseif group and group ~= '' then
+  elseif not waiting and group and group ~= '' then
     call('ZADD', asynq(queue, 'g:' .. group), now_s, id)
     call('SADD', asynq(queue, 'groups'), group) -- asynq leaves that out: an aggregator may never hear of it
     call('ZREM', key, id)

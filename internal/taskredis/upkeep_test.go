@@ -101,6 +101,23 @@ func about(d *desk, what string, have, want float64) {
 	expect.That(d, have >= want-1 && have <= want+10, "%s: want about %.3f, have %.3f", what, want, have)
 }
 
+// A task stays the only one of its kind for as long as it waits; and one that has waited for too long does not go back to its group.
+func TestUpkeepOfTasksThatWait(t *testing.T) {
+	t.Parallel()
+	atDesk(t, func(d *desk) {
+		key := d.queue + ":unique"
+		d.waits("unique", 1, d.in(-time.Second))
+		value(d, d.rdb.HSet(d.Context(), TaskKey(d.q, "unique"), "unique_key", key))
+		value(d, d.rdb.Set(d.Context(), key, "unique", time.Minute))
+		d.waits("grouped", 2, d.in(-time.Second))
+		value(d, d.rdb.HSet(d.Context(), TaskKey(d.q, "grouped"), "group", "g", "siding_deadline", text(d.in(-time.Second))))
+		d.looks(Look{})
+		left := value(d, d.rdb.TTL(d.Context(), key))
+		expect.That(d, d.state("unique") == "retry" && left > 3*time.Hour, "want it waiting, and unique for 3 hours, have %s and %v", d.state("unique"), left)
+		expect.Equal(d, "grouped", d.state("grouped"), "pending")
+	})
+}
+
 func TestUpkeepElectsOne(t *testing.T) {
 	t.Parallel()
 	atDesk(t, func(d *desk) {

@@ -65,7 +65,7 @@ func TestWalksFindMistakes(t *testing.T) {
 		"the end of a line stays in the set": {"taskredis/ready", "call('ZREM', q.ready, lock)", ""},
 		"pending passes those who wait":      {"taskredis/fetch", "if key and not first then", "if key then"},
 		"who has a place asks at once":       {"taskredis/fetch", "if own and not over and (have.siding_held or not one_lock or", "if false and ("},
-		"who asks passes those who wait":     {"taskredis/ask", "if asks or older == queue or goes_on(older, lock) then key = nil end", ""},
+		"who asks passes those who wait":     {"taskredis/ask", "if asks and waits or older == queue or goes_on(older, lock) then key = nil end", ""},
 		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
 		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
 		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
