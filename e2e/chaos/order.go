@@ -104,12 +104,12 @@ func (c *checker) doneInBatch(t *Task, next Run) bool {
 	return slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool { return oneBatch(r, next) && r.Outcome == Done && r.Returned <= next.Begin })
 }
 
-// nobodyWaitedFor reports whether a task without retries had lost its lock when the run began, or had ended unheard. For all that
-// the others knew its worker was dead, and then it is archived; so nobody waits for it, and its worker says too late that it is to
-// come again.
+// nobodyWaitedFor reports whether a task without retries had lost its lock when the run began, which a process that stands still does
+// not notice, or had ended unheard. For all that the others knew its worker was dead, and then it is archived; so nobody waits for
+// it, and its worker says too late that it is to come again.
 func (c *checker) nobodyWaitedFor(t *Task, next Run) bool {
 	return t.Fate.once() && slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool {
-		return r.Lost != 0 && r.Lost < next.Begin || c.ended(r) < next.Begin && c.cutOff(r)
+		return r.Lost != 0 && r.Lost < next.Begin || r.Lost != 0 && c.stoodStill(r.Process, r.Begin, next.Begin) || c.ended(r) < next.Begin && c.cutOff(r)
 	})
 }
 

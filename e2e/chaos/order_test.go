@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -29,6 +30,13 @@ func lostAndPassed(h *History) {
 	lost.Lost, lost.Outcome = 7050*ms, Ended
 	inLine(h, "c", 6*s, lost, done(9*s))
 	inLine(h, "d", 6500*ms, done(8*s))
+}
+
+// passedUnnoticed is lostAndPassed, but c is on w1 first, and notices only after d has begun.
+func passedUnnoticed(h *History) {
+	lostAndPassed(h)
+	run := &h.Runs[slices.IndexFunc(h.Runs, func(r Run) bool { return r.Task == "c" })]
+	run.Process, run.Lost, run.Returned = "w1", 8100*ms, 8100*ms
 }
 
 // doneAndPassed has d begin after c is done, and before c comes again.
@@ -87,6 +95,8 @@ func TestCheckOrder(t *testing.T) {
 		with("after another lock was deleted", early, passed, deleteLock("line:1", 7050*ms)),
 		with("before one without retries that had lost its lock", "", lostAndPassed, onceC),
 		with("before one with retries that had lost its lock", early, lostAndPassed),
+		with("before one without retries that had lost its lock as it stood still", "", passedUnnoticed, onceC, stop("w1", 7050*ms, 8050*ms), fault(Fault{Kind: StopWorker, Process: "w1", Start: 7050 * ms, End: 8050 * ms})),
+		with("before one with retries that had lost its lock as it stood still", early, passedUnnoticed, stop("w1", 7050*ms, 8050*ms), fault(Fault{Kind: StopWorker, Process: "w1", Start: 7050 * ms, End: 8050 * ms})),
 		with("before one without retries that ended unheard", "", doneAndPassed, onceC, hang(6500*ms, 7900*ms)),
 		with("before one with retries that ended unheard", early, doneAndPassed, hang(6500*ms, 7900*ms)),
 		with("before one without retries that has lost nothing", early, line("c", 6*s, done(9*s)), onceC, d),
