@@ -31,6 +31,13 @@ type ClientConfig struct {
 // Validate returns an error that names the first field that cannot work.
 func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
 
+// Check returns the error with which [Client.Enqueue] of such a client would refuse the task before a
+// call to Redis, or nil.
+func (c ClientConfig) Check(t Task, opts *Options) error {
+	_, err := newSharding(c.Shards).prepare(t, opts, time.Now(), "")
+	return err
+}
+
 // A Client enqueues tasks, and wakes idle servers for them. A Client is safe for use by several
 // goroutines.
 type Client struct {
@@ -87,13 +94,6 @@ func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
 	}
 	return p.task(), nil
-}
-
-// Check returns the error with which [Client.Enqueue] would refuse the task before a call to Redis,
-// or nil. Check knows nothing of shards.
-func Check(t Task, opts *Options) error {
-	_, err := sharding(nil).prepare(t, opts, time.Now(), "")
-	return err
 }
 
 // A prepared task is ready to be stored.

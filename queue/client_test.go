@@ -182,12 +182,12 @@ func TestInvalidTasks(t *testing.T) {
 	for _, tt := range rows {
 		_, err := client.Enqueue(t.Context(), tt.task, &tt.opts)
 		expect.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: want %s\nhave %v", tt.name, tt.want, err)
-		expect.Equal(t, tt.name+": check", fmt.Sprint(queue.Check(tt.task, &tt.opts)), fmt.Sprint(err))
+		expect.Equal(t, tt.name+": check", fmt.Sprint(queue.ClientConfig{}.Check(tt.task, &tt.opts)), fmt.Sprint(err))
 		if _, ok := errors.AsType[*queue.TaskError](err); !ok && tt.name != "validator" && tt.name != "not JSON" {
 			t.Errorf("%s: want a TaskError, have %T", tt.name, err)
 		}
 	}
-	expect.OK(t, queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
+	expect.OK(t, queue.ClientConfig{}.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
 }
 
 func TestTaskIDConflict(t *testing.T) {

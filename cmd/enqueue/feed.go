@@ -47,14 +47,14 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		}()
 		report.list = list
 	}
-	feeder := feeder{report: report, queues: make(map[string]bool)}
+	feeder := feeder{config: settings.Client(), report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
 		if client, err = cli.Connect(ctx, settings, "enqueue", "worker"); err != nil {
 			return err
 		}
 		defer client.Close()
-		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {
+		if feeder.client, err = queue.NewClient(client, feeder.config); err != nil {
 			return err
 		}
 		if in.content.hash != "" {
@@ -117,6 +117,7 @@ func (a *app) reads(path, name string) bool {
 
 // A feeder takes the jobs of a source to the queue, in batches.
 type feeder struct {
+	config queue.ClientConfig
 	client *queue.Client // nil: only check
 	mark   *checkpoint   // nil: none is kept
 	line   *cli.Line
@@ -171,7 +172,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 		through = job.Through
 		again := through <= done
 		if !refused && (again || f.client == nil) {
-			err = check(job.Job, again)
+			err = f.check(job.Job, again)
 		}
 		switch {
 		case err != nil && len(batch) == 0:
@@ -210,12 +211,12 @@ func (f *feeder) show(line int) {
 
 // check refuses a job as the queue does. A job that an earlier run has enqueued
 // may be past its deadline.
-func check(job queue.Job, again bool) error {
+func (f *feeder) check(job queue.Job, again bool) error {
 	opts := *job.Options
 	if again {
 		opts.Deadline = time.Time{}
 	}
-	return queue.Check(job.Task, &opts)
+	return f.config.Check(job.Task, &opts)
 }
 
 // send enqueues a batch, the last tasks up to the line through, and moves the checkpoint. send goes

@@ -95,3 +95,19 @@ func TestSeveralResources(t *testing.T) {
 		t.Errorf("want the second one refused, have %+v", have)
 	}
 }
+
+// A kind of an input cannot change the terminal of an operator.
+func TestKindWithControlCharacters(t *testing.T) {
+	t.Parallel()
+	const kind = `\u001b]0;owned\u0007\u001b[2Jdone` // as JSON has it
+	stream := enqueue(t, `{"kind":"`+kind+`","resource":"r","payload":{},"priority":99}`, "stream", "--dry-run")
+	task := enqueue(t, "", "task", "\x1b[2J", "--dry-run", "--resource", "r", "--payload", "{}", "--timeout", "1ms")
+	for _, text := range []string{stream.out, stream.err, task.out, task.err} {
+		if strings.ContainsAny(text, "\x1b\x07") {
+			t.Errorf("want no control characters, have %q", text)
+		}
+	}
+	if stream.status != exitRefused || task.status != exitRefused {
+		t.Errorf("want both refused, have %+v, %+v", stream, task)
+	}
+}

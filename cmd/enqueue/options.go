@@ -64,7 +64,7 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.OnFailure, "on-failure", "", "what those behind it for its resource do when it has failed: `overtake`, hold or stop (default that of its kind, or overtake)")
 }
 
-// options reads the texts. Errors name the field of a line of a stream; [queue.Check] checks the rest.
+// options reads the texts. Errors name the field of a line of a stream; [queue.ClientConfig.Check] checks the rest.
 func (o taskOptions) options() (*queue.Options, error) {
 	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority, Unique: o.Unique, Debounce: o.Debounce}
 	var errs [8]error
@@ -123,7 +123,7 @@ func moment(name, text string) (t time.Time, err error) {
 
 // checkFlags refuses options that no task of an input could have.
 func checkFlags(opts *queue.Options) error {
-	err := queue.Check(tasks.AuditOrder{Order: "1"}, opts)
+	err := queue.ClientConfig{}.Check(tasks.AuditOrder{Order: "1"}, opts)
 	if e, ok := errors.AsType[*queue.TaskError](err); ok {
 		field := strings.TrimPrefix(e.Field, "policy: ")
 		return fmt.Errorf("--%s: %s, have %q", strings.ReplaceAll(field, " ", "-"), e.Want, e.Value)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/tasks/orders"
 )
 
@@ -116,7 +117,7 @@ func (r *report) String() string {
 	}
 	row(r.Refused, "refused")
 	for _, refusal := range r.Refusals {
-		fmt.Fprintf(&b, "           line %d: %s\n", refusal.Line, refusal.Why)
+		fmt.Fprintf(&b, "           line %d: %s\n", refusal.Line, cli.Plain(refusal.Why))
 	}
 	if more := r.Refused - len(r.Refusals); more > 0 {
 		fmt.Fprintf(&b, "           and %d more; --refused FILE lists all\n", more)

@@ -98,7 +98,7 @@ func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Option
 		err = fmt.Errorf("--%w", err) // the field of a line is a flag here
 	}
 	if err == nil {
-		err = queue.Check(task, opts)
+		err = settings.Client().Check(task, opts)
 	}
 	if err != nil {
 		return refused(err)

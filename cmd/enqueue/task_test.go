@@ -109,6 +109,13 @@ func TestTaskIntoAShard(t *testing.T) {
 	if !strings.HasPrefix(have.out, want) || have.status != cli.StatusOK {
 		t.Errorf("want %s..., have %+v", want, have)
 	}
+	for _, dry := range []string{"--dry-run", "--dry-run=false"} {
+		have = enqueueIn(t.Context(), []string{"SIDING_SHARDS=task-sharded=16"}, "",
+			"task", "cash:move", "--redis", server.Addr, "--queue", "task-sharded", "--resource", "a", "--resource", "b", "--payload", `{}`, dry)
+		if have.status != exitRefused || !strings.Contains(have.err, "want one without shards") {
+			t.Errorf("%s: want several resources refused there, have %+v", dry, have)
+		}
+	}
 }
 
 func TestTaskDebounced(t *testing.T) {

@@ -122,7 +122,7 @@ func (a *app) changeable(ctx context.Context, c *connection, of errand, does cha
 	}
 	if e.Line != nil && e.Line.Task.ID == of.id {
 		return e, unchanged("the task %q holds the line of %s: `lockctl retry %s` or `lockctl skip --reason TEXT %[3]s` sets it going",
-			of.id, plain(e.Resource), inspect.ShellArg(of.id))
+			of.id, cli.Plain(e.Resource), inspect.ShellArg(of.id))
 	}
 	not := does.not[e.State]
 	switch e.State { //nolint:exhaustive // the others are not at work

@@ -45,7 +45,7 @@ func (d *deed) check() error {
 		switch {
 		case strings.TrimSpace(text.value) == "":
 			return fmt.Errorf("%s: want a text, have nothing", text.flag)
-		case plain(text.value) != text.value:
+		case cli.Plain(text.value) != text.value:
 			return fmt.Errorf("%s: want text without control characters, have %q", text.flag, text.value)
 		case len(text.value) > text.most:
 			return fmt.Errorf("%s: want at most %d bytes, have %d", text.flag, text.most, len(text.value))

@@ -166,10 +166,10 @@ func (a *app) diagnosisText(d diagnosis) string {
 		counts[c.Status]++
 	}
 	for _, c := range shorten(d.Checks) {
-		fmt.Fprintf(&b, "%-7s  %s: %s\n", c.Status, c.Check, plain(c.Found))
+		fmt.Fprintf(&b, "%-7s  %s: %s\n", c.Status, c.Check, cli.Plain(c.Found))
 		for _, line := range [][2]string{{"means", c.Means}, {"do", c.Do}} {
 			if line[1] != "" {
-				fmt.Fprintf(&b, "         %-5s  %s\n", line[0], plain(line[1]))
+				fmt.Fprintf(&b, "         %-5s  %s\n", line[0], cli.Plain(line[1]))
 			}
 		}
 	}

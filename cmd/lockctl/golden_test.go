@@ -260,7 +260,7 @@ func TestPlain(t *testing.T) {
 		"\u0085\u009b31m":           `\u0085\u009b31m`,
 		`back\slash`:                `back\slash`,
 	} {
-		if have := plain(text); have != want {
+		if have := cli.Plain(text); have != want {
 			t.Errorf("%q: want %q, have %q", text, want, have)
 		}
 	}

@@ -125,7 +125,7 @@ func (a *app) setLimit(ctx context.Context, c *connection, o queue.LimitOverride
 	// An interrupt must not hide whether the limit was set.
 	err := queue.SetLimit(context.WithoutCancel(ctx), c.rdb, o)
 	if errors.Is(err, limits.ErrTooMany) {
-		return cli.Fault(fmt.Errorf("%s: %w", plain(o.Pattern), err))
+		return cli.Fault(fmt.Errorf("%s: %w", cli.Plain(o.Pattern), err))
 	}
 	if err != nil {
 		return c.failed(ctx, err)
@@ -135,9 +135,9 @@ func (a *app) setLimit(ctx context.Context, c *connection, o queue.LimitOverride
 	return a.print(set, func() string {
 		if set.Holders == 0 {
 			return fmt.Sprintf("%s: paused by %s. Holders at work are not disturbed.\n`lockctl limit unset %s` resumes it.\n",
-				plain(set.Pattern), plain(set.By), inspect.ShellArg(plain(set.Pattern)))
+				cli.Plain(set.Pattern), cli.Plain(set.By), inspect.ShellArg(cli.Plain(set.Pattern)))
 		}
-		return fmt.Sprintf("%s: %s, set by %s. All servers keep to it within a second.\n", plain(set.Pattern), limitText(set), plain(set.By))
+		return fmt.Sprintf("%s: %s, set by %s. All servers keep to it within a second.\n", cli.Plain(set.Pattern), limitText(set), cli.Plain(set.By))
 	})
 }
 
@@ -189,10 +189,10 @@ func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) err
 	case err != nil:
 		return c.failed(ctx, err)
 	case !was:
-		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", plain(pattern)))
+		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", cli.Plain(pattern)))
 	}
 	return a.print(map[string]string{"pattern": pattern}, func() string {
-		return fmt.Sprintf("%s: no limit is set any more. The settings of the workers hold again within a second.\n", plain(pattern))
+		return fmt.Sprintf("%s: no limit is set any more. The settings of the workers hold again within a second.\n", cli.Plain(pattern))
 	})
 }
 

@@ -118,7 +118,7 @@ func (a *app) settle(ctx context.Context, c *connection, of errand, outcome stri
 	case e.Line == nil:
 		return unchanged("the task %q holds no line: `lockctl why %s` says what it does", of.id, inspect.ShellArg(of.id))
 	case e.Line.Task.ID != of.id:
-		return unchanged("the line of %s is held by the task %q, not by %q", plain(e.Resource), e.Line.Task.ID, of.id)
+		return unchanged("the line of %s is held by the task %q, not by %q", cli.Plain(e.Resource), e.Line.Task.ID, of.id)
 	}
 	if err := a.ask(ctx, of.deed, of.id, a.explanation(e), "Give this task up, and have the line go on?"); err != nil {
 		return err
@@ -145,14 +145,14 @@ func (s settled) about() []any {
 func (s settled) text() string {
 	switch s.Outcome {
 	case "retried":
-		return fmt.Sprintf("%s runs again as soon as %s is free. %s behind it.\n", plain(s.Task.ID), plain(s.Resource), countOf(s.Waiting, "task waits", "tasks wait"))
+		return fmt.Sprintf("%s runs again as soon as %s is free. %s behind it.\n", cli.Plain(s.Task.ID), cli.Plain(s.Resource), countOf(s.Waiting, "task waits", "tasks wait"))
 	case "skipped":
 		return fmt.Sprintf("%s is archived, by %s: %s. The line of %s goes on; %s waited.\n",
-			plain(s.Task.ID), plain(s.By), plain(s.Reason), plain(s.Resource), count(s.Waiting, "task"))
+			cli.Plain(s.Task.ID), cli.Plain(s.By), cli.Plain(s.Reason), cli.Plain(s.Resource), count(s.Waiting, "task"))
 	}
 	why := ""
 	if s.Reason != "" {
-		why = ": " + plain(s.Reason)
+		why = ": " + cli.Plain(s.Reason)
 	}
-	return fmt.Sprintf("%s is %s, by %s%s.\n", plain(s.Task.ID), s.Outcome, plain(s.By), why)
+	return fmt.Sprintf("%s is %s, by %s%s.\n", cli.Plain(s.Task.ID), s.Outcome, cli.Plain(s.By), why)
 }

@@ -84,7 +84,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 			return unchanged("the queue %q is %s", name, map[bool]string{true: "paused already", false: "not paused"}[pause])
 		}
 		tasks := tasksOf(queues[n])
-		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", plain(name), count(tasks, "unfinished task"), queues[n].Active)
+		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", cli.Plain(name), count(tasks, "unfinished task"), queues[n].Active)
 		if err := a.ask(ctx, d, name, about, "Have no task of this queue start?"); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 		}
 		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has paused or resumed a queue", d.record("queue", name, "outcome", outcome)...)
 		return a.print(queued{Queue: name, Outcome: outcome, Tasks: tasks, By: d.by, Reason: d.reason}, func() string {
-			return fmt.Sprintf("%s: %s by %s; %s.\n%s", plain(name), outcome, plain(d.by), count(tasks, "unfinished task"), hint)
+			return fmt.Sprintf("%s: %s by %s; %s.\n%s", cli.Plain(name), outcome, cli.Plain(d.by), count(tasks, "unfinished task"), hint)
 		})
 	})
 }

@@ -118,7 +118,7 @@ func (a *app) release(ctx context.Context, c *connection, r releasing) error {
 func (a *app) releasedBefore(l inspect.Lock) error {
 	before := "the lock was released before"
 	if r := l.Revoked; r != nil && r.Holder == l.Holder {
-		before = fmt.Sprintf("%s has released the lock before, %s: %s", plain(r.By), a.clock(r.At), plain(r.Reason))
+		before = fmt.Sprintf("%s has released the lock before, %s: %s", cli.Plain(r.By), a.clock(r.At), cli.Plain(r.Reason))
 	}
 	return unchanged("%s: %s; it is free once its holder returns, and after %s at the latest", l.Resource, before, l.Left)
 }
@@ -143,7 +143,7 @@ func (r releasing) of(l inspect.Lock) (inspect.Lock, error) {
 	for _, p := range l.Permits {
 		if p.State != inspect.Reserved {
 			held = append(held, p)
-			list = append(list, fmt.Sprintf("\n  --fence %d  %s", p.Fence, plain(p.Holder)))
+			list = append(list, fmt.Sprintf("\n  --fence %d  %s", p.Fence, cli.Plain(p.Holder)))
 		}
 	}
 	if len(held) == 0 || l.State == inspect.Foreign {
@@ -191,7 +191,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 
 // text is for people.
 func (r released) text() string {
-	text := fmt.Sprintf("%s: taken from %s by %s.\n", plain(r.Resource), plain(r.Holder), plain(r.By))
+	text := fmt.Sprintf("%s: taken from %s by %s.\n", cli.Plain(r.Resource), cli.Plain(r.Holder), cli.Plain(r.By))
 	switch {
 	case r.FreeWithin == 0 && r.Waiting == 0:
 		return text + "The lock is free.\n"

@@ -70,10 +70,10 @@ func (a *app) meant(ctx context.Context, c *connection, l inspect.Lock) string {
 		return ""
 	}
 	if strings.Contains(l.Resource, "*") {
-		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", plain(l.Resource), inspect.ShellWord(l.Resource))
+		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", cli.Plain(l.Resource), inspect.ShellWord(l.Resource))
 	}
 	if e, err := c.Why(ctx, "", l.Resource); err == nil && e.Task.ID == l.Resource {
-		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", plain(l.Resource), inspect.ShellArg(l.Resource))
+		return fmt.Sprintf("%s is a task: `lockctl why %s` says what it does", cli.Plain(l.Resource), inspect.ShellArg(l.Resource))
 	}
 	return ""
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/rivo/uniseg"
+
+	"github.com/sidingq/siding/internal/cli"
 )
 
 // A column of a table.
@@ -35,7 +37,7 @@ func newTable(columns ...column) *table { return &table{columns: columns} }
 
 func (t *table) add(cells ...string) {
 	for i, cell := range cells {
-		cells[i] = plain(cell)
+		cells[i] = cli.Plain(cell)
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -133,7 +135,7 @@ type fields [][2]string
 
 func (f *fields) add(label, value string) {
 	if value != "" {
-		*f = append(*f, [2]string{label, plain(value)})
+		*f = append(*f, [2]string{label, cli.Plain(value)})
 	}
 }
 

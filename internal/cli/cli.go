@@ -55,7 +55,11 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		return StatusUsage
 	}
 	if ended.error != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: %v\n", root.Name(), ended.error)
+		lines := strings.Split(ended.Error(), "\n")
+		for i, line := range lines {
+			lines[i] = Plain(line)
+		}
+		_, _ = fmt.Fprintf(stderr, "%s: %s\n", root.Name(), strings.Join(lines, "\n"))
 	}
 	return ended.status
 }

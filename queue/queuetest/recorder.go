@@ -29,7 +29,7 @@ type Recorder struct {
 // are never run, an id or a unique task stays taken until [Recorder.Reset], and
 // a task with a Debounce waits for its delay, and is replaced, until then.
 func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Options) (queue.Receipt, error) {
-	if err := queue.Check(t, opts); err != nil {
+	if err := (queue.ClientConfig{}).Check(t, opts); err != nil {
 		return queue.Receipt{}, err
 	}
 	if err := ctx.Err(); err != nil {

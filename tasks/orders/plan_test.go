@@ -40,7 +40,7 @@ func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 		jobs = append(jobs, fmt.Sprintf("%s%T%v", told, job.Task, job.Task))
 		want := queue.Options{Queue: "shop", Retention: time.Minute, TaskID: fmt.Sprintf("%d:%s-c0ffee", job.Line, job.Task.Kind())}
 		expect.Same(t, "options", job.Options, &want)
-		if err := queue.Check(job.Task, job.Options); err != nil {
+		if err := (queue.ClientConfig{}).Check(job.Task, job.Options); err != nil {
 			t.Errorf("want a job that the queue accepts, have %v", err)
 		}
 	}
