@@ -96,7 +96,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		err = c.heldHere()
 	}
 	if err == nil {
-		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.rule != request.Rule.String() })
+		rule := request.Rule.String()
+		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.rule != rule })
 	}
 	l.mu.Unlock()
 	if err != nil {

@@ -60,7 +60,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a refusal is shared by all", "contenders.go",
-		"return other.rule != request.Rule.String()",
+		"return other.rule != rule",
 		"return false",
 		[]string{"TestRefusalConcernsOneLimit"},
 	},

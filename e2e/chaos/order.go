@@ -109,7 +109,7 @@ func (c *checker) doneInBatch(t *Task, next Run) bool {
 // it, and its worker says too late that it is to come again.
 func (c *checker) nobodyWaitedFor(t *Task, next Run) bool {
 	return t.Fate.once() && slices.ContainsFunc(c.byTask[t.ID], func(r Run) bool {
-		return r.Lost != 0 && r.Lost < next.Begin || r.Lost != 0 && c.stoodStill(r.Process, r.Begin, next.Begin) || c.ended(r) < next.Begin && c.cutOff(r)
+		return r.Lost != 0 && (r.Lost < next.Begin || c.stoodStill(r.Process, r.Begin, next.Begin)) || c.ended(r) < next.Begin && c.cutOff(r)
 	})
 }
 

@@ -70,6 +70,16 @@ func nothing(s *taskredis.Step) *taskredis.Answer {
 	return a
 }
 
+// settles is the answer to a step that finds nothing, and settles all that it says.
+func settles(s *taskredis.Step) *taskredis.Answer {
+	a := nothing(s)
+	a.Known = s.Number
+	for range s.Outcomes {
+		a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
+	}
+	return a
+}
+
 // isFirst reports whether a step is the first of the first lane.
 func isFirst(s *taskredis.Step) bool { return s.Lane == 0 && s.Number == 1 }
 
@@ -261,15 +271,11 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 		})
 		cfg.Cluster, cfg.Queues, cfg.RenewEvery = true, map[string]int{"away": 1, "q": 1}, 7*time.Second
 		l := newLoop(cfg, withoutMaster{script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			a := nothing(s)
-			a.Known = s.Number
+			a := settles(s)
 			if isFirst(s) {
 				one := takenTask(s.Place, "siding:{"+s.Place+"}:wait:lock:a", 1)
 				one.Queue = s.Place
 				a.Taken = []taskredis.Taken{one}
-			}
-			for range s.Outcomes {
-				a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 			}
 			return a, nil
 		}}})
@@ -300,13 +306,9 @@ func TestWhoIsToldDoesNotReturn(t *testing.T) {
 		cfg.Settled = func(*Task, error, bool) { <-told }
 		l := newLoop(cfg, script{
 			step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-				a := nothing(s)
-				a.Known = s.Number
+				a := settles(s)
 				if isFirst(s) {
 					a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 2)}
-				}
-				for range s.Outcomes {
-					a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 				}
 				return a, nil
 			},

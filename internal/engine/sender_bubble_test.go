@@ -52,11 +52,7 @@ func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
 	w.mu.Lock()
 	w.underWay++
 	w.most = max(w.most, w.underWay)
-	a := nothing(s)
-	a.Known = s.Number
-	for range s.Outcomes {
-		a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
-	}
+	a := settles(s)
 	for range s.Slots {
 		if w.left == 0 {
 			break

@@ -34,8 +34,8 @@ local function take(q, id)
   -- Else it asks for its locks: several, one whose name Go checks, or one of which a plain client has not told.
   local one_lock = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
   if own and not over and (have.siding_held or not one_lock or lock_of(place) ~= prefix .. resource) then
-    -- It starts from its place: those behind it must not go on while it asks for its locks, and in a line of these it would lose its
-    -- place to the ticket of another one.
+    -- It starts from its place. Those behind it must not go on while it asks for its locks; and parked under another one than it waits
+    -- for, it would have a new ticket there, and leave the old one behind.
     local waits_until = until_of(ends)
     Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)

@@ -54,7 +54,7 @@ local function start_waiting(q, id, task, key, ticket, have, lock, line)
   start(q, id, task, key, ticket, have, line)
   if have.state == 'pending' then
     call('LREM', asynq(q.name, 'pending'), 1, id)
-    q.ids, q.next = {}, 0 -- which the step has read before
+    q.ids, q.next = {}, 0 -- the step has read pending before that
   else
     call('ZREM', q.retry, id)
   end
@@ -90,7 +90,7 @@ local function look(q, lock)
       return later(math.min(goes_on_at, now + Hold().LOOK))
     end
     if waits and have.siding_lock ~= lock then
-      call('ZADD', lines_of(lock), ticket, q.name) -- somebody may have left the line without a word, and would be first for ever
+      call('ZADD', lines_of(lock), ticket, q.name) -- whoever has left the line without a word would be first for ever
       -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
       key, value, due = Ask().keys_for(have.siding_lock, tonumber(ticket), q.name)
       if not key then return later(due > now and math.min(due, now + FOREIGN) or now + FOREIGN) end

@@ -26,6 +26,14 @@ func (t *bench) pending(queue, id, resource string) {
 	t.must(t.rdb.LPush(t.Context(), PendingKey(queue), id).Err())
 }
 
+// run has an operator run a task that waits, as asynq's tools do.
+func (t *bench) run(queue, id string) {
+	t.Helper()
+	t.must(t.rdb.HSet(t.Context(), TaskKey(queue, id), "state", "pending").Err())
+	t.must(t.rdb.ZRem(t.Context(), RetryKey(queue), id).Err())
+	t.must(t.rdb.LPush(t.Context(), PendingKey(queue), id).Err())
+}
+
 // A stepper is a server that makes steps.
 type stepper struct {
 	*bench
@@ -76,6 +84,13 @@ func (s *stepper) takes(want string, outcomes []Outcome, slots int, queues ...st
 		expect.Need(s, r == Settled, "outcome %d: want settled, have %s", i, r)
 	}
 	return a.Taken
+}
+
+// ask makes a step in which an attempt asks for a lock, or several, and checks what comes of it.
+func (s *stepper) ask(taken Taken, lock string, want Result) {
+	s.Helper()
+	_, a := s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: lock}}, 0)
+	expect.Need(s, a.Results[0] == want, "want %s %s, have %s", lock, want, a.Results[0])
 }
 
 func idsOf(taken []Taken) string {
@@ -388,12 +403,11 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 				two.takes("", nil, 1, "q")
 				left = early
 			case "asked for":
-				_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a"}}, 0)
-				expect.Equal(t, "result", a.Results[0], Granted)
+				one.ask(taken[0], "lock:a", Granted)
 			case "of a batch":
 				t.pending("q", "member", "a")
 				two.takes("", nil, 1, "q")
-				_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: More, Most: 9, Like: "kind"}}, 0)
+				_, a := one.more(taken[0], 9)
 				expect.Equal(t, "members", idsOf(a.Taken), "member ")
 				next = "member "
 			}
@@ -457,8 +471,7 @@ func TestRenewalComesLate(t *testing.T) {
 		taken := one.takes("first ", nil, 1, "q")
 		t.add(LeaseKey("q"), "first", 1)
 		expect.That(t, expect.Value(one.Renew(t.Context(), "", []Name{taken[0].Name}))(t)[0], "want one without a lock kept")
-		_, a := one.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a"}}, 0)
-		expect.Equal(t, "result", a.Results[0], Granted)
+		one.ask(taken[0], "lock:a", Granted)
 		two.takes("", nil, 1, "q")
 		expect.OK(t, t.rdb.Del(t.Context(), "lock:a").Err())
 		t.add(LeaseKey("q"), "first", 1)
@@ -822,12 +835,10 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 				t.pending(queue, id, resource)
 				_, a := s.make(nil, 1, queue)
 				for _, taken := range a.Taken {
-					s.make([]Outcome{{Name: taken.Name, Kind: Ask, Want: "lock:" + queue}}, 0)
+					s.ask(taken, "lock:"+queue, Parked)
 				}
 			}
-			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "first"), "state", "pending").Err())
-			t.must(t.rdb.ZRem(t.Context(), RetryKey(queue), "first").Err())
-			t.must(t.rdb.LPush(t.Context(), PendingKey(queue), "first").Err())
+			t.run(queue, "first")
 			s.takes("first ", done(holds...), 2, queue)
 			n := t.rdb.LLen(t.Context(), PendingKey(queue)).Val()
 			expect.That(t, n == 0, "%s: want nobody pending, have %d", queue, n)
@@ -846,9 +857,7 @@ func TestStepLosesNobodyBehindOneThatAnOperatorRuns(t *testing.T) {
 		s.takes("", nil, 1, "q")
 		t.pending("q", "1", "")
 		t.pending("q", "2", "")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "run"), "state", "pending").Err())
-		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "run").Err())
-		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "run").Err())
+		t.run("q", "run")
 		for _, id := range []string{"3", "4", "5"} {
 			t.pending("q", id, "")
 		}

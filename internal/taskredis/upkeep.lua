@@ -50,9 +50,10 @@ end
 
 -- Writes down until when a task waits, by when it may wait no longer; see until_of.
 local function keep_waiting(task, retry, id, ends)
-  call('ZADD', retry, until_of(ends), id)
-  call('HSET', task, 'siding_until', until_of(ends))
-  keep_unique(call('HGET', task, 'unique_key'), id, until_of(ends))
+  ends = until_of(ends)
+  call('ZADD', retry, ends, id)
+  call('HSET', task, 'siding_until', ends)
+  keep_unique(call('HGET', task, 'unique_key'), id, ends)
 end
 
 return safely, wake, waits, mend, keep_waiting
