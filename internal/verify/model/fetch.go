@@ -17,12 +17,11 @@ func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 			break
 		}
 	}
-	all := x.serves(x.server, 0) && x.serves(x.server, 1)
 	for q := range uint8(MaxQueues) {
 		if !x.serves(x.server, q) || !x.visited[q] || s.Queues[q].Paused {
 			continue
 		}
-		s.Queues[q].Seen = s.Queues[q].Seen || sent.Slots > 0 && (left > 0 || all)
+		s.Queues[q].Seen = s.Queues[q].Seen || sent.Slots > 0
 		x.more = x.more || s.Queues[q].first() < MaxResources // to park a task may make its lock's entry due
 		if x.Mistake == RecoverLast {
 			x.recover(q)
