@@ -202,7 +202,7 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 		if t.Status == Pending && (t.holds() || x.Tasks[id-1].Plain && t.Known && t.Ticket > 0) { // it starts from its place
 			x.item(func() {
 				set(x, &t.Set, Waits)
-				x.enter(id, t.Ticket)
+				x.enter(id, t.Ticket, x.due(r))
 				set(x, &t.Status, Retry)
 				x.write()
 				s.Queues[q].remove(id)
@@ -286,13 +286,14 @@ func later(ticket uint8) uint8 {
 
 // park puts a pending task into its line.
 func (x *script) park(id ID, ticket uint8) {
-	t, queue := x.s.task(id), &x.s.Queues[x.Tasks[id-1].Queue]
+	t, q := x.s.task(id), x.Tasks[id-1].Queue
+	queue := &x.s.Queues[q]
 	if x.Mistake == PopsFirst {
 		x.write()
 		queue.remove(id)
 	}
 	set(x, &t.Set, Waits)
-	x.enter(id, ticket)
+	x.enter(id, ticket, x.when(q, x.Tasks[id-1].Resource, ticket))
 	x.write()
 	t.Status, t.Ticket = Retry, ticket
 	x.write()

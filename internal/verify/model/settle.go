@@ -100,16 +100,16 @@ func (x *script) comeBack(id ID, why Set) {
 	if t.holds() {
 		x.mark(q, r, Later)
 	}
-	x.enter(id, t.Ticket)
+	x.enter(id, t.Ticket, x.due(r)) // no offer: it has had its turn
 	x.write()
 	if t.Status = Retry; why == Stopped {
 		t.Status = Archived
 	}
 }
 
-// enter puts a task into its line. The entry of the ready set comes first and goes last, so there is no
-// line without one.
-func (x *script) enter(id ID, ticket uint8) {
+// enter puts a task into its line, which somebody should look at by then. The entry of the ready set comes first and goes last, so
+// there is no line without one.
+func (x *script) enter(id ID, ticket uint8, look Score) {
 	s := x.s
 	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	l := &s.Locks[r]
@@ -117,7 +117,7 @@ func (x *script) enter(id ID, ticket uint8) {
 	// A new task behind others who wait for a free lock changes nothing: the entry says when the first of them may start.
 	behind := x.Mistake != ScoredAhead && l.Token == free && !first && t.Ticket == 0 && s.Queues[q].Ready[r] != NoEntry
 	if t.Set == Waits && !behind && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
-		x.mark(q, r, x.when(q, r, ticket))
+		x.mark(q, r, look)
 	}
 	if first && x.Mistake != LineUnlisted {
 		set(x, &l.Lines[q], ticket)
@@ -127,6 +127,14 @@ func (x *script) enter(id ID, ticket uint8) {
 
 // when returns when the first of a queue's line could start, with that ticket at the latest.
 func (x *script) when(q, r, ticket uint8) Score {
+	if look := x.due(r); look != 1 || !x.offered(q, r, ticket) {
+		return look
+	}
+	return Offer
+}
+
+// due returns when a lock could be taken, as far as is known.
+func (x *script) due(r uint8) Score {
 	l := &x.s.Locks[r]
 	switch {
 	case x.Mistake == ScoredAhead:
@@ -137,8 +145,6 @@ func (x *script) when(q, r, ticket uint8) Score {
 		return Second
 	case l.Token != free:
 		return Expiry
-	case x.offered(q, r, ticket):
-		return Offer
 	default:
 		return 1
 	}

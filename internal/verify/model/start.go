@@ -60,7 +60,7 @@ func (x *script) ask(id ID, slot int) Result {
 		return IsGranted
 	}
 	set(x, &t.Set, Waits)
-	x.enter(id, t.Ticket)
+	x.enter(id, t.Ticket, x.when(x.Tasks[id-1].Queue, r, t.Ticket))
 	x.write()
 	t.Status, t.Known = Retry, true
 	set(x, &t.Lease, NoLease)
