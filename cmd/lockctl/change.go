@@ -17,7 +17,7 @@ import (
 
 // A change is what an operator does to a task by asynq's Inspector. A task that runs is never touched.
 type change struct {
-	outcome  string
+	outcome  string // the state of the task, if there still is one
 	question string // none if it does not ask
 	do       func(*asynq.Inspector, inspect.Task) error
 	not      map[inspect.State]string // why not, by the state of the task
@@ -39,7 +39,7 @@ left. A task that holds its line is run by retry.`,
 		Example: `  lockctl run 77ab09
   lockctl run 77ab09 --queue critical --json`,
 	}, "", a.change(change{
-		outcome: "pending",
+		outcome: string(inspect.StatePending),
 		do:      func(i *asynq.Inspector, t inspect.Task) error { return i.RunTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{
 			inspect.StatePending: "it is pending: a worker takes it in its turn", inspect.StateReady: waitsInLine, inspect.StateWaiting: waitsInLine,
@@ -59,7 +59,7 @@ lockctl has the reason; Redis does not keep it.`,
 		Example: `  lockctl archive 77ab09 --reason 'the order was canceled'
   lockctl archive 77ab09 --reason 'drill' --by alice --yes`,
 	}, "who does it", a.change(change{
-		outcome: "archived", question: "Archive this task? It does not run by itself any more.",
+		outcome: string(inspect.StateArchived), question: "Archive this task? It does not run by itself any more.",
 		do:  func(i *asynq.Inspector, t inspect.Task) error { return i.ArchiveTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{inspect.StateArchived: "it is archived already", inspect.StateCompleted: hasSucceeded},
 	}))
@@ -100,6 +100,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		}
 		err = does.do(asynq.NewInspectorFromRedisClient(c.rdb), e.Task)
 		switch {
+		case err != nil && does.isDone(ctx, c, e.Task):
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 			return cli.Fault(a.unknownTask(ctx, c, e.Task.Queue, of.id))
 		case err != nil: // asynq refuses a task that has begun since
@@ -112,6 +113,13 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has changed a task", of.record(done.about()...)...)
 		return a.print(done, done.text)
 	}
+}
+
+// isDone reports whether a task that was changeable is as the change would have it. asynq refuses the second copy of a call, which
+// go-redis sends if the answer to the first is lost.
+func (does change) isDone(ctx context.Context, c *connection, t inspect.Task) bool {
+	e, err := c.Why(ctx, t.Queue, t.ID)
+	return err == nil && string(e.State) == does.outcome
 }
 
 // changeable explains the task of an errand. Its error also says why the task cannot be changed.

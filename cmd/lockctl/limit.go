@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -184,11 +185,14 @@ of the workers holds again within a second. So a resource that was paused is res
 }
 
 func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) error {
-	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Lock.Prefix, pattern)
+	prefix := c.settings.Queue.Lock.Prefix
+	set, _ := queue.Limits(ctx, c.rdb, prefix) // one that cannot be read is no reason not to unset it
+	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, prefix, pattern)
 	switch {
 	case err != nil:
 		return c.failed(ctx, err)
-	case !was:
+	// If the answer is lost, go-redis sends the call again, and there is none any more.
+	case !was && !slices.ContainsFunc(set, func(o queue.LimitOverride) bool { return o.Pattern == pattern }):
 		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", cli.Plain(pattern)))
 	}
 	return a.print(map[string]string{"pattern": pattern}, func() string {

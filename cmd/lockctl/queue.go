@@ -72,19 +72,17 @@ func (a *app) queueResumeCommand() *cobra.Command {
 // setQueue pauses or resumes a queue.
 func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) error {
 	return a.with(ctx, func(ctx context.Context, c *connection) error {
-		queues, err := c.Queues(ctx)
-		if err != nil {
-			return c.failed(ctx, err)
-		}
-		n := slices.IndexFunc(queues, func(one inspect.Queue) bool { return one.Name == name })
+		now, known, err := c.queue(ctx, name)
 		switch {
-		case n < 0:
+		case err != nil:
+			return c.failed(ctx, err)
+		case !known:
 			return unchanged("there is no queue %q: `lockctl doctor` lists all", name)
-		case queues[n].Paused == pause:
+		case now.Paused == pause:
 			return unchanged("the queue %q is %s", name, map[bool]string{true: "paused already", false: "not paused"}[pause])
 		}
-		tasks := tasksOf(queues[n])
-		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", cli.Plain(name), count(tasks, "unfinished task"), queues[n].Active)
+		tasks := tasksOf(now)
+		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", cli.Plain(name), count(tasks, "unfinished task"), now.Active)
 		if err := a.ask(ctx, d, name, about, "Have no task of this queue start?"); err != nil {
 			return err
 		}
@@ -94,11 +92,23 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 			outcome, set, hint = "paused", inspector.PauseQueue, fmt.Sprintf("`lockctl queue resume %s` resumes it.\n", inspect.ShellArg(name))
 		}
 		if err := set(name); err != nil {
-			return c.failed(ctx, err)
+			// asynq refuses the second copy of a call, which go-redis sends if the answer to the first is lost.
+			if now, known, again := c.queue(ctx, name); again != nil || !known || now.Paused != pause {
+				return c.failed(ctx, err)
+			}
 		}
 		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has paused or resumed a queue", d.record("queue", name, "outcome", outcome)...)
 		return a.print(queued{Queue: name, Outcome: outcome, Tasks: tasks, By: d.by, Reason: d.reason}, func() string {
 			return fmt.Sprintf("%s: %s by %s; %s.\n%s", cli.Plain(name), outcome, cli.Plain(d.by), count(tasks, "unfinished task"), hint)
 		})
 	})
+}
+
+// queue looks at a queue. known says whether there is one of this name.
+func (c *connection) queue(ctx context.Context, name string) (_ inspect.Queue, known bool, _ error) {
+	all, err := c.Queues(ctx)
+	if n := slices.IndexFunc(all, func(one inspect.Queue) bool { return one.Name == name }); n >= 0 {
+		return all[n], true, err
+	}
+	return inspect.Queue{}, false, err
 }

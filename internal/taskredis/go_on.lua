@@ -10,7 +10,8 @@
 --
 -- Returns 1; 0 if the task holds no line, is about to run, or has another message by now: then nothing has changed.
 --
--- Guarantee: the task is in the set of its new state before it leaves that of the old one. Run twice it does what one run does.
+-- Guarantee: the task is in the set of its new state before it leaves that of the old one. Run twice it does and
+-- returns what one run does, unless the task has begun in between.
 
 -- include beside
 -- include common
@@ -21,6 +22,7 @@ local today, stats_until -- it counts nothing
 local task, queue, id, what, message, before = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local have = call('HMGET', task, 'state', 'siding_held', 'siding_lock', 'siding_deadline', 'msg')
 local state, held, locks = have[1], have[2], have[3]
+if what == 'skip' and state == 'archived' and message ~= before and have[5] == message then return 1 end -- an earlier copy has done it
 if not held or state ~= 'retry' and not (state == 'archived' and held == 'stop') then return 0 end
 
 if what == 'retry' then
