@@ -32,9 +32,12 @@ type ClientConfig struct {
 func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
 
 // Check returns the error with which [Client.Enqueue] of such a client would refuse the task before a
-// call to Redis, or nil.
+// call to Redis, or with which there could be no such client, or nil.
 func (c ClientConfig) Check(t Task, opts *Options) error {
-	_, err := newSharding(c.Shards).prepare(t, opts, time.Now(), "")
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	_, err := sharding{numbers: c.Shards}.prepare(t, opts, time.Now(), "")
 	return err
 }
 
@@ -133,7 +136,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	if opts != nil {
 		o = *opts
 	}
-	if queue, ok := queueOfShard(o.Queue); ok && len(s[queue]) > 0 {
+	if queue, ok := queueOfShard(o.Queue); ok && s.numbers[queue] > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want " + queue + ", not one of its shards", Value: o.Queue}
 	}
 	named, queue := o.TaskID != "", cmp.Or(o.Queue, "default")
@@ -167,7 +170,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	if several := len(store.Names(resource)) > 1; several && o.Policy != nil && o.Policy.compares() {
 		return nil, &TaskError{Kind: t.Kind(), Field: "policy", Want: noComparison}
-	} else if several && len(s[queue]) > 0 {
+	} else if several && s.numbers[queue] > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want one without shards for a task of several resources", Value: queue}
 	}
 	p.enqueue = taskredis.Enqueue{

@@ -82,14 +82,17 @@ func shardQueues(queues, shards map[string]int) map[string]int {
 	return all
 }
 
-// A sharding knows the names of the shards of each sharded queue, in order.
-type sharding map[string][]string
+// A sharding knows the shards of each sharded queue.
+type sharding struct {
+	numbers map[string]int
+	names   map[string][]string // of all shards, in order; nil to make one up each time, as making them all takes long
+}
 
 func newSharding(shards map[string]int) sharding {
-	s := make(sharding, len(shards))
+	s := sharding{maps.Clone(shards), make(map[string][]string, len(shards))}
 	for queue, n := range shards {
 		for i := range n {
-			s[queue] = append(s[queue], shardName(queue, i))
+			s.names[queue] = append(s.names[queue], shardName(queue, i))
 		}
 	}
 	return s
@@ -99,12 +102,16 @@ func newSharding(shards map[string]int) sharding {
 // shards keeps them itself. Otherwise the first eight bytes of the key's SHA-256, as a big-endian
 // number modulo the number of shards, choose the shard. Other programs may do the same.
 func (s sharding) shardOf(queue, key string) string {
-	names := s[queue]
-	if len(names) == 0 {
+	n := s.numbers[queue]
+	if n == 0 {
 		return queue
 	}
 	sum := sha256.Sum256([]byte(key))
-	return names[binary.BigEndian.Uint64(sum[:])%uint64(len(names))]
+	i := int(binary.BigEndian.Uint64(sum[:]) % uint64(n)) //nolint:gosec // below MaxShards
+	if s.names == nil {
+		return shardName(queue, i)
+	}
+	return s.names[queue][i]
 }
 
 // shardKey returns the key that chooses the shard of a task. Tasks of one resource share a shard.

@@ -140,8 +140,22 @@ func TestShardsRefused(t *testing.T) {
 				t.Cleanup(func() { _ = rdb.Close() })
 				_, err := queue.NewClient(rdb, queue.ClientConfig{Shards: tt.shards})
 				wantError(t, "client", tt.want, err)
+				wantError(t, "check", tt.want, queue.ClientConfig{Shards: tt.shards}.Check(job{Res: "order:1"}, nil))
 			}
 		})
+	}
+}
+
+// A check of a task costs no more with many shards: programs check each line of long files.
+//
+//nolint:paralleltest // it counts what it allocates
+func TestCheckWithManyShards(t *testing.T) {
+	allocated := func(shards int) float64 {
+		cfg := queue.ClientConfig{Shards: map[string]int{"default": shards}}
+		return testing.AllocsPerRun(10, func() { expect.OK(t, cfg.Check(job{Res: "order:1"}, nil)) })
+	}
+	if one, many := allocated(1), allocated(queue.MaxShards); many > 2*one {
+		t.Errorf("want no more allocated for %d shards than for one, have %v and %v", queue.MaxShards, many, one)
 	}
 }
 

@@ -115,6 +115,23 @@ func TestDebounce(t *testing.T) {
 	})
 }
 
+// Redis' clock was an hour ahead when the first one came: the longest delay holds all the same.
+func TestDebounceAfterTheClockWasPutBack(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *bench) {
+		t.debounce(debounced(t.queue, "0"), "")
+		t.later(-3600)
+		from := t.now()
+		t.debounce(debounced(t.queue, "1"), "0")
+		t.wantOnly("1", from, debounceDelay)
+		t.later(debounceMost - 1) // both clocks go on
+		expect.OK(t, t.rdb.HIncrBy(t.Context(), debounceKey(t.queue), "due", debounceMost).Err())
+		t.debounce(debounced(t.queue, "2"), "1")
+		due := int64(t.rdb.ZScore(t.Context(), ScheduledKey(t.queue), "2").Val())
+		expect.That(t, due <= t.now()+1, "want it due as the longest delay of the first is over, have it due in %d s", due-t.now())
+	})
+}
+
 // The task is stored as any other, and what remembers it goes away.
 func TestDebounceIsStored(t *testing.T) {
 	t.Parallel()

@@ -159,18 +159,19 @@ const listEvery = time.Minute
 // slot of another key, and comes first, so no task is in a queue that nobody sees.
 func (q *Enqueuer) list(ctx context.Context, queues ...string) error {
 	var due []any
+	isNew := false
 	now := time.Now()
 	q.mu.Lock()
 	for _, queue := range queues {
 		if last, ok := q.listed[queue]; !ok || now.Sub(last) >= listEvery {
-			due = append(due, queue)
+			due, isNew = append(due, queue), isNew || !ok
 		}
 	}
 	q.mu.Unlock()
 	if due == nil {
 		return nil
 	}
-	if err := q.rdb.SAdd(ctx, queuesKey, due...).Err(); err != nil {
+	if err := q.rdb.SAdd(ctx, queuesKey, due...).Err(); err != nil && isNew { // a queue that is on it already is so for another minute
 		return fmt.Errorf("put the queue %v on the list of queues: %w", due[0], err)
 	}
 	q.mu.Lock()

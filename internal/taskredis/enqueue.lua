@@ -15,7 +15,7 @@
 -- ARGV[8...]  fields of the task's hash, names and values
 --
 -- Returns 1 when the task is stored, 0 when there is another task of its id, -1 when another one has its key of
--- uniqueness, which is looked at first, as asynq does it. A key that holds '/' before an id is of a task that is unique whatever
+-- uniqueness, which is looked at first, as asynq does it. A key that holds '/<id>/<call>' is of a task that is unique whatever
 -- becomes of it: nobody deletes that key, as it holds no id. One that holds the id of a task that has ended, or is nowhere, is
 -- free: asynq's tools leave it where they archive. A debounced task returns the id of the task that it has replaced, or 1.
 --
@@ -29,6 +29,7 @@ local task, place, beside = KEYS[1], KEYS[2], KEYS[3]
 local id, state, at = ARGV[1], ARGV[2], ARGV[3]
 local group, unique_for, always, call = ARGV[4], ARGV[5], ARGV[6] == '1', ARGV[7]
 local unique = state ~= 'debounced' and KEYS[4]
+local holds = always and '/' .. id .. '/' .. call or id -- what its key of uniqueness holds; no id of ours has a slash
 
 -- The key of another task of the same queue.
 local function task_of(other) return string.sub(task, 1, -#id - 1) .. other end
@@ -60,7 +61,7 @@ local function debounce(key, delay, longest)
     local have = redis.call('HMGET', task_of(other), 'state', 'siding_debounce')
     replaces = have[1] == 'scheduled' and have[2] == key
   end
-  if not replaces then first = now end
+  if not replaces or first > now then first = now end -- Redis' clock may have been put back
   due = math.min(now + delay, first + longest)
   -- The new one is there before the other one goes: what Redis refuses changes nothing.
   redis.call('ZADD', place, due, id)
@@ -76,7 +77,7 @@ end
 if state == 'debounced' then return debounce(KEYS[4], tonumber(at), tonumber(unique_for)) end
 local holder = unique and redis.call('GET', unique)
 if holder and (always or string.sub(holder, 1, 1) == '/' or unfinished(holder)) then
-  return (stored() or call == '' and holder == '/' .. id) and 1 or -1 -- its task may have run by now
+  return (stored() or always and holder == holds) and 1 or -1 -- its task may have run by now
 end
 if redis.call('EXISTS', task) == 1 then
   return stored() and 1 or 0
@@ -97,5 +98,5 @@ else
   redis.call('ZADD', place, now[1], id)
   redis.call('HSET', task, 'state', state, 'group', group, unpack(ARGV, 8))
 end
-if unique then redis.call('SET', unique, always and '/' .. id or id, 'EX', unique_for) end
+if unique then redis.call('SET', unique, holds, 'EX', unique_for) end
 return 1
