@@ -192,6 +192,40 @@ func TestFileChangedWhileRead(t *testing.T) {
 	}
 }
 
+// What is added to a file while it is read is no part of it. Else all its tasks would come again, under other ids, with the next run.
+func TestFileThatGrows(t *testing.T) {
+	t.Parallel()
+	have, _, err := readTwice(t, os.O_APPEND)
+	expect.OK(t, err)
+	expect.Equal(t, "text", have, "a\n")
+}
+
+func TestFileThatChanges(t *testing.T) {
+	t.Parallel()
+	_, content, err := readTwice(t, 0)
+	expect.Is(t, "a file that was changed", err, errChanged)
+	end := verdict(input{content: content}, &report{Through: 7}, fmt.Errorf("line 8: %w", err))
+	const want = "line 8: the file was changed while it was being read; all up to line 7 is enqueued as it was, and another run enqueues all lines anew"
+	expect.Equal(t, "verdict", fmt.Sprint(end), want)
+}
+
+// readTwice reads a file of the line a in between whose two readings somebody has opened it with a flag, and written a line.
+func readTwice(t *testing.T, flag int) (string, content, error) {
+	t.Helper()
+	path := writeFile(t, "tasks", "a\n")
+	f, err := os.Open(path)
+	expect.OK(t, err)
+	defer f.Close()
+	text, content, err := twice(t.Context(), f, func(r io.Reader) (io.Reader, error) { return r, nil })
+	expect.OK(t, err)
+	other, err := os.OpenFile(path, os.O_WRONLY|flag, 0)
+	expect.OK(t, err)
+	defer other.Close()
+	expect.OK(t, expect.Err(other.WriteString("b\n")))
+	have, err := io.ReadAll(text)
+	return string(have), content, err
+}
+
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	have, err := fingerprint(t.Context(), strings.NewReader("a\nb\nc"))

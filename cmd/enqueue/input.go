@@ -8,7 +8,9 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"math"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -18,15 +20,19 @@ import (
 // defaultQueue is the queue of tasks that name none, as in [queue.Options].
 const defaultQueue = "default"
 
+// keptFor is how long tasks from a file are kept after their success. It leaves time to start again after a crash, or a lost answer,
+// with nothing enqueued twice. Redis still forgets a large file soon.
+const keptFor = 10 * time.Minute
+
 // resumeHelp is part of the help of the commands that read files.
 const resumeHelp = `Interrupted or failed, run the same command again: it goes on where it stopped and
 enqueues nothing twice. After each batch it saves a checkpoint in Redis, under the
 hash of the file's content and the queue, for 30 days, and leaves out what that
 covers. The id of each task is derived from that hash and the line, and while Redis
-has a task of an id there is no second one. The limit: this program was killed
-(kill -9, power) after a batch and before its checkpoint, workers have finished
-tasks of that batch, and their retention has passed before the next run. Then these
-are enqueued again. The journal of the ledger knows the ids and refuses the second
+has a task of an id there is no second one. The limit: this program ended after a
+batch and before its checkpoint (kill -9, power, a lost answer), workers have
+finished tasks of that batch, and their retention has passed before the next run.
+Then these are enqueued again. The journal of the ledger knows the ids and refuses the second
 effect. A file with other content is another file: if lines are added to one, all
 of them are enqueued.`
 
@@ -117,6 +123,9 @@ func fingerprint(ctx context.Context, r io.Reader) (c content, err error) {
 	return c, err
 }
 
+// errChanged is the end of a run whose file is another one by now.
+var errChanged = errors.New("the file was changed while it was being read")
+
 // unchanged reads a text for the second time. A text that differs from want ends with an error, as
 // the ids of the tasks and the checkpoint are those of want.
 type unchanged struct {
@@ -129,24 +138,28 @@ func (u unchanged) Read(p []byte) (int, error) {
 	n, err := u.text.Read(p)
 	u.sum.Write(p[:n])
 	if errors.Is(err, io.EOF) && hex.EncodeToString(u.sum.Sum(nil)) != u.want.hash {
-		err = errors.New("the file was changed while it was being read")
+		err = errChanged
 	}
 	return n, err
 }
 
-// twice reads the text of f for its content, and returns a reader of the same text.
+// twice reads the text of f for its content, and returns a reader of the same text. What is added to the file meanwhile is not read.
 func twice(ctx context.Context, f *os.File, unpack func(io.Reader) (io.Reader, error)) (io.Reader, content, error) {
+	size := int64(math.MaxInt64)
 	begin := func() (io.Reader, error) {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}
-		return unpack(f)
+		return unpack(io.LimitReader(f, size))
 	}
 	text, err := begin()
 	if err != nil {
 		return nil, content{}, err
 	}
 	c, err := fingerprint(ctx, text)
+	if err == nil {
+		size, err = f.Seek(0, io.SeekCurrent)
+	}
 	if err == nil {
 		text, err = begin()
 	}

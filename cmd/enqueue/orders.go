@@ -45,9 +45,7 @@ goes to a temporary file first.
 			return a.orders(cmd.Context(), in, retention)
 		},
 	}
-	// The default leaves time to start again after a crash with nothing enqueued
-	// twice. Redis still forgets a large file soon.
-	cmd.Flags().DurationVar(&retention, "retention", 10*time.Minute, "keep tasks for this long after their success")
+	cmd.Flags().DurationVar(&retention, "retention", keptFor, "keep tasks for this long after their success")
 	in.addFlags(cmd.Flags())
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,7 @@ const maxStreamLine = 2*queue.MaxPayload + 4<<10
 
 func (a *app) streamCommand() *cobra.Command {
 	in := input{command: "stream", name: "-"}
+	var retention time.Duration
 	cmd := &cobra.Command{
 		Use:   "stream [FILE|-]",
 		Short: "Enqueue tasks from JSON lines",
@@ -51,15 +53,16 @@ last batch of them comes again, and replaces those that still wait.`,
 			if len(args) > 0 {
 				in.name = args[0]
 			}
-			return a.stream(cmd.Context(), in)
+			return a.stream(cmd.Context(), in, retention)
 		},
 	}
+	cmd.Flags().DurationVar(&retention, "retention", keptFor, "keep tasks from a file, whose lines say nothing else, for this long after their success")
 	in.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (a *app) stream(ctx context.Context, in input) error {
-	if err := checkFlags(&queue.Options{Queue: in.queue}); err != nil {
+func (a *app) stream(ctx context.Context, in input, retention time.Duration) error {
+	if err := checkFlags(&queue.Options{Queue: in.queue, Retention: retention}); err != nil {
 		return err
 	}
 	from, f, err := a.open(in)
@@ -78,7 +81,7 @@ func (a *app) stream(ctx context.Context, in input) error {
 	if err != nil {
 		return cli.Fault(fmt.Errorf("%s: %w", in.name, err))
 	}
-	in.jobs = streamDecoder{queue: in.queue, content: in.content}.jobs(from, false)
+	in.jobs = streamDecoder{queue: in.queue, content: in.content, retention: retention}.jobs(from, false)
 	return a.feed(ctx, in)
 }
 
@@ -92,7 +95,8 @@ type streamLine struct {
 type streamDecoder struct {
 	queue string // for lines that name none
 	// content makes the ids of lines that have none. Without it they are random.
-	content content
+	content   content
+	retention time.Duration // of lines of a file that name none
 }
 
 // jobs yields the tasks of the lines that r reads. With live set, jobs yields a pause before each
@@ -154,7 +158,11 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 		return queue.Job{}, err
 	}
 	opts.Queue = cmp.Or(opts.Queue, d.queue)
-	if opts.TaskID == "" && d.content.hash != "" && opts.Debounce == "" {
+	if d.content.hash == "" {
+		return queue.Job{Task: task, Options: opts}, nil
+	}
+	opts.Retention = cmp.Or(opts.Retention, d.retention)
+	if opts.TaskID == "" && opts.Debounce == "" {
 		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
 	}
 	return queue.Job{Task: task, Options: opts}, nil

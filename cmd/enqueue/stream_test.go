@@ -236,6 +236,33 @@ func TestStreamFile(t *testing.T) {
 	}
 }
 
+// A task of a file is kept for a while, so that it does not run twice if a batch is sent again.
+func TestStreamRetention(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	text := `{"kind":"order:audit","payload":{"order":"1"},"id":"a"}
+{"kind":"order:audit","payload":{"order":"1"},"id":"b","retention":"9s"}
+`
+	path := writeFile(t, "tasks.jsonl", text)
+	for q, tt := range map[string]struct {
+		stdin string
+		args  []string
+		a     time.Duration
+	}{
+		"stream-kept":       {"", []string{path}, keptFor},
+		"stream-kept-long":  {"", []string{path, "--retention", "2h"}, 2 * time.Hour},
+		"stream-kept-stdin": {text, nil, 0},
+	} {
+		have := enqueue(t, tt.stdin, append([]string{"stream", "--redis", server.Addr, "--queue", q}, tt.args...)...)
+		expect.Need(t, have.status == cli.StatusOK, "%s: have %+v", q, have)
+		for id, want := range map[string]time.Duration{"a": tt.a, "b": 9 * time.Second} {
+			info, err := inspect(t, server).GetTaskInfo(q, id)
+			expect.OK(t, err)
+			expect.Equal(t, q+" "+id, info.Retention, want)
+		}
+	}
+}
+
 // Lines of a file with one debounce leave one task, and the report says how many it has replaced.
 func TestStreamDebounces(t *testing.T) {
 	t.Parallel()
