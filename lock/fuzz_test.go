@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
@@ -88,20 +89,24 @@ func FuzzReply(f *testing.F) {
 func FuzzResource(f *testing.F) {
 	seeds := []string{
 		"", "order:123", "a b", "{a}", "a{b}c", "a}b", "a{b", "{}a", "{a}{}", "{{a}b}", "a", "{a}siding:fence", "{a}:siding:fence", "{lock:a}:fence", "lock:a",
-		"siding:slots", "asynq:queues", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1),
+		"siding:slots", "a:siding:permit:1", "asynq:queues", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1),
 	}
 	for i, seed := range seeds {
-		f.Add(seed, seeds[(i+1)%len(seeds)], i%2 == 0)
-		f.Add(seed, "a", i%2 == 1)
+		f.Add(seed, seeds[(i+1)%len(seeds)], byte(i))
+		f.Add(seed, "a", byte(i+1))
 	}
 	const each = 3 // keys of a lock, of those that have names of their own
-	f.Fuzz(func(t *testing.T, name, other string, bare bool) {
+	f.Fuzz(func(t *testing.T, name, other string, which byte) {
 		prefix := ""
-		if bare {
+		if which%3 == 1 {
 			prefix = lock.NoPrefix
 		}
 		client, err := lease.New(newFake().Store, lease.Config{Prefix: prefix})
 		expect.OK(t, err)
+		begin := client.Key("") // of all keys of locks
+		if which%3 == 2 {
+			begin = taskredis.LockPrefix("q", begin) // in a Cluster
+		}
 		taken := make(map[string]bool)
 		for _, resource := range []string{name, other} {
 			if err := client.Check(resource); err != nil {
@@ -109,14 +114,14 @@ func FuzzResource(f *testing.F) {
 					"want a short %v, have %v", lock.ErrResource, err)
 				return
 			}
-			key := client.Key(resource)
+			key := begin + resource
 			permit := store.PermitKey(key, "1")
 			expect.That(t, store.LockOf(permit) == key && store.LockOf(key) == key,
 				"%q: want %q a permit of %q, have one of %q", resource, permit, key, store.LockOf(permit))
 			for _, companion := range []string{permit, store.Beside(key, "fence"), store.Beside(key, "queue")} {
 				expect.That(t, hashed(companion) == hashed(key),
 					"%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
-				own, isLock := strings.CutPrefix(companion, client.Key(""))
+				own, isLock := strings.CutPrefix(companion, begin)
 				if isLock && client.Check(own) == nil {
 					t.Errorf("%q: want %q to be no lock, have that of %q", resource, companion, own)
 				}

@@ -75,7 +75,8 @@ func TestReleaseRacesRenewal(t *testing.T) {
 // answers. The next then has the lock at once.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
-	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole} {
+	full := func(context.Context, string, func() error) error { return serverError("MISCONF no disk") }
+	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole, full} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
 			l.redis.Set(network)

@@ -41,7 +41,7 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 		"too many clients":     serverError("ERR max number of clients reached"),
 		"as the store says so": tellingError{serverError("NOPERM of one of three"), true},
 	}
-	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS"} {
+	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS", "OOM", "MISCONF"} {
 		passing[code] = serverError(code + " try later")
 	}
 	inBubbles(t, passing, func(t bubble, trouble error) {

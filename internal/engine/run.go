@@ -151,7 +151,7 @@ func (t *Task) Begin(ctx context.Context) error {
 			return nil
 		case err == nil:
 			return &LostError{Err: store.ErrLost}
-		case redisreply.Answered(err) && !passes(err) || sleep.For(ctx, refusedPause) != nil:
+		case redisreply.Answered(err) && !redisreply.Transient(err) || sleep.For(ctx, refusedPause) != nil:
 			return &AgainError{Err: err, After: refusedPause, First: true}
 		}
 	}

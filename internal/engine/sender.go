@@ -170,7 +170,7 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
 		s.complain(ctx, "step", a.err) // whether Redis has done it is not known
-	case passes(a.err):
+	case redisreply.Transient(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
 		s.complain(ctx, "step", a.err)
 		f.resendAt = now.Add(refusedPause)
@@ -180,9 +180,6 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.refused(ctx, f, a.err, now)
 	}
 }
-
-// passes reports whether Redis refused a call for a reason that ends by itself.
-func passes(err error) bool { return redisreply.Transient(err) || redisreply.Full(err) }
 
 // refused is called with a step that Redis will always refuse.
 func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Time) {

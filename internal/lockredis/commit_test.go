@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -143,8 +143,26 @@ func TestRefusalBesideOtherCalls(t *testing.T) {
 	expect.OK(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	full, mine := acquiring(ctx, "lock:free", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me"))
 	committed(rdb, false).send(ctx, []*call{full, mine})
-	if !redisreply.Full(full.err) || mine.err != nil || mine.reply != int64(1) {
+	if !redis.HasErrorPrefix(full.err, "OOM") || mine.err != nil || mine.reply != int64(1) {
 		t.Errorf("want no memory for one, and the other renewed, have %v, and %v %v", full.err, mine.reply, mine.err)
+	}
+}
+
+// A Redis without memory refuses no release, though somebody waits or the lock has a limit.
+func TestReleaseWithoutMemory(t *testing.T) {
+	t.Parallel()
+	ctx, rdb := t.Context(), redistest.Start(t).Client(t)
+	permit := store.PermitKey("lock:limited", "1")
+	for key, lock := range map[string]string{"lock:awaited": "lock:awaited", permit: "lock:limited"} {
+		expect.OK(t, rdb.Set(ctx, key, tokenOf("me"), time.Minute).Err())
+		expect.OK(t, rdb.ZAdd(ctx, store.Beside(lock, "lines"), redis.Z{Score: 1, Member: "q"}).Err())
+	}
+	expect.OK(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	for _, key := range []string{"lock:awaited", permit} {
+		c := releasing(ctx, key, tokenOf("me"), "0")
+		committed(rdb, false).send(ctx, []*call{c})
+		expect.That(t, c.err == nil && c.reply == int64(1), "%s: want it released, have %v, %v", key, c.reply, c.err)
+		expect.Equal(t, key, rdb.Exists(ctx, key).Val(), 0)
 	}
 }
 

@@ -22,8 +22,8 @@ local function release(key)
   local held, revoked = held_by(key, given.token, value)
   if held then
     local waiting = call('EXISTS', queue_of(lock), lines_of(lock))
+    free(held, given.by, nil, waiting) -- first, as it begins with what needs no memory: then a full Redis refuses nothing
     if revoked or waiting > 0 or held ~= lock then call('SET', record, revoked and '0' or '1', 'PX', 10000) end
-    free(held, given.by, nil, waiting)
     return revoked and 0 or 1
   end
   local released = call('GET', record)

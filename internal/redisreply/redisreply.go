@@ -17,7 +17,8 @@ var transient = []string{
 	"CLUSTERDOWN",                         // a part of the Cluster is away
 	"LOADING",                             // the data is being loaded
 	"MASTERDOWN", "READONLY", "UNBLOCKED", // a failover
-	"NOREPLICAS", // too few replicas are connected
+	"NOREPLICAS",     // too few replicas are connected
+	"OOM", "MISCONF", // no memory for the call, or no disk for what Redis should keep: until somebody sees to it
 }
 
 // codeless are parts of refusals that have no code, and end by themselves as well. But for the first they are those of a script
@@ -45,13 +46,6 @@ func Transient(err error) bool {
 	code, _, _ := strings.Cut(answer.Error(), " ")
 	in := func(text string) bool { return strings.Contains(answer.Error(), text) }
 	return slices.Contains(transient, code) || slices.ContainsFunc(codeless, in)
-}
-
-// Full reports whether err is an answer of Redis that it has no memory for the call, or no disk for what it should keep. That
-// passes when somebody sees to it.
-func Full(err error) bool {
-	answer, ok := errors.AsType[redis.Error](err)
-	return ok && (strings.HasPrefix(answer.Error(), "OOM ") || strings.HasPrefix(answer.Error(), "MISCONF "))
 }
 
 // Text returns a value of an array, "" if there is no such value, or if it is no text.

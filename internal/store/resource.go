@@ -26,8 +26,8 @@ func CheckResource(name string) error {
 		return fmt.Errorf("%w: it is not UTF-8: %q", ErrResource, name)
 	case !paired(name):
 		return fmt.Errorf("%w: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: %q", ErrResource, name)
-	case strings.Contains(name, "{") && strings.Contains(name, "siding:"):
-		return fmt.Errorf("%w: a name with braces and \"siding:\" is one of a key beside a lock: %q", ErrResource, name)
+	case strings.Contains(name, ":siding:") || strings.Contains(name, "{") && strings.Contains(name, "siding:"): // in a Cluster all keys have braces
+		return fmt.Errorf("%w: a name with \":siding:\", or braces and \"siding:\", is one of a key beside a lock: %q", ErrResource, name)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("%w: it holds a control character: %q", ErrResource, name)
 	}
