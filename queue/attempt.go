@@ -28,7 +28,9 @@ import (
 type attempt struct {
 	*engine.Task
 
-	waitedFor string // the resource of a task that has waited for too long, and has no lock
+	waitedFor string   // the resource of a task that has waited for too long, and has no lock
+	held      []int64  // fences of the locks that the engine has not taken, see elsewhere
+	ends      []func() // what ends the members of its batch once it has ended itself
 }
 
 // attemptKey is the key under which the context of a handler carries its attempt.
@@ -112,6 +114,7 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 	return func(ctx context.Context, t *engine.Task) error {
 		a := &attempt{Task: t}
 		ctx = context.WithValue(ctx, attemptKey{}, a)
+		defer a.endMembers()
 		if waited, late := s.tooLate(a); late {
 			return s.waitedTooLong(ctx, a, waited)
 		}
@@ -155,6 +158,9 @@ func (l leases) each(do func(*lease.Lease)) {
 
 // fences returns the fences of an attempt's locks, in the order of its resources.
 func (a *attempt) fences() []int64 {
+	if a.held != nil {
+		return a.held
+	}
 	if a.Taken.Fences != nil {
 		return a.Taken.Fences
 	}
@@ -194,7 +200,7 @@ var errNotReturned = errors.New("queue: the handler panicked, or ended its gorou
 // meaningOf returns a handler's error as the engine understands it.
 func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if errors.Is(context.Cause(ctx), store.ErrLost) {
-		return s.lossOf(ctx, a, a.fences())
+		return s.lossOf(ctx, a)
 	}
 	if _, ok := errors.AsType[*engine.AgainError](err); ok {
 		return err // the handler has not begun
@@ -222,11 +228,11 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	return err
 }
 
-// lossOf logs that an attempt has lost its lock, and returns the error that says why. fences are as those of [attempt.fences].
-func (s *Server) lossOf(ctx context.Context, a *attempt, fences []int64) error {
+// lossOf logs that an attempt has lost its lock, and returns the error that says why.
+func (s *Server) lossOf(ctx context.Context, a *attempt) error {
 	held := time.Since(a.Began)
 	reason := fmt.Sprintf("lost %s after %.1f s", store.Show(a.Resource), held.Seconds())
-	by, why := s.revokedBy(ctx, a, fences)
+	by, why := s.revokedBy(ctx, a)
 	if by == "" {
 		s.logLoss(ctx, a, held)
 	} else {
@@ -252,14 +258,14 @@ func (s *Server) logLoss(ctx context.Context, a *attempt, held time.Duration) {
 }
 
 // revokedBy returns who has revoked a lock of an attempt, and why; "" if nobody has, or if Redis does not answer.
-func (s *Server) revokedBy(ctx context.Context, a *attempt, fences []int64) (by, reason string) {
+func (s *Server) revokedBy(ctx context.Context, a *attempt) (by, reason string) {
 	if s.cfg.Store != nil {
 		return "", ""
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for i, name := range store.Names(a.Resource) {
-		by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(name), fences[i])
+		by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(name), a.fences()[i])
 		if err != nil || by != "" {
 			return by, reason
 		}

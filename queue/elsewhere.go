@@ -19,7 +19,7 @@ import (
 // it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
 // themselves would leave it no turn. One of several resources waits for none of them while it holds another.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
-	asked, ran, lost := time.Now(), false, false
+	asked, ran := time.Now(), false
 	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: plus(time.Until(a.EndsBy), s.cfg.Overrun)}
 	waiting := ctx
 	names := store.Names(a.Resource)
@@ -27,22 +27,25 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		opts.Wait = turnWait
 		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
 	}
-	var fences []int64
 	var failed error // of the handler
 	err = s.doUnder(waiting, names, opts, func(ctx context.Context) error {
 		ran = true
 		for _, name := range names {
-			fences = append(fences, lock.Fence(ctx, name))
+			a.held = append(a.held, lock.Fence(ctx, name))
 		}
-		s.acquired(a, fences[0])
-		failed = next(ctx, a.Task)
-		lost = errors.Is(context.Cause(ctx), lock.ErrLost) // this lock; an error of the handler may be about a second one
+		s.acquired(a, a.held[0])
+		defer func() { // also if the handler panics
+			if errors.Is(context.Cause(ctx), lock.ErrLost) { // this lock; an error of the handler may be about a second one
+				a.Lose()
+			}
+		}()
+		failed = next(lease.WithWaited(ctx, 0), a.Task) // for a second lock the handler has not waited yet
 		return failed
 	})
-	switch {
-	case lost, ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
-		return s.lossOf(ctx, a, fences)
-	case ran:
+	if ran {
+		if errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost) { // the release has found it lost
+			a.Lose()
+		}
 		return failed
 	}
 	busy, waits := errors.AsType[*lock.BusyError](err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -279,6 +281,47 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 		expect.That(t, e.HandOff > 0 && e.Fence > 0, "want it handed on, with a fence, have %+v", e)
 	}
 	expect.Equal(t, "lock on the tasks' Redis", b.value(), "")
+}
+
+// A lock on an external store is lost. The task has neither succeeded nor failed, however its handler ended, and comes again.
+func TestExternalStoreLosesALock(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onOne, map[string]func(context.Context){
+		"a panic":                func(ctx context.Context) { <-ctx.Done(); panic("no lock") },
+		"Goexit":                 func(ctx context.Context) { <-ctx.Done(); runtime.Goexit() },
+		"nil":                    func(ctx context.Context) { <-ctx.Done() },
+		"nil, before it notices": func(context.Context) {},
+	}, func(b *bundle, end func(context.Context)) {
+		memory, runs := locktest.NewMemory(), new(atomic.Int32)
+		b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, func(ctx context.Context, _ job) error {
+			if runs.Add(1) == 1 {
+				memory.Put(b.lockKey(), "somebody else's", time.Millisecond)
+				end(ctx)
+			}
+			return nil
+		})
+		id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
+		b.awaitGone(id)
+		expect.Equal(b, "runs", int(runs.Load()), 2)
+		b.await(queue.EventLost, id, 1)
+		b.wantEvents(queue.EventReleased, id, 1) // the second run's
+	})
+}
+
+// That a task has waited for its own lock gives it no head start at another one.
+func TestWaitCountsForTheOwnLockAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	waited := make(chan time.Duration, 1)
+	store := lock.Redis(redistest.Start(t).Client(t))
+	release := b.holdBy(newLocker(t, store, longTimeout))
+	b.serve(queue.ServerConfig{Store: store, Lock: longTimeout, Observe: b.observe}, func(ctx context.Context, _ job) error {
+		waited <- lease.Waited(ctx)
+		return nil
+	})
+	b.await(queue.EventParked, b.enqueue(b.job(0)), 1)
+	release()
+	expect.Equal(t, "what a handler has waited for", within(t, patience, "the handler", waited), 0)
 }
 
 // A silent store answers no request for a lock, once it is to.

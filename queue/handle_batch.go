@@ -90,22 +90,33 @@ func runBatch[T Guarded](ctx context.Context, a *attempt, first *BatchTask[T], m
 		}
 		return ctx.Err()
 	}
-	ctx, cancel := context.WithDeadline(ctx, endsBy)
-	defer cancel()
-	defer func() { // those have ended even if fn panics
+	under, returned := ctx, false
+	var err error
+	defer func() { // those that fn has ended have ended even if fn panics
+		lost := errors.Is(context.Cause(under), lock.ErrLost)
 		for i, m := range others {
-			if batch[i+1].ended {
-				m.End(batch[i+1].err)
+			switch task := batch[i+1]; {
+			case lost: // whatever the handler says
+				a.endMember(m, &engine.LostError{Err: lock.ErrLost})
+			case returned || task.ended:
+				a.endMember(m, task.Outcome(err))
 			}
 		}
 	}()
-	err := fn(ctx, slices.Clone(batch)) // which fn may put into another order
-	lost := errors.Is(context.Cause(ctx), lock.ErrLost)
-	for i, m := range others {
-		if lost { // whatever the handler says
-			m.End(&engine.LostError{Err: lock.ErrLost})
-		}
-		m.End(batch[i+1].Outcome(err))
-	}
+	ctx, cancel := context.WithDeadline(ctx, endsBy)
+	defer cancel()
+	err = fn(ctx, slices.Clone(batch)) // which fn may put into another order
+	returned = true
 	return first.Outcome(err)
+}
+
+// endMember has a member of a batch end with err once the attempt has: the release of its lock may say yet that it was lost.
+func (a *attempt) endMember(m *engine.Member, err error) {
+	a.ends = append(a.ends, func() { m.End(err) })
+}
+
+func (a *attempt) endMembers() {
+	for _, end := range a.ends {
+		end()
+	}
 }

@@ -225,6 +225,27 @@ func TestABatchLosesItsLock(t *testing.T) {
 	c.awaitBalance()
 }
 
+// The lock of a batch is on an external store, and is lost unnoticed: no task has succeeded, not even one that the handler has ended.
+func TestABatchLosesItsLockElsewhere(t *testing.T) {
+	t.Parallel()
+	b, memory := setup(t), locktest.NewMemory()
+	var once sync.Once
+	c := b.serveBatches(3, queue.ServerConfig{Store: memory, Lock: shortTimes}, func(_ context.Context, batch []*queue.BatchTask[job]) error {
+		if len(batch) == 3 {
+			once.Do(func() {
+				batch[1].End(nil)
+				memory.Put(b.lockKey(), "somebody else's", time.Millisecond)
+			})
+		}
+		return nil
+	})
+	ids := c.line(3)
+	b.awaitGone(ids...)
+	for _, id := range ids {
+		c.await(queue.EventLost, id, 1)
+	}
+}
+
 // The context of a batch ends with the first timeout of its tasks, and if one of them is canceled.
 func TestContextOfABatch(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,16 @@ func (b *Batch) endAll(err error) {
 	}
 }
 
+// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch.
+func (t *Task) Lose() {
+	if t.batch != nil {
+		for _, m := range t.batch.close() {
+			m.attempt.cancel(store.ErrLost)
+		}
+	}
+	t.attempt.cancel(store.ErrLost)
+}
+
 // First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
 func (t *Task) First() *taskredis.Taken {
 	if t.attempt == nil || t.attempt.member == nil {
