@@ -198,3 +198,30 @@ func TestRefusalConcernsOneLimit(t *testing.T) {
 		}
 	})
 }
+
+// A store that panics once, as a hook of the user's client may, keeps nobody from its lock.
+func TestStoreThatPanics(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, map[string]string{"acquire": locktest.Acquire, "release": locktest.Release}, func(t bubble, step string) {
+		f := newFake()
+		locker := lockerOn(t, f.Store)
+		f.Set(locktest.Only(step, func(context.Context, string, func() error) error { panic("a hook") }))
+		var held *lock.Lease
+		func() {
+			defer func() { expect.Equal(t, "panic", recover(), any("a hook")) }()
+			held = acquire(t, locker, nil)
+			_ = held.Release(t.Context())
+		}()
+		f.Set(locktest.Fine)
+		if held != nil {
+			expect.OK(t, held.Release(t.Context()))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 2 {
+			held, err := locker.Acquire(ctx, "order:1", nil)
+			expect.OK(t, err)
+			expect.OK(t, held.Release(ctx))
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,7 @@ func (l *Locker) DoAll(ctx context.Context, resources []string, opts *Options, f
 		held, err = l.waitForAll(ctx, all, opts)
 	}
 	if err != nil {
-		_ = releaseAll(ctx, held)
-		return err
+		return cmp.Or(releaseAll(ctx, held), err) // a loss has ended the wait, and is no news of the lock that was waited for
 	}
 	defer func() {
 		if lost := releaseAll(ctx, held); lost != nil {

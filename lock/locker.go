@@ -128,15 +128,21 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 // attempt asks the store once. It calls over with the error when the attempt, with any clean-up,
 // has ended.
 func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(error)) (_ *lease.Lease, err error) {
+	later := false
+	defer func() {
+		if !later { // also if the store panics
+			over(err)
+		}
+	}()
 	held, refused, err := l.client.Ask(ctx, request)
 	if gone := err; gone != nil && held != nil && lease.EndOf(ctx) != nil {
+		later = true
 		l.client.Go(func() { // nobody waits for it any more
 			held.GiveBack(ctx)
 			over(gone)
 		})
 		return nil, gone
 	}
-	defer func() { over(err) }()
 	switch {
 	case refused != nil && err != nil:
 		return nil, acquireError(request.Resource, err, busy(refused))

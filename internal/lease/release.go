@@ -93,12 +93,16 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) error {
 func (h *holding) sendRelease(ctx context.Context, by store.Release) error {
 	ctx, cancel := context.WithTimeout(ctx, CleanupTimeout)
 	defer cancel()
+	freed := false
+	defer func() { // also if the store panics
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.freed = freed
+		close(h.releasing)
+		h.releasing = nil
+	}()
 	err := h.client.store.Release(ctx, h.key, h.token, by)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.freed = err == nil || errors.Is(err, store.ErrLost)
-	close(h.releasing)
-	h.releasing = nil
+	freed = err == nil || errors.Is(err, store.ErrLost)
 	return err
 }
 
