@@ -463,3 +463,28 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 		expect.That(t, have >= 10 && have <= 30, "want it asked for 10 to 30 times, have %d", have)
 	})
 }
+
+// A lock is held for half a day, and released before. Who waits for it has it then, and nobody passes.
+func TestWaitForALongLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		held := acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true})
+		got := make(chan time.Time, 1)
+		go func() {
+			_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+				got <- time.Now()
+				return nil
+			})
+		}()
+		time.Sleep(4 * time.Hour)
+		released := time.Now()
+		expect.OK(t, held.Release(t.Context()))
+		passed, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
+		if expect.Is(t, "who comes now", err, lock.ErrBusy); err == nil {
+			expect.OK(t, passed.Release(t.Context()))
+		}
+		took := (<-got).Sub(released)
+		expect.That(t, took < time.Second, "want it handed on at once, have it after %v", took)
+	})
+}

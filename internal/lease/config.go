@@ -32,9 +32,9 @@ func (c Config) KeyPrefix() string {
 // time of the lease, and then FenceRetention.
 func (c Config) FenceTTL() time.Duration { return c.TTL + c.FenceRetention }
 
-// QueueTTL is how long a wait queue to which nobody comes is remembered. A resource is marked as
-// reserved for as long. With the wait queue go its order and the wake-ups, not the waiters: each tries
-// again when the lock has run out, which for most locks is within hours.
+// QueueTTL is how long a wait queue to which nobody comes is remembered, if none of those in it was told
+// to come later. A resource is marked as reserved for as long. With the wait queue go its order and the
+// wake-ups, not the waiters: each tries again when the lock has run out.
 func (c Config) QueueTTL() time.Duration {
 	return 3*time.Hour + 2*c.TTL + c.HandoffTimeout + c.FenceRetention
 }

@@ -9,7 +9,7 @@
 --   waited     us: how long the waiter has waited already
 --   by         the name of this call, for a reservation that it makes; see locks.lua
 --   handoff    for how long a lock is reserved, ms
---   retention  of a wait queue to which nobody comes, ms
+--   retention  of a wait queue to which nobody comes, ms; it is kept for longer if those in it are told to come later
 --
 -- Returns {1, fence, key of the lock or of the permit}; or for a busy lock {0, what it holds or '', ms left, its fence,
 -- position, ticket, how many permits are in use, in how many ms its rates allow a start or 0}.
@@ -73,6 +73,9 @@ local function acquire(lock)
     if not permits.key then left = 0 end
   end
   local later = permits and permits.from and math.ceil((due - now) / 1000) or 0
+  if waiter ~= '' and math.max(left, later) + given.handoff > tonumber(given.retention) then -- it may sleep for so long
+    call('PEXPIRE', queue_of(lock), math.max(left, later) + given.handoff)
+  end
   return {0, value, left, fence, position, digits(ticket or 0), permits and permits.used or 0, later}
 end
 

@@ -181,6 +181,25 @@ func TestForbiddenLockBesideOthers(t *testing.T) {
 	}
 }
 
+// A lock is held for longer than a wait queue is kept to which nobody comes. Those in it sleep meanwhile, and keep their places.
+func TestQueueOfALongLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, rdb pipeliner, cluster bool) {
+		t.Helper()
+		ctx := t.Context()
+		c := acquiring(ctx, "lock:long", tokenOf("me"))
+		c.args[2] = time.Hour.Milliseconds()
+		waiting := acquiring(ctx, "lock:long", tokenOf("you"))
+		waiting.args[4] = lines("0", "nonce", "5000", "60000", "siding-goroutine:a:1")
+		for _, c := range []*call{c, waiting} {
+			committed(rdb, cluster).send(ctx, []*call{c})
+			expect.OK(t, c.err)
+		}
+		left := rdb.(redis.Cmdable).PTTL(ctx, store.Beside("lock:long", "queue")).Val() //nolint:errcheck,forcetypeassert // all clients are
+		expect.That(t, left > 59*time.Minute && left <= time.Hour+10*time.Second, "want the queue kept as long as the lock, have it for %v", left)
+	})
+}
+
 // A proxy in front of a Cluster looks like one Redis, and refuses scripts with keys of several slots.
 func TestClusterBehindAProxy(t *testing.T) {
 	t.Parallel()

@@ -127,6 +127,9 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	}
 	if c.Waiter != "" {
 		p := r.join(c, now)
+		if end := r.valueEnd.Add(c.Handoff.Timeout); end.After(r.queueEnd) {
+			r.queueEnd = end // it may sleep until then
+		}
 		a.Position = slices.Index(r.queue, p) + 1
 		a.Ticket = p.ticket
 	}
