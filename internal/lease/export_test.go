@@ -15,3 +15,10 @@ func (l *Lease) SetStart(start time.Time) {
 	defer l.holding.mu.Unlock()
 	l.holding.start = start
 }
+
+// Works returns how many contexts a lease knows.
+func (l *Lease) Works() int {
+	l.holding.mu.Lock()
+	defer l.holding.mu.Unlock()
+	return len(l.works)
+}

@@ -17,6 +17,7 @@ type Lease struct {
 	// Guarded by holding.mu.
 	released bool
 	works    []work // without those found ended; nil if there never was one
+	kept     int    // how many of them had not ended when that was looked at last
 }
 
 // A work is a context for work under a lease.
@@ -103,6 +104,10 @@ func (l *Lease) begin(ctx context.Context, w work) context.Context {
 	if l.released || !h.valid() {
 		w.cancel(h.cause()) // it ended before the work could begin
 	} else {
+		const few = 16
+		if len(l.works) >= 2*l.kept+few { // nobody else may look for a long time
+			l.needsRenewal()
+		}
 		l.works = append(l.works, w)
 		h.wakeRenewal()
 	}
@@ -121,6 +126,7 @@ func (l *Lease) end(cause error) {
 // holds holding.mu.
 func (l *Lease) needsRenewal() bool {
 	l.works = slices.DeleteFunc(l.works, func(w work) bool { return w.ended() != nil })
+	l.kept = len(l.works)
 	return l.works == nil || len(l.works) > 0
 }
 

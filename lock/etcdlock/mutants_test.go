@@ -93,6 +93,12 @@ var mistakes = []verify.Mutant{
 		[]string{"TestMemberHangs"},
 	},
 	{
+		"a lock that is another's is released without a word", "store.go",
+		"case !found: // it",
+		"case false: // it",
+		[]string{"TestConformance/09_release_of_another's_lock"},
+	},
+	{
 		"sessions that have ended are remembered", "store.go",
 		"if now.Sub(ses.until) > every {",
 		"if false && token != \"\" {",

@@ -255,9 +255,13 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Release)
 		ses.found = found
 		s.mu.Unlock()
 	}
-	switch err := s.end(ctx, ses); {
-	case err != nil:
+	if err := s.end(ctx, ses); err != nil {
 		return failed(ctx, err)
+	}
+	s.mu.Lock()
+	ses.until = time.Now() // its TTL may be long
+	s.mu.Unlock()
+	switch {
 	case unknown != nil:
 		return failed(ctx, unknown) // it is released, but nobody knows whether it was held
 	case !found: // it expired, or somebody has deleted the key

@@ -191,6 +191,7 @@ func TestSweep(t *testing.T) {
 	expect.OK(t, kept.Renew(t.Context()))
 	release(t, take(t, locker, "another"))
 	expect.Equal(t, "sessions known, of a lock that is held and one just released", etcdlock.Known(store), 2)
+	release(t, take(t, lockerOf(t, store, lock.Config{TTL: time.Hour}), "long"))
 	etcdlock.Age(store, 2*time.Minute)
 	expect.OK(t, kept.Renew(t.Context()))
 	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept", nil) // which sweeps
@@ -208,9 +209,9 @@ func TestSweep(t *testing.T) {
 	cancel()
 	expect.Is(t, "the waiter", <-waited, context.Canceled)
 	locker.Close() // tries no more
-	etcdlock.Age(store, 2*time.Minute)
 	server.Resume()
 	_ = kept.Release(t.Context()) // it may have expired meanwhile
+	etcdlock.Age(store, 2*time.Minute)
 	release(t, take(t, lockerOf(t, store, lock.Config{}), "another"))
 	expect.Equal(t, "sessions known, of the lock just released", etcdlock.Known(store), 1)
 }

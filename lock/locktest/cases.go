@@ -34,6 +34,7 @@ var cases = []struct {
 	{"06 context ends while waiting", contextEndsWhileWaiting, none},
 	{"07 context ends with a call under way", contextEndsWithACallUnderWay, none},
 	{"09 release after expiry", releaseAfterExpiry, none},
+	{"09 release of another's lock", releaseOfAnothersLock, none},
 	{"10 renewal of a key that is gone", renewalOfAKeyThatIsGone, none},
 	{"11 stale lease of the same process", staleLeaseOfTheSameProcess, none},
 	{"12 token is compared whole", tokenIsComparedWhole, none},
@@ -159,6 +160,17 @@ func releaseAfterExpiry(s *suite) {
 		s.Errorf("want the rival's lock %q untouched, have %q", before, have)
 	}
 	s.release(rival)
+}
+
+// The holder has not noticed that it has lost its lock: the store alone knows.
+func releaseOfAnothersLock(s *suite) {
+	lease := s.take(s.locker(lock.Config{}))
+	s.Put(s.T, s.key(), "another's", time.Minute)
+	s.wantLost("release", lease.Release(s.Context()))
+	if have := s.value(); have != "another's" {
+		s.Errorf("want another's lock untouched, have %q", have)
+	}
+	s.Put(s.T, s.key(), "", 0)
 }
 
 func staleLeaseOfTheSameProcess(s *suite) {

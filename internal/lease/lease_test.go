@@ -1,0 +1,34 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// A lease that is not renewed may be held for a day, and have a context for each request. It keeps those that have not ended.
+func TestContextsThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	client, err := lease.New(locktest.NewMemory(), lease.Config{})
+	expect.OK(t, err)
+	t.Cleanup(client.Close)
+	held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1", TTL: time.Hour, NoRenew: true})
+	expect.OK(t, err)
+	const most = 100
+	for n := range 10 * most {
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = held.Context(ctx)
+		if n%most != 0 {
+			cancel()
+		}
+		defer cancel() // ten are to live until the end
+	}
+	if have := held.Works(); have < 10 || have > most {
+		t.Errorf("want the 10 contexts that have not ended, and few others, have %d", have)
+	}
+	expect.OK(t, held.Release(t.Context()))
+}
