@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sidingq/siding/internal/lease"
 )
@@ -27,6 +28,7 @@ const (
 // A contender is one of these goroutines. Locker.mu guards err.
 type contender struct {
 	rule  string        // of its request
+	since time.Time     // when it came, or would have if it had not waited elsewhere
 	first chan struct{} // closed when nobody is before it
 	err   error         // of an attempt by another that began after it had come
 }
@@ -118,15 +120,20 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 	})
 }
 
-// queue waits until all contenders of the same way that came before have the lock, or have gone.
+// queue waits until all contenders of the same way that came before have the lock, or have gone. How long the caller has waited
+// elsewhere counts, see [lease.WithWaited].
 // The caller is then the first of its way, until it calls leave.
 func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (leave func(), err error) {
-	key, me := l.client.Key(request.Resource), &contender{rule: request.Rule.String(), first: make(chan struct{})}
+	key := l.client.Key(request.Resource)
+	me := &contender{rule: request.Rule.String(), since: time.Now().Add(-lease.Waited(ctx)), first: make(chan struct{})}
 	l.mu.Lock()
 	c := l.contendersFor(key)
 	q := &c.queues[way]
-	*q = append(*q, me)
-	if len(*q) == 1 {
+	at := len(*q)
+	for at > 1 && (*q)[at-1].since.After(me.since) { // the first one goes on
+		at--
+	}
+	if *q = slices.Insert(*q, at, me); len(*q) == 1 {
 		close(me.first)
 	}
 	l.mu.Unlock()

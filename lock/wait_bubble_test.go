@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
@@ -486,5 +487,29 @@ func TestWaitForALongLock(t *testing.T) {
 		}
 		took := (<-got).Sub(released)
 		expect.That(t, took < time.Second, "want it handed on at once, have it after %v", took)
+	})
+}
+
+// A task that has waited in its line for an hour comes before the goroutines of its process that came since, but for the first.
+func TestWaitedElsewhereWithinOneProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := lockerOn(t, newFake().Store)
+		held := acquire(t, locker, nil)
+		var order []int
+		var all sync.WaitGroup
+		for n, waited := range []time.Duration{0, 0, 0, time.Hour} {
+			all.Go(func() {
+				ctx := lease.WithWaited(t.Context(), waited)
+				expect.OK(t, locker.Do(ctx, "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+					order = append(order, n)
+					return nil
+				}))
+			})
+			synctest.Wait()
+		}
+		expect.OK(t, held.Release(t.Context()))
+		all.Wait()
+		expect.Same(t, "order", order, []int{0, 3, 1, 2})
 	})
 }

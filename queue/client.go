@@ -84,7 +84,8 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 // enqueue the task at any time, and more than once. Without a TaskID asynq chooses one each time. An idle server
 // finds such a task within some 50 ms, as asynq's clients wake nobody. They do not see that an operator
 // has archived a task with Unique, and refuse equal ones for as long as it is archived: give a task that
-// comes again and again UniqueFor.
+// comes again and again UniqueFor. A PeriodicTaskManager takes tasks of the same schedule, kind, payload and
+// Opts of its config for the same: name the queue, and what else may change, in these Opts, too.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
