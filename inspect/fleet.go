@@ -58,7 +58,7 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 			}
 		}
 	}
-	sights, err := i.lookAt(ctx, g.places)
+	sights, err := i.lookAt(ctx, g.targets)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	contended := len(g.places)
+	contended := len(g.targets)
 	for n := range f.active {
 		a := &f.active[n]
 		for _, s := range i.spotsOf(a.Lock, a.Message) {
@@ -121,7 +121,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 			}
 		}
 	}
-	sights, err := i.lookAt(ctx, g.places)
+	sights, err := i.lookAt(ctx, g.targets)
 	if err != nil {
 		return List{}, err
 	}
@@ -155,15 +155,15 @@ func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	places := g.places
+	targets := g.targets
 	if more > 0 {
-		all := len(places) + more
-		if places, err = i.candidates(ctx, f.queues); err != nil {
+		all := len(targets) + more
+		if targets, err = i.candidates(ctx, f.queues); err != nil {
 			return List{}, err
 		}
-		more = max(0, all-len(places))
+		more = max(0, all-len(targets))
 	}
-	sights, err := i.lookAt(ctx, places)
+	sights, err := i.lookAt(ctx, targets)
 	if err != nil {
 		return List{}, err
 	}
@@ -238,18 +238,18 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 			if err != nil {
 				return err
 			}
-			var places []place
+			var targets []target
 			for _, key := range keys {
 				// A key with braces is another key of a lock.
 				if s := (spot{resource: strings.TrimPrefix(key, i.cfg.Prefix)}); store.CheckResource(s.resource) == nil {
 					if n, known := g.at[s]; known {
-						places = append(places, g.places[n])
+						targets = append(targets, g.targets[n])
 					} else {
-						places = append(places, place{spot: s})
+						targets = append(targets, target{spot: s})
 					}
 				}
 			}
-			sights, err := i.lookAt(ctx, places)
+			sights, err := i.lookAt(ctx, targets)
 			if err != nil {
 				return err
 			}

@@ -124,7 +124,7 @@ func TestHoldersOfALimit(t *testing.T) {
 	})
 	expect.That(t, l.Limit != nil && l.Limit.By == "alice" && l.Limit.Holders == 0, "want the pause, have %+v", l.Limit)
 	e = b.awaitWrong(waiting[1], "Yes: alice has paused ")
-	expect.That(t, !strings.Contains(e.Verdict.Clears, "at work") && strings.Contains(e.Verdict.Clears, "keeps its position"), "want nobody at work, have %+v", e.Verdict)
+	expect.That(t, !strings.Contains(e.Verdict.Clears, "at work") && strings.Contains(e.Verdict.Clears, "keeps its place"), "want nobody at work, have %+v", e.Verdict)
 }
 
 // A task that waits for its time is told of the rates.

@@ -102,7 +102,7 @@ func isAre(n int) string {
 func (j judge) behindPause(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("Yes: %s.", j.pausedBy()),
-		Clears: "Not by itself: somebody has to resume it. The task keeps its position.",
+		Clears: "Not by itself: somebody has to resume it. The task keeps its place.",
 		Do:     fmt.Sprintf("Resume it: `lockctl limit unset %s`.", ShellArg(j.x.limit.Pattern)),
 	}
 	if n := len(l.holders()); n > 0 {

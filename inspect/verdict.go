@@ -58,7 +58,7 @@ func (j judge) judge() Verdict {
 func (j judge) queueStuck() (Verdict, bool) {
 	keeps := ""
 	if j.x.waits() {
-		keeps = " The task keeps its position."
+		keeps = " The task keeps its place."
 	}
 	switch {
 	case j.x.Paused:

@@ -12,7 +12,7 @@ func (j judge) waiting() Verdict {
 	case j.guarded == 0:
 		return Verdict{
 			Wrong:  fmt.Sprintf("Yes: no server of the queue %s takes locks, so none takes tasks that wait for them.", j.x.Queue),
-			Clears: "Not before a guarded server of that queue starts. The task keeps its position.",
+			Clears: "Not before a guarded server of that queue starts. The task keeps its place.",
 			Do:     fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", ShellWord(j.x.Queue), ShellArg(j.x.resource)),
 		}
 	case j.guarded < j.all:

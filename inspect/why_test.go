@@ -259,7 +259,7 @@ var states = map[string]want{
 			return id
 		},
 		state: inspect.StateWaiting, position: 1, trouble: true, wrong: "Yes: the queue {Q} is paused.",
-		clears: "somebody has to resume the queue…keeps its position", do: "`lockctl queue resume {Q}`",
+		clears: "somebody has to resume the queue…keeps its place", do: "`lockctl queue resume {Q}`",
 		check: func(b *bed, e inspect.Explanation) bool {
 			return e.Paused && e.Lock.Task.ID == b.runner && e.Lock.Paused == 1 && e.Lock.Waiting == 1 && e.Waited > 0
 		},

@@ -106,7 +106,7 @@ func TestCallersWithoutANameAreNotQueued(t *testing.T) {
 		s.wantQueue()
 		s.join("w1")
 		s.expire()
-		// A free lock is theirs, whoever waits, and whoever waits keeps its position.
+		// A free lock is theirs, whoever waits, and whoever waits keeps its place.
 		held := s.take("")
 		s.wantQueue("w1")
 		s.handOff(held, "w1")

@@ -37,7 +37,7 @@ func (x *examination) fleet(context.Context) error {
 				"start a worker that serves "+q.Name+", or see whether the name is misspelt; "+lookAgain)
 		case q.Paused && q.Pending+q.Waiting > 0:
 			x.add(warning, "queues", fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
-				"its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
+				"its tasks do not run until somebody resumes it; those that wait for a lock keep their places",
 				"`lockctl queue resume "+inspect.ShellArg(q.Name)+"` resumes it")
 		}
 	}

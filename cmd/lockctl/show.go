@@ -24,7 +24,7 @@ func (a *app) showCommand() *cobra.Command {
 		Use:   "show RESOURCE",
 		Short: "Show a lock, its holder and who waits for it",
 		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
-Tasks of paused queues keep their positions, and let others go before them.
+Tasks of paused queues keep their places, and let others go before them.
 A lock with a limit may have several holders, each with a fencing token of its own.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource

@@ -9,9 +9,9 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A beaten is what came of the heartbeat of a place.
+// A beaten is what came of the heartbeat of a scope.
 type beaten struct {
-	place *place
+	scope *scope
 	sent  time.Time
 	kept  []bool // of the attempts before an error
 	err   error
@@ -20,7 +20,7 @@ type beaten struct {
 // mostBeat is how many attempts one call renews.
 const mostBeat = 500
 
-// sendBeat renews the locks and leases of the attempts, those of each place by itself: one that does not answer must cost the others
+// sendBeat renews the locks and leases of the attempts, those of each scope by itself: one that does not answer must cost the others
 // no lock. That of an attempt which has ended is renewed for as long as a lock lasts, while Redis does not take its outcome; after
 // that others may have its resource.
 func (l *loop) sendBeat(ctx context.Context, now time.Time) {
@@ -28,9 +28,9 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 		return
 	}
 	l.beatNext = now.Add(l.cfg.RenewEvery)
-	beats := make(map[*place][]*attempt)
+	beats := make(map[*scope][]*attempt)
 	for _, a := range l.attempts {
-		if p := l.places[l.placeOf(a.Queue)]; p.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+		if p := l.scopes[l.scopeOf(a.Queue)]; p.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
 			beats[p] = append(beats[p], a)
 		}
 	}
@@ -53,10 +53,10 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	}
 }
 
-// renew renews attempts of a place by as few calls as there may be. After an error it says what came of those before.
-func (l *loop) renew(ctx context.Context, place string, names []taskredis.Name) (kept []bool, err error) {
+// renew renews attempts of a scope by as few calls as there may be. After an error it says what came of those before.
+func (l *loop) renew(ctx context.Context, scope string, names []taskredis.Name) (kept []bool, err error) {
 	for some := range slices.Chunk(names, mostBeat) {
-		is, err := l.calls.Renew(ctx, place, some)
+		is, err := l.calls.Renew(ctx, scope, some)
 		if err != nil {
 			return kept, err
 		}
@@ -67,10 +67,10 @@ func (l *loop) renew(ctx context.Context, place string, names []taskredis.Name) 
 
 // beaten takes the answer of a heartbeat.
 func (l *loop) beaten(ctx context.Context, b beaten) {
-	attempts := b.place.beat
-	b.place.beat = nil
+	attempts := b.scope.beat
+	b.scope.beat = nil
 	if b.err != nil {
-		b.place.complain(ctx, "heartbeat", b.err)
+		b.scope.complain(ctx, "heartbeat", b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
 	} else {
 		l.lapsed = false

@@ -25,7 +25,7 @@ const (
 // A caller makes the calls of the loop. A test may lose, delay and repeat them.
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
-	Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error)
+	Renew(ctx context.Context, scope string, attempts []taskredis.Name) ([]bool, error)
 	Began(ctx context.Context, n taskredis.Name, late bool) (latest bool, err error)
 	Notify(ctx context.Context, queues ...string) error
 }
@@ -38,7 +38,7 @@ type caller interface {
 //	operators ─> canceled ─┘     └──< answer: which attempts start
 //
 // The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
-// next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [place] has two
+// next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [scope] has two
 // senders, so that under load Redis works on the step of one while this process works on the answer of the other.
 type loop struct {
 	cfg    *Config
@@ -58,7 +58,7 @@ type loop struct {
 	attempts map[string]*attempt // by name, until they are settled
 	running  int                 // how many slots are taken
 	queues   *queues
-	places   map[string]*place
+	scopes   map[string]*scope
 	troubles troubles
 	told     teller
 
@@ -88,23 +88,23 @@ func newLoop(cfg *Config, calls caller) *loop {
 		next:     make(chan *attempt),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
-		places:   make(map[string]*place),
+		scopes:   make(map[string]*scope),
 		troubles: troubles{logger: cfg.Logger},
 		drained:  make(chan struct{}),
 		over:     make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
-		if name := l.placeOf(queue); l.places[name] == nil {
-			l.places[name] = newPlace(l, name)
+		if name := l.scopeOf(queue); l.scopes[name] == nil {
+			l.scopes[name] = newScope(l, name)
 			l.armed = append(l.armed, make(chan []string, 1))
 		}
 	}
 	return l
 }
 
-// placeOf returns the place of a queue: what a step can reach in one call. On one Redis that is all, and in a Cluster each
+// scopeOf returns the scope of a queue: what a step can reach in one call. On one Redis that is all, and in a Cluster each
 // queue has its own slot.
-func (l *loop) placeOf(queue string) string {
+func (l *loop) scopeOf(queue string) string {
 	if l.cfg.Cluster {
 		return queue
 	}
@@ -219,21 +219,21 @@ func (l *loop) reportOfGone(r report) {
 	}
 }
 
-// toSend has the outcome of an attempt go with the next step of its place.
+// toSend has the outcome of an attempt go with the next step of its scope.
 func (l *loop) toSend(a *attempt) {
-	p := l.places[l.placeOf(a.Queue)]
+	p := l.scopes[l.scopeOf(a.Queue)]
 	p.unsent = append(p.unsent, a)
 }
 
-// sendSteps has each place send a step if there is something to say, or if it is to take tasks.
+// sendSteps has each scope send a step if there is something to say, or if it is to take tasks.
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 	single := l.cfg.Cluster
-	for _, p := range l.places {
+	for _, p := range l.scopes {
 		single = single || p.careful > 0
 	}
 	free := l.free()
-	draws, slots := l.queues.draw(free, now, single, func(queue string) bool { return l.places[l.placeOf(queue)].mayTake(free) })
-	for _, p := range l.places {
+	draws, slots := l.queues.draw(free, now, single, func(queue string) bool { return l.scopes[l.scopeOf(queue)].mayTake(free) })
+	for _, p := range l.scopes {
 		p.send(ctx, now, draws, slots)
 	}
 }
@@ -245,7 +245,7 @@ func (l *loop) free() int {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running
-	for _, p := range l.places {
+	for _, p := range l.scopes {
 		for _, s := range p.senders {
 			if s.flight != nil {
 				n -= len(s.flight.Slots)
@@ -279,7 +279,7 @@ func (l *loop) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, p := range l.places {
+	for _, p := range l.scopes {
 		p.next(sooner)
 	}
 	if l.free() > 0 { // else nothing is drawn
@@ -320,7 +320,7 @@ func (l *loop) checkDrained() {
 
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
-	for _, p := range l.places {
+	for _, p := range l.scopes {
 		if p.waiting() > 0 || p.underWay() > 0 {
 			return true
 		}

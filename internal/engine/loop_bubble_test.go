@@ -185,7 +185,7 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	one := l.queues.all["q"]
 	l.queues.hasNot(one)
 	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
-	l.places[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, resendAt: now.Add(time.Second)}
+	l.scopes[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, resendAt: now.Add(time.Second)}
 	next := l.nextTime(now)
 	expect.That(t, next.After(now), "want the loop to sleep, have it look again in %v", next.Sub(now))
 }
@@ -248,8 +248,8 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 // withoutMaster is a Cluster in which one master does not answer heartbeats.
 type withoutMaster struct{ script }
 
-func (c withoutMaster) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
-	if place == "away" {
+func (c withoutMaster) Renew(ctx context.Context, scope string, attempts []taskredis.Name) ([]bool, error) {
+	if scope == "away" {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -273,8 +273,8 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 		l := newLoop(cfg, withoutMaster{script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := settles(s)
 			if isFirst(s) {
-				one := takenTask(s.Place, "siding:{"+s.Place+"}:wait:lock:a", 1)
-				one.Queue = s.Place
+				one := takenTask(s.Scope, "siding:{"+s.Scope+"}:wait:lock:a", 1)
+				one.Queue = s.Scope
 				a.Taken = []taskredis.Taken{one}
 			}
 			return a, nil

@@ -167,7 +167,7 @@ func (l *loop) refused(ctx context.Context, t *Task, r Refusal) error {
 func (l *loop) lockOf(a *attempt, resource string) string {
 	locks := store.Names(resource)
 	for i, name := range locks {
-		locks[i] = taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + name
+		locks[i] = taskredis.LockPrefix(l.scopeOf(a.Queue), l.cfg.Prefix) + name
 	}
 	return store.JoinLocks(locks)
 }
@@ -191,7 +191,7 @@ func (l *loop) resource(a *attempt) string { return l.resourceOf(a.Queue, a.lock
 func (l *loop) resourceOf(queue, lock string) string {
 	resources := store.SplitLocks(lock)
 	for i, key := range resources {
-		resources[i] = strings.TrimPrefix(store.LockOf(key), taskredis.LockPrefix(l.placeOf(queue), l.cfg.Prefix))
+		resources[i] = strings.TrimPrefix(store.LockOf(key), taskredis.LockPrefix(l.scopeOf(queue), l.cfg.Prefix))
 	}
 	return store.Join(resources...)
 }

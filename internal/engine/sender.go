@@ -9,12 +9,12 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A sender makes steps of a place, one at a time. A step keeps its number and its content until it is answered: while
+// A sender makes steps for a scope, one at a time. A step keeps its number and its content until it is answered: while
 // Redis is silent, the sender sends it again and again, on other connections. The first answer counts, and Redis answers
 // all of them alike. An error is an answer, too. If it passes, the same step is sent again; if not, what the step
 // had is sent one by one, so that the one thing that Redis refuses holds up nothing else.
 type sender struct {
-	*place
+	*scope
 
 	lane   int
 	flight *flight // the step that is under way; nil for none
@@ -74,7 +74,7 @@ const (
 
 // send sends a step if there is something to say, or to ask. It reports whether it has.
 func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) bool {
-	f := &flight{Step: &taskredis.Step{Place: s.name, Lane: s.lane}, silence: firstSilence}
+	f := &flight{Step: &taskredis.Step{Scope: s.name, Lane: s.lane}, silence: firstSilence}
 	s.addOutcomes(f)
 	if s.careful == 0 || len(f.Outcomes) == 0 {
 		s.addSlots(f, draws, slots)
@@ -120,7 +120,7 @@ func (s *sender) addOutcomes(f *flight) {
 	}
 }
 
-// addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
+// addSlots adds the slots whose queues are of this scope. In a Cluster each slot tries one queue.
 func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.Order) {
 	if s.name == "" && s.careful == 0 {
 		f.Draws, f.Slots = draws, slots
@@ -128,7 +128,7 @@ func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.O
 	}
 	for _, order := range slots {
 		d := draws[order[0]-1]
-		if s.loop.placeOf(d.Queue) != s.name || len(f.Draws) == 1 && f.Draws[0].Queue != d.Queue {
+		if s.loop.scopeOf(d.Queue) != s.name || len(f.Draws) == 1 && f.Draws[0].Queue != d.Queue {
 			continue
 		}
 		f.Draws = []taskredis.Draw{d}
@@ -268,7 +268,7 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 			return a.Known < step && !expired
 		case other:
 			return a.OtherKnown < step && step <= f.OtherAfter // of what it has done since, this answer knows nothing
-		default: // of another place
+		default: // of another scope
 			return false
 		}
 	}
@@ -304,9 +304,9 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 	l.beatNext = now // which of the others does Redis still know?
 }
 
-// mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the place makes a step
+// mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the scope has a step
 // each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
-func (p *place) mayBeForgotten() bool { return time.Since(p.settledAt) <= remembered }
+func (p *scope) mayBeForgotten() bool { return time.Since(p.settledAt) <= remembered }
 
 // A clock tells Redis' time by the answers of Redis.
 type clock struct {

@@ -29,7 +29,7 @@ func TestSecondStepIsWorthIt(t *testing.T) {
 	} {
 		cfg := loopConfig(t, nil)
 		cfg.Concurrency = test.concurrency
-		p := newLoop(cfg, script{}).places[""]
+		p := newLoop(cfg, script{}).scopes[""]
 		for i := range test.underWay {
 			p.senders[i].flight = &flight{}
 		}
@@ -105,7 +105,7 @@ func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
 	cfg := loopConfig(t, nil)
 	cfg.Concurrency = 100
 	l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) { return nothing(s), nil }})
-	p, now := l.places[""], time.Now()
+	p, now := l.scopes[""], time.Now()
 	idle, cancel := context.WithCancel(t.Context())
 	cancel() // nobody hears of the answers of the script
 	said := make(map[string]int)
@@ -145,7 +145,7 @@ func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
 func TestFailoverOfBothLanes(t *testing.T) {
 	t.Parallel()
 	l := newLoop(loopConfig(t, nil), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) { return nothing(s), nil }})
-	p, now := l.places[""], time.Now()
+	p, now := l.scopes[""], time.Now()
 	one, other := p.senders[0], p.senders[1]
 	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
 	named := func(id string) []taskredis.Outcome { return []taskredis.Outcome{{Name: taskredis.Name{ID: id}}} }
@@ -172,7 +172,7 @@ func TestFailoverOfBothLanes(t *testing.T) {
 func TestFailoverOfTheOtherLane(t *testing.T) {
 	t.Parallel()
 	l := newLoop(loopConfig(t, nil), script{})
-	p, now := l.places[""], time.Now()
+	p, now := l.scopes[""], time.Now()
 	one, other := p.senders[0], p.senders[1]
 	f := &flight{Step: &taskredis.Step{Number: 5, After: 4, OtherAfter: 9}}
 	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
@@ -181,7 +181,7 @@ func TestFailoverOfTheOtherLane(t *testing.T) {
 		a.ctx, a.cancel = context.WithCancelCause(t.Context())
 		return a
 	}
-	lost, kept, elsewhere := newAttempt(other, 9), newAttempt(one, 4), newAttempt(newPlace(l, "of a Cluster").senders[0], 9)
+	lost, kept, elsewhere := newAttempt(other, 9), newAttempt(one, 4), newAttempt(newScope(l, "of a Cluster").senders[0], 9)
 	l.attempts["lost"], l.attempts["kept"], l.attempts["elsewhere"] = lost, kept, elsewhere
 	one.apply(t.Context(), f, &taskredis.Answer{Known: 4, OtherKnown: 7}, now, now)
 	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{4, 7})

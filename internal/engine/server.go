@@ -72,7 +72,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
-	for _, p := range s.loop.places {
+	for _, p := range s.loop.scopes {
 		p.clock.set(now.UnixMicro(), sent)
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -506,7 +506,7 @@ func (w *world) startServer(i int) {
 	n.steps.SetRules(taskredis.Rules{Limits: w.limits})
 	n.loop = newLoop(cfg, n)
 	n.loop.queues.random = random(w.seed, forQueues, uint64(n.n)).IntN
-	for _, p := range n.loop.places {
+	for _, p := range n.loop.scopes {
 		p.clock.set(w.redis.now().UnixMicro(), time.Now())
 	}
 	b := &bell{n: n}
@@ -759,13 +759,13 @@ func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer
 	return a, nil
 }
 
-func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
+func (n *member) Renew(ctx context.Context, scope string, attempts []taskredis.Name) ([]bool, error) {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 0)
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
-		kept, err := n.steps.Renew(context.Background(), place, attempts)
+		kept, err := n.steps.Renew(context.Background(), scope, attempts)
 		var texts []string
 		for i, name := range attempts {
 			if err == nil {

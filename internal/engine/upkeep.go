@@ -64,7 +64,7 @@ type upkeep struct {
 	ended  []leases             // queues with leases that have ended
 	peeked int                  // how many queues this round of peeks has asked
 	quiet  map[string]time.Time // queues that peeks leave out, and until when
-	place  taskredis.Place
+	cursor taskredis.MendCursor
 	mended taskredis.Mended // in this round
 }
 
@@ -109,10 +109,10 @@ func roundTrips(queues []string) int {
 	return (len(queues) + taskredis.MostQueues - 1) / taskredis.MostQueues
 }
 
-func newUpkeep(cfg *Config, session, place string, queues []string, every time.Duration, found func(queues ...string)) *upkeep {
+func newUpkeep(cfg *Config, session, scope string, queues []string, every time.Duration, found func(queues ...string)) *upkeep {
 	u := &upkeep{
 		calls: &taskredis.Upkeep{
-			Redis: cfg.Redis, Session: session, Place: place, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, OnceToo: cfg.OnceToo,
+			Redis: cfg.Redis, Session: session, Scope: scope, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, OnceToo: cfg.OnceToo,
 		},
 		cfg: cfg, peekEvery: every, found: found, logger: cfg.Logger,
 		troubles: troubles{logger: cfg.Logger}, quiet: make(map[string]time.Time),
@@ -307,7 +307,7 @@ func (u *upkeep) peekAtSome(ctx context.Context) (time.Duration, error) {
 
 // mendSome repairs what was lost in a part of the queues.
 func (u *upkeep) mendSome(ctx context.Context) (time.Duration, error) {
-	m, err := u.calls.Mend(ctx, &u.place)
+	m, err := u.calls.Mend(ctx, &u.cursor)
 	u.troubles.found(ctx, m.Troubles)
 	u.mended.Waiting += m.Waiting
 	u.mended.Active += m.Active

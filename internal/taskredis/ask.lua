@@ -11,7 +11,7 @@ local function waiting_for(lock)
   return n
 end
 
--- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its place, which
+-- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, its ticket, which
 -- may be that of an earlier one that it has replaced, and when its wait ends; nil if there is none.
 local function equal_of(lock, equal)
   local came, queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(%d+)\n(.-)\n(.*)$')
@@ -84,13 +84,13 @@ local function ask(queue, id, task, attempt, o)
   local replaced, equal, wait_ends = '', o.equal, tonumber(have[3] or '') or 0
   if not own then
     if o.on_busy == 'reject' then return 'rejected 0 ' .. value end
-    local other_queue, other, other_came, place, others_end
-    if equal ~= '' then other_queue, other, other_came, place, others_end = equal_of(want, equal) end
+    local other_queue, other, other_came, other_ticket, others_end
+    if equal ~= '' then other_queue, other, other_came, other_ticket, others_end = equal_of(want, equal) end
     -- Those who ask need not do so in the order in which they came.
     if other and (o.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
     if other then
       delete_waiting(other_queue, other, want)
-      replaced, ticket = other, place - o.head_start
+      replaced, ticket = other, other_ticket - o.head_start
     elseif o.most > 0 then
       local n = waiting_for(want)
       if n >= o.most then return 'rejected ' .. n .. ' ' .. value end

@@ -192,18 +192,18 @@ type enqueueCall struct {
 
 func (e *Enqueue) call(now time.Time) enqueueCall {
 	m := e.Message
-	state, place, beside, at := "pending", PendingKey(m.Queue), NotifyKey(m.Queue), ""
+	state, into, beside, at := "pending", PendingKey(m.Queue), NotifyKey(m.Queue), ""
 	unique := e.Unique
 	switch {
 	case e.Debounce != "":
-		state, place, at = "debounced", ScheduledKey(m.Queue), wholeSeconds(e.Delay)
+		state, into, at = "debounced", ScheduledKey(m.Queue), wholeSeconds(e.Delay)
 	case e.At.After(now):
-		state, place, at = "scheduled", ScheduledKey(m.Queue), strconv.FormatInt(e.At.Unix(), 10)
+		state, into, at = "scheduled", ScheduledKey(m.Queue), strconv.FormatInt(e.At.Unix(), 10)
 		unique = e.At.Add(unique).Sub(now)
 	case m.GroupKey != "":
-		state, place, beside = "aggregating", GroupKey(m.Queue, m.GroupKey), GroupsKey(m.Queue)
+		state, into, beside = "aggregating", GroupKey(m.Queue, m.GroupKey), GroupsKey(m.Queue)
 	}
-	c := enqueueCall{e: e, keys: []string{TaskKey(m.Queue, m.ID), place, beside}}
+	c := enqueueCall{e: e, keys: []string{TaskKey(m.Queue, m.ID), into, beside}}
 	seconds, name, debounce := "", "", ""
 	m.UniqueKey, e.Replaced = "", ""
 	switch {

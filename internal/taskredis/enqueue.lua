@@ -25,7 +25,7 @@
 
 -- include notify
 
-local task, place, beside = KEYS[1], KEYS[2], KEYS[3]
+local task, into, beside = KEYS[1], KEYS[2], KEYS[3]
 local id, state, at = ARGV[1], ARGV[2], ARGV[3]
 local group, unique_for, always, call = ARGV[4], ARGV[5], ARGV[6] == '1', ARGV[7]
 local unique = state ~= 'debounced' and KEYS[4]
@@ -64,12 +64,12 @@ local function debounce(key, delay, longest)
   if not replaces or first > now then first = now end -- Redis' clock may have been put back
   due = math.min(now + delay, first + longest)
   -- The new one is there before the other one goes: what Redis refuses changes nothing.
-  redis.call('ZADD', place, due, id)
+  redis.call('ZADD', into, due, id)
   redis.call('HSET', task, 'state', 'scheduled', unpack(ARGV, 8))
   redis.call('HSET', key, 'id', id, 'due', due, 'first', first, 'replaced', replaces and other or '')
   redis.call('EXPIRE', key, math.max(due - now, 0) + 60) -- a minute for calls that are sent again
   if not replaces then return 1 end
-  redis.call('ZREM', place, other)
+  redis.call('ZREM', into, other)
   redis.call('DEL', task_of(other))
   return other
 end
@@ -86,16 +86,16 @@ end
 -- Where it goes comes before the task: only that can be of a wrong type, and then nobody finds a task that is in no list.
 local now = redis.call('TIME') -- seconds and microseconds
 if state == 'pending' then
-  local pending = redis.call('LPUSH', place, id)
+  local pending = redis.call('LPUSH', into, id)
   local nanoseconds = now[1] .. string.format('%06d', tonumber(now[2])) .. '000' -- more digits than a number has
   redis.call('HSET', task, 'state', state, 'pending_since', nanoseconds, unpack(ARGV, 8))
   notify(beside, pending)
 elseif state == 'scheduled' then
-  redis.call('ZADD', place, at, id)
+  redis.call('ZADD', into, at, id)
   redis.call('HSET', task, 'state', state, unpack(ARGV, 8))
 else
   redis.call('SADD', beside, group)
-  redis.call('ZADD', place, now[1], id)
+  redis.call('ZADD', into, now[1], id)
   redis.call('HSET', task, 'state', state, 'group', group, unpack(ARGV, 8))
 end
 if unique then redis.call('SET', unique, holds, 'EX', unique_for) end

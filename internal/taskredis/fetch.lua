@@ -18,7 +18,7 @@ end
 local function take(q, id)
   local task = q.task .. id
   local have = read(task)
-  local state, resource, place = have.state, have.siding_resource, have.siding_lock
+  local state, resource, locks = have.state, have.siding_resource, have.siding_lock
   -- A script that failed in the middle may have been about to move it: then it is not in the set of its state.
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
     state == 'active' and not call('ZSCORE', q.lease, id)
@@ -30,15 +30,15 @@ local function take(q, id)
   q.seen[id] = true
   local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
   if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
-  local own = have.siding_ticket and place and place ~= ''
+  local own = have.siding_ticket and locks and locks ~= ''
   -- Else it asks for its locks: several, one whose name Go checks, or one of which a plain client has not told.
   local one_lock = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
-  if own and not over and (have.siding_held or not one_lock or lock_of(place) ~= prefix .. resource) then
+  if own and not over and (have.siding_held or not one_lock or lock_of(locks) ~= prefix .. resource) then
     -- It starts from its place. Those behind it must not go on while it asks for its locks; and parked under another one than it waits
     -- for, it would have a new ticket there, and leave the old one behind.
     local waits_until = until_of(ends)
-    Lines().wait_in_line(q.name, id, lock_of(place), have.siding_ticket, waits_until, now)
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(place), 'siding_until', waits_until)
+    Lines().wait_in_line(q.name, id, lock_of(locks), have.siding_ticket, waits_until, now)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(locks), 'siding_until', waits_until)
     if have.siding_held then call('HSET', task, 'siding_held', digits(now)) end
     q.passed, q.quiet = q.passed + 1, false
     return false

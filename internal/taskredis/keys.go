@@ -73,10 +73,10 @@ const queuesKey = "asynq:queues"
 // NotifyKey is the list of which an element wakes one idle server of the queue.
 func NotifyKey(queue string) string { return sidingKey(queue, "notify") }
 
-// WakeKey is a list by which a server ends its own wait for notifications; place is as for [LockPrefix].
-func WakeKey(place, session string) string {
-	if place != "" {
-		return sidingKey(place, "wake:"+session)
+// WakeKey is a list by which a server ends its own wait for notifications; scope is as for [LockPrefix].
+func WakeKey(scope, session string) string {
+	if scope != "" {
+		return sidingKey(scope, "wake:"+session)
 	}
 	return "siding:wake:" + session
 }
@@ -92,10 +92,10 @@ func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) 
 const WaitPrefix = "wait:"
 
 // LockPrefix returns what the keys of locks begin with that a step takes. In a Cluster the locks of a queue's tasks are in
-// the slot of the queue, and keep the tasks in their places; place is then the queue, else "".
-func LockPrefix(place, prefix string) string {
-	if place != "" {
-		return sidingKey(place, WaitPrefix+prefix)
+// the slot of the queue, and keep the tasks in their places; scope is then the queue, else "".
+func LockPrefix(scope, prefix string) string {
+	if scope != "" {
+		return sidingKey(scope, WaitPrefix+prefix)
 	}
 	return prefix
 }

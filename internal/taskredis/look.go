@@ -291,7 +291,7 @@ func ClockOf(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) (lea
 func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
 	keys := []string{(&Upkeep{Queues: queues}).Key()}
 	if lockredis.IsCluster(rdb) {
-		keys = keysOf(queues, func(queue string) string { return (&Upkeep{Place: queue}).Key() })
+		keys = keysOf(queues, func(queue string) string { return (&Upkeep{Scope: queue}).Key() })
 	}
 	pipe := rdb.Pipeline()
 	found := make([]*redis.IntCmd, len(keys))

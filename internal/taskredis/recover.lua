@@ -46,10 +46,10 @@ local function recover(queue, index)
         -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line. One that
         -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.
         local soon = now + FOREIGN
-        for place in each(lock_of(lock)) do
-          busy[place] = {value = '', due = soon, text = Parking().sentence(place, nil), of = {}}
-          to_upkeep[place] = to_upkeep[place] or {}
-          to_upkeep[place][queue] = true
+        for one in each(lock_of(lock)) do
+          busy[one] = {value = '', due = soon, text = Parking().sentence(one, nil), of = {}}
+          to_upkeep[one] = to_upkeep[one] or {}
+          to_upkeep[one][queue] = true
         end
       end
     elseif attempt and have[10] and have[10] ~= '' and free_crash then

@@ -9,9 +9,9 @@ import (
 
 var renewScript = script("renew")
 
-// Renew gives the locks of attempts at a place another TTL from now, and their leases 0.1 s less; those without a lock get
+// Renew gives the locks of attempts in a scope another TTL from now, and their leases 0.1 s less; those without a lock get
 // asynq's 30 s. It says for each attempt whether it is still its task's latest and holds its lock.
-func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]bool, error) {
+func (c *Steps) Renew(ctx context.Context, scope string, attempts []Name) ([]bool, error) {
 	argv := make([]any, 0, 2+4*len(attempts))
 	argv = append(argv, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds())
 	for _, a := range attempts {
@@ -19,7 +19,7 @@ func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]boo
 	}
 	var records [Lanes]string
 	for lane := range records {
-		records[lane] = c.record(place, lane)
+		records[lane] = c.record(scope, lane)
 	}
 	reply, err := renewScript.Run(ctx, c.Redis, records[:], argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {

@@ -352,7 +352,7 @@ func TestUpkeepMendsSeveralLines(t *testing.T) {
 		s.asks("q", "set", "a", "b")
 		t.must(t.rdb.Del(t.Context(), "siding:{q}:line:lock:a", "siding:{q}:line:lock:b", ReadyKey("q"), LinesKey("lock:a"), LinesKey("lock:b")).Err())
 		u := &Upkeep{Redis: t.rdb, Queues: []string{"q"}}
-		mended := expect.Value(u.Mend(t.Context(), &Place{}))(t)
+		mended := expect.Value(u.Mend(t.Context(), &MendCursor{}))(t)
 		expect.That(t, mended.Waiting == 1, "want one task mended, have %+v", mended)
 		for _, lock := range []string{"lock:a", "lock:b"} {
 			_, line := t.rdb.ZScore(t.Context(), LineKey("q", lock), "set").Result()

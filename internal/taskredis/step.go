@@ -98,15 +98,15 @@ type Draw struct {
 	Pending bool
 }
 
-// Lanes is how many steps of a server may be under way at a place at once, each in a lane of its own. With two, Redis is at
+// Lanes is how many steps of a server may be under way in a scope at once, each in a lane of its own. With two, Redis is at
 // work on one while the server is at work on the answer of the other. Four were faster by a sixth with round trips of
 // 0.5 ms, and slower by as much on loopback.
 const Lanes = 2
 
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
 type Step struct {
-	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
-	Place  string
+	// Scope is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
+	Scope  string
 	Lane   int   // below Lanes
 	Number int64 // of the server's steps in this lane, from 1 on
 	After  int64 // the number of the last one that was answered; 0 for none
@@ -168,7 +168,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	}
 	argv := make([]any, 0, 20+9*len(s.Outcomes)+2*len(s.Draws)+2*len(s.Slots))
 	argv = append(argv, s.Number, s.After, s.OtherAfter, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
-		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
+		LockPrefix(s.Scope, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
 		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
@@ -179,7 +179,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		argv = append(argv, d.Queue, turn(d.Pending))
 	}
 	argv = appendSlots(argv, s.Slots)
-	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place, s.Lane), slotsOf(s.Place), c.record(s.Place, 1-s.Lane)}, argv...).Result()), s)
+	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Scope, s.Lane), slotsOf(s.Scope), c.record(s.Scope, 1-s.Lane)}, argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -195,18 +195,18 @@ func (c *Steps) judged() string {
 }
 
 // record is the key of what the server's last step in a lane came to.
-func (c *Steps) record(place string, lane int) string {
+func (c *Steps) record(scope string, lane int) string {
 	name := fmt.Sprintf("%s-%d", c.Session, lane)
-	if place != "" {
-		return sidingKey(place, "step:"+name)
+	if scope != "" {
+		return sidingKey(scope, "step:"+name)
 	}
 	return "siding:step:" + name
 }
 
 // slotsOf is the key that says of each queue when a server of it had a free slot last.
-func slotsOf(place string) string {
-	if place != "" {
-		return sidingKey(place, "slots")
+func slotsOf(scope string) string {
+	if scope != "" {
+		return sidingKey(scope, "slots")
 	}
 	return "siding:slots"
 }

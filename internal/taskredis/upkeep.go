@@ -22,7 +22,7 @@ import (
 type Upkeep struct {
 	Redis   redis.Cmdable
 	Session string        // unique among all servers
-	Place   string        // in a Cluster the queue; else ""
+	Scope   string        // in a Cluster the queue; else ""
 	Queues  []string      // all that are looked after
 	TTL     time.Duration // of locks
 	Crashes int           // how many crashes of a guarded task use no retry
@@ -45,8 +45,8 @@ var (
 
 // Key has the session of the server that is elected. It is the same for all servers with the same queues.
 func (u *Upkeep) Key() string {
-	if u.Place != "" {
-		return sidingKey(u.Place, "upkeep")
+	if u.Scope != "" {
+		return sidingKey(u.Scope, "upkeep")
 	}
 	names := slices.Sorted(slices.Values(u.Queues))
 	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
@@ -173,8 +173,8 @@ func (u *Upkeep) End(ctx context.Context, c Crash, o *Outcome) (bool, error) {
 	return ended, upkeepError("end a task", err)
 }
 
-// A Place is how far [Upkeep.Mend] has come. The zero value is the start.
-type Place struct {
+// A MendCursor is how far [Upkeep.Mend] has come. The zero value is the start.
+type MendCursor struct {
 	seen   int // how many queues it has finished
 	cursor string
 	rounds int
@@ -188,8 +188,8 @@ type Mended struct {
 	Troubles []string // for the log
 }
 
-// Mend goes on from a place, and repairs what it finds broken in the next fifty tasks or so.
-func (u *Upkeep) Mend(ctx context.Context, at *Place) (Mended, error) {
+// Mend goes on from a cursor, and repairs what it finds broken in the next fifty tasks or so.
+func (u *Upkeep) Mend(ctx context.Context, at *MendCursor) (Mended, error) {
 	queues := u.Queues[at.seen:min(at.seen+MostQueues, len(u.Queues))]
 	argv := texts([]any{cmp.Or(at.cursor, "0"), at.rounds}, queues)
 	r := redisreply.NewReader(mendScript.Run(ctx, u.Redis, keysOf(queues, RetryKey), argv...).Result())
@@ -199,9 +199,9 @@ func (u *Upkeep) Mend(ctx context.Context, at *Place) (Mended, error) {
 	case r.Err() != nil:
 		return Mended{}, upkeepError("mend", r.Err())
 	case m.Done:
-		*at = Place{rounds: at.rounds + 1}
+		*at = MendCursor{rounds: at.rounds + 1}
 	default:
-		*at = Place{seen, cursor, at.rounds}
+		*at = MendCursor{seen, cursor, at.rounds}
 	}
 	return m, nil
 }

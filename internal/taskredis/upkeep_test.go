@@ -261,7 +261,7 @@ func TestUpkeepPutsWaitingTasksBack(t *testing.T) {
 // mends goes through all queues once.
 func (d *desk) mends() (all Mended) {
 	d.Helper()
-	var at Place
+	var at MendCursor
 	for range 1000 {
 		m := expect.Value(d.Mend(d.Context(), &at))(d)
 		all.Waiting, all.Active, all.Troubles = all.Waiting+m.Waiting, all.Active+m.Active, append(all.Troubles, m.Troubles...)
@@ -322,7 +322,7 @@ func TestUpkeepGivesLeasesToMany(t *testing.T) {
 			ids = append(ids, fmt.Sprint(i))
 		}
 		value(d, d.rdb.LPush(d.Context(), ActiveKey(d.q), ids...))
-		var at Place
+		var at MendCursor
 		given := 0
 		for range 3 {
 			m, err := d.Mend(d.Context(), &at)

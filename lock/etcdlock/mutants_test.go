@@ -39,7 +39,7 @@ var mistakes = []verify.Mutant{
 		[]string{"TestCommit"},
 	},
 	{
-		"a waiter that leaves keeps its position", "wait.go",
+		"a waiter that leaves keeps its place", "wait.go",
 		"err = s.end(ctx, ses)\n\t}",
 		"err = ctx.Err()\n\t}",
 		[]string{"TestNothingIsLeftBehind", "TestWaiterLeaves"},

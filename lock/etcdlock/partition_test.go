@@ -226,7 +226,7 @@ func TestMemberHangs(t *testing.T) {
 	}
 }
 
-// TestMemberHangsWhileWaiting: the waiters keep their positions for longer than a TTL.
+// TestMemberHangsWhileWaiting: the waiters keep their places for longer than a TTL.
 func TestMemberHangsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

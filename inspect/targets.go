@@ -34,7 +34,7 @@ type spot struct {
 }
 
 // A place is a lock that is to be looked at.
-type place struct {
+type target struct {
 	spot
 
 	queues []string // in a Cluster: those whose tasks may wait for it
@@ -85,7 +85,7 @@ func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
 }
 
 // keys are those of a place.
-func (i *Inspector) keys(p *place) (keys []string) {
+func (i *Inspector) keys(p *target) (keys []string) {
 	if !lockredis.IsCluster(i.rdb) {
 		return []string{i.key(p.spot)}
 	}
@@ -98,10 +98,10 @@ func (i *Inspector) keys(p *place) (keys []string) {
 	return keys
 }
 
-// lookAt looks at places, eight at a time.
-func (i *Inspector) lookAt(ctx context.Context, places []place) ([]sight, error) {
-	sights := make([]sight, 0, len(places))
-	for some := range slices.Chunk(places, lookBatch) {
+// lookAt looks at targets, eight at a time.
+func (i *Inspector) lookAt(ctx context.Context, targets []target) ([]sight, error) {
+	sights := make([]sight, 0, len(targets))
+	for some := range slices.Chunk(targets, lookBatch) {
 		var at []lockredis.LookAt
 		for n := range some {
 			for _, key := range i.keys(&some[n]) {
@@ -127,11 +127,11 @@ func (i *Inspector) lookAt(ctx context.Context, places []place) ([]sight, error)
 			sights = append(sights, i.sightOf(p, parts))
 		}
 	}
-	return sights, i.findReady(ctx, places, sights)
+	return sights, i.findReady(ctx, targets, sights)
 }
 
 // sightOf puts together what was found by the keys of a place.
-func (i *Inspector) sightOf(p *place, parts []lockredis.Looked) sight {
+func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	s := sight{spot: p.spot}
 	if len(parts) == 0 {
 		s.State = lockredis.LookFree
@@ -174,17 +174,17 @@ func rank(l lockredis.Looked) int {
 
 // findReady finds out since when those who wait for a free lock could have it. An entry of a ready set is due as soon as
 // that, or earlier, and the lock itself says when it was freed.
-func (i *Inspector) findReady(ctx context.Context, places []place, sights []sight) error {
+func (i *Inspector) findReady(ctx context.Context, targets []target, sights []sight) error {
 	var at []int
 	var locks []string
 	for n := range sights {
-		s, due := &sights[n], time.UnixMicro(places[n].ready.Due)
+		s, due := &sights[n], time.UnixMicro(targets[n].ready.Due)
 		free := s.State == lockredis.LookFree || len(s.Permits) > 0 && s.State != lockredis.LookForeign
-		if places[n].ready.Due == 0 || !free || len(s.Lines) == 0 || due.After(s.Now) {
+		if targets[n].ready.Due == 0 || !free || len(s.Lines) == 0 || due.After(s.Now) {
 			continue
 		}
 		if s.ready = due; s.unserved() > 0 {
-			at, locks = append(at, n), append(locks, places[n].ready.Lock)
+			at, locks = append(at, n), append(locks, targets[n].ready.Lock)
 		}
 	}
 	freed, err := taskredis.FreedAt(ctx, i.rdb, locks)
@@ -202,9 +202,9 @@ func (i *Inspector) findReady(ctx context.Context, places []place, sights []sigh
 // look looks at the lock of a resource. If there is one of that name on this Redis, and one in an external store for which
 // tasks wait, it returns the one that is in use, or the one that was used last.
 func (i *Inspector) look(ctx context.Context, queues []string, resource string, at lockredis.LookAt) (sight, error) {
-	places := []place{{spot: spot{resource, false}, LookAt: at}, {spot: spot{resource, true}, LookAt: at}}
-	for n := range places {
-		p := &places[n]
+	targets := []target{{spot: spot{resource, false}, LookAt: at}, {spot: spot{resource, true}, LookAt: at}}
+	for n := range targets {
+		p := &targets[n]
 		var entries []taskredis.Ready
 		for _, queue := range queues {
 			entries = append(entries, taskredis.Ready{Queue: queue, Lock: i.waitKey(p.spot, queue)})
@@ -223,7 +223,7 @@ func (i *Inspector) look(ctx context.Context, queues []string, resource string, 
 			p.come(e)
 		}
 	}
-	both, err := i.lookAt(ctx, places)
+	both, err := i.lookAt(ctx, targets)
 	if err != nil {
 		return sight{}, err
 	}
@@ -255,7 +255,7 @@ func (i *Inspector) held(ctx context.Context, s spot, queues []string) (map[stri
 }
 
 // come takes note of an entry for the place.
-func (p *place) come(e taskredis.Ready) {
+func (p *target) come(e taskredis.Ready) {
 	if e.Due > 0 && (p.ready.Due == 0 || e.Due < p.ready.Due) {
 		p.ready = e
 	}
@@ -264,23 +264,23 @@ func (p *place) come(e taskredis.Ready) {
 // used reports whether somebody has the lock, or waits for it.
 func (s *sight) used() bool { return s.State != lockredis.LookFree || s.Waiting() > 0 }
 
-// A gathering has places that are to be looked at, each once, in the order in which they came.
+// A gathering has targets that are to be looked at, each once, in the order in which they came.
 type gathering struct {
-	places []place
-	at     map[spot]int // where each of them is
+	targets []target
+	at      map[spot]int // where each of them is
 }
 
 // add returns the place of a lock, for which tasks of the queue may wait.
-func (g *gathering) add(s spot, queue string) *place {
+func (g *gathering) add(s spot, queue string) *target {
 	if g.at == nil {
 		g.at = make(map[spot]int)
 	}
 	n, known := g.at[s]
 	if !known {
-		n = len(g.places)
-		g.places, g.at[s] = append(g.places, place{spot: s}), n
+		n = len(g.targets)
+		g.targets, g.at[s] = append(g.targets, target{spot: s}), n
 	}
-	p := &g.places[n]
+	p := &g.targets[n]
 	if !slices.Contains(p.queues, queue) {
 		p.queues = append(p.queues, queue)
 	}
@@ -296,15 +296,15 @@ func (i *Inspector) contended(ctx context.Context, queues []string) (g gathering
 	}
 	slices.SortStableFunc(entries, func(a, b taskredis.Ready) int { return cmp.Compare(a.Due, b.Due) })
 	g = i.gather(entries)
-	for _, p := range g.places[min(mostContended, len(g.places)):] {
+	for _, p := range g.targets[min(mostContended, len(g.targets)):] {
 		delete(g.at, p.spot)
 		more++
 	}
-	g.places = g.places[:len(g.at)]
+	g.targets = g.targets[:len(g.at)]
 	return g, more, nil
 }
 
-// gather returns the places of entries. It leaves out those of another prefix.
+// gather returns the targets of entries. It leaves out those of another prefix.
 func (i *Inspector) gather(entries []taskredis.Ready) (g gathering) {
 	for _, e := range entries {
 		if s, _, ok := i.spotOf(e.Lock); ok {
@@ -315,7 +315,7 @@ func (i *Inspector) gather(entries []taskredis.Ready) (g gathering) {
 }
 
 // candidates returns the locks with the most waiting time in a sample of the waiting tasks.
-func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, error) {
+func (i *Inspector) candidates(ctx context.Context, queues []string) ([]target, error) {
 	sums, err := taskredis.SampleWaiting(ctx, i.rdb, queues, max(20, mostSampled/len(queues)))
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
@@ -331,5 +331,5 @@ func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, e
 	if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	return i.gather(entries).places, nil
+	return i.gather(entries).targets, nil
 }

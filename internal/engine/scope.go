@@ -7,8 +7,8 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A place is what a step can reach in one call: see loop.placeOf. The outcomes for it wait here for the next step.
-type place struct {
+// A scope is what a step can reach in one call: see loop.scopeOf. The outcomes for it wait here for the next step.
+type scope struct {
 	loop    *loop
 	name    string
 	senders [taskredis.Lanes]*sender // by lane
@@ -23,16 +23,16 @@ type place struct {
 	complained time.Time
 }
 
-func newPlace(l *loop, name string) *place {
-	p := &place{loop: l, name: name}
+func newScope(l *loop, name string) *scope {
+	p := &scope{loop: l, name: name}
 	for lane := range taskredis.Lanes {
-		p.senders[lane] = &sender{place: p, lane: lane}
+		p.senders[lane] = &sender{scope: p, lane: lane}
 	}
 	return p
 }
 
 // underWay returns how many steps are under way.
-func (p *place) underWay() (n int) {
+func (p *scope) underWay() (n int) {
 	for _, s := range p.senders {
 		if s.flight != nil {
 			n++
@@ -42,26 +42,26 @@ func (p *place) underWay() (n int) {
 }
 
 // waiting returns how many outcomes wait for a step.
-func (p *place) waiting() int {
+func (p *scope) waiting() int {
 	return len(p.unsent) + len(p.senders[0].again) + len(p.senders[1].again)
 }
 
 // worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
 // with half of the slots or more: a step costs Redis about as much as two tasks do, however few it has. With a quarter, tasks that do
 // nothing went by 6 in a step, not by 9, and cost Redis a tenth more.
-func (p *place) worth(n int) bool {
+func (p *scope) worth(n int) bool {
 	busy := p.underWay()
 	return busy == 0 || busy < len(p.senders) && 2*n >= min(p.loop.cfg.Concurrency, 2*mostSlots)
 }
 
 // mayTake reports whether the next step may take tasks for so many free slots.
-func (p *place) mayTake(free int) bool {
+func (p *scope) mayTake(free int) bool {
 	return p.worth(max(free, p.waiting())) && (p.careful == 0 || p.waiting() == 0)
 }
 
-// send has a sender send a step if there is something to say, or one of the draws is of this place. It also sends the steps
+// send has a sender send a step if there is something to say, or one of the draws is of this scope. It also sends the steps
 // again whose answers are late.
-func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
+func (p *scope) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
 	for _, s := range p.senders {
 		switch {
 		case s.flight == nil && p.worth(max(len(slots), p.waiting())):
@@ -75,7 +75,7 @@ func (p *place) send(ctx context.Context, now time.Time, draws []taskredis.Draw,
 }
 
 // next says when there is something to do if nothing happens.
-func (p *place) next(sooner func(time.Time)) {
+func (p *scope) next(sooner func(time.Time)) {
 	for _, s := range p.senders {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
@@ -87,7 +87,7 @@ func (p *place) next(sooner func(time.Time)) {
 }
 
 // complain logs that Redis does not answer a call, or refuses it, once in a while.
-func (p *place) complain(ctx context.Context, call string, err error) {
+func (p *scope) complain(ctx context.Context, call string, err error) {
 	if now := time.Now(); now.Sub(p.complained) >= 5*time.Second {
 		p.complained = now
 		p.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
