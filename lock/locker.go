@@ -125,13 +125,13 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	return l.wait(ctx, request, opts)
 }
 
-// attempt asks the store once. It calls over with the error when the attempt, with any clean-up,
+// attempt asks the store once. It calls whenDone with the error when the attempt, with any clean-up,
 // has ended.
-func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(error)) (_ *lease.Lease, err error) {
+func (l *Locker) attempt(ctx context.Context, request lease.Request, whenDone func(error)) (_ *lease.Lease, err error) {
 	later := false
 	defer func() {
 		if !later { // also if the store panics
-			over(err)
+			whenDone(err)
 		}
 	}()
 	held, refused, err := l.client.Ask(ctx, request)
@@ -139,7 +139,7 @@ func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(e
 		later = true
 		l.client.Go(func() { // nobody waits for it any more
 			held.GiveBack(ctx)
-			over(gone)
+			whenDone(gone)
 		})
 		return nil, gone
 	}

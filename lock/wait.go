@@ -71,7 +71,7 @@ func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Option
 
 // A look finds out for all whose wait for a lock ends now whether the store is there.
 type look struct {
-	over chan struct{} // closed with err
+	done chan struct{} // closed with err
 	err  error
 }
 
@@ -85,7 +85,7 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 	l.mu.Lock()
 	now := l.looks[key]
 	if now == nil {
-		now = &look{over: make(chan struct{})}
+		now = &look{done: make(chan struct{})}
 		l.looks[key] = now
 		request.Waiter = store.GoroutinePrefix + "nobody"
 		l.client.Go(func() {
@@ -95,14 +95,14 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 			l.mu.Lock()
 			delete(l.looks, key)
 			l.mu.Unlock()
-			close(now.over)
+			close(now.done)
 		})
 	}
 	l.mu.Unlock()
 	timer := time.NewTimer(longest + longest/10)
 	defer timer.Stop()
 	select {
-	case <-now.over:
+	case <-now.done:
 		return now.err
 	case <-timer.C:
 		return errNoAnswer

@@ -50,7 +50,7 @@ type Server struct {
 	starting bool // a Start or Run has begun, and nothing is started yet
 	started  bool
 	closed   bool
-	over     chan struct{} // closed when Shutdown is called
+	done     chan struct{} // closed when Shutdown is called
 
 	missing        atomic.Pointer[error] // why no tasks are taken, see Unavailable; nil if they are
 	work           sync.WaitGroup        // background work
@@ -102,7 +102,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 	s := &Server{
 		cfg: cfg.withDefaults(), rdb: rdb, self: store.Process(),
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
-		probed: "siding-probe:" + uuid.NewString(), over: make(chan struct{}),
+		probed: "siding-probe:" + uuid.NewString(), done: make(chan struct{}),
 		unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
 	rules, _ := rulesOf(cfg.Limits) // Validate has checked them
@@ -252,7 +252,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err == nil {
 		select {
 		case <-ctx.Done():
-		case <-s.over:
+		case <-s.done:
 		}
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), plus(s.cfg.Asynq.ShutdownTimeout, s.cfg.Overrun))
@@ -293,7 +293,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	server, closed := s.engine, s.closed
 	s.closed = true
 	if !closed {
-		close(s.over)
+		close(s.done)
 	}
 	s.mu.Unlock()
 	if closed {

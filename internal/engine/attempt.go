@@ -26,16 +26,16 @@ type attempt struct {
 	member  *Member       // of the batch of another one, under whose lock it runs; nil if it is none
 	slots   int           // that it takes: one, but for a member
 
-	message *Message
-	step    int64 // the number of the step that took it, or gave it the lock it asked for
-	started time.Time
-	endsBy  time.Time                 // when the handler's context ends by itself; maybe before it starts
-	over    time.Time                 // when it is given up if it has not returned
-	trusted atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
-	lost    bool                      // the lock or the task is somebody else's: its outcome counts for nothing
-	leftOff bool                      // its task was put back while its handler goes on, whose fields are not to be read
-	ended   time.Time                 // when the handler returned; zero before
-	outcome taskredis.Outcome         // once it has ended, or asks for a lock
+	message    *Message
+	step       int64 // the number of the step that took it, or gave it the lock it asked for
+	started    time.Time
+	endsBy     time.Time                 // when the handler's context ends by itself; maybe before it starts
+	overrunsAt time.Time                 // when it is given up if it has not returned
+	trusted    atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
+	lost       bool                      // the lock or the task is somebody else's: its outcome counts for nothing
+	leftOff    bool                      // its task was put back while its handler goes on, whose fields are not to be read
+	ended      time.Time                 // when the handler returned; zero before
+	outcome    taskredis.Outcome         // once it has ended, or asks for a lock
 
 	loss    *LostError // what the handler said of the loss of its lock, if it did
 	refused bool       // it was not to wait for its lock, so its handler has not begun
@@ -78,17 +78,17 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		l.toSend(a)
 		return
 	}
-	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
+	a.message, a.endsBy, a.overrunsAt = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
 	if a.Fence == taskredis.DeadlineOver {
 		a.endsBy = now
 	}
 	if a.endsBy.After(now) {
-		a.over = a.endsBy.Add(l.cfg.Overrun)
+		a.overrunsAt = a.endsBy.Add(l.cfg.Overrun)
 	}
-	if a.member != nil && a.over.Before(first.over) {
-		first.over = a.over // a batch is given up when any of its tasks is to be
+	if a.member != nil && a.overrunsAt.Before(first.overrunsAt) {
+		first.overrunsAt = a.overrunsAt // a batch is given up when any of its tasks is to be
 	}
-	l.lookBy(a.over)
+	l.lookBy(a.overrunsAt)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
 	if a.member != nil {
@@ -182,8 +182,8 @@ func (l *loop) lostMeanwhile(a *attempt) {
 	}
 	a.lost = true
 	l.running += a.slots // until its new outcome is reported
-	a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
-	l.lookBy(a.over)
+	a.ended, a.overrunsAt = time.Time{}, time.Now().Add(l.cfg.Overrun)
+	l.lookBy(a.overrunsAt)
 	go func() { // which may ask the user's functions
 		l.send(report{attempt: a, outcome: withoutLock(l.holding(a, l.lostOutcome(a, a.loss)))})
 	}()
@@ -292,8 +292,8 @@ func (l *loop) expire(now time.Time) {
 			}
 		}
 		switch {
-		case now.Before(a.over):
-			l.lookBy(a.over)
+		case now.Before(a.overrunsAt):
+			l.lookBy(a.overrunsAt)
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
 			l.lookBy(now.Add(time.Second))
 		default:

@@ -23,11 +23,11 @@ type Batch struct {
 	members   []*Member // in the order of the line; the loop's
 	joining   countdown // of members that have neither joined nor ended
 	unsettled countdown // of members
-	over      <-chan struct{}
+	done      <-chan struct{}
 
 	mu     sync.Mutex
 	joined []*Member
-	late   bool // whoever joins now is put back
+	closed bool // whoever joins now is put back
 }
 
 // A Member is an attempt that runs under the lock of the first of its batch.
@@ -54,8 +54,8 @@ func (c *countdown) done() {
 	}
 }
 
-func newBatch(first *attempt, over <-chan struct{}) *Batch {
-	b := &Batch{first: first, over: over, joining: countdown{zero: make(chan struct{})}, unsettled: countdown{zero: make(chan struct{})}}
+func newBatch(first *attempt, done <-chan struct{}) *Batch {
+	b := &Batch{first: first, done: done, joining: countdown{zero: make(chan struct{})}, unsettled: countdown{zero: make(chan struct{})}}
 	b.joining.n.Store(1) // until the members are known
 	b.unsettled.n.Store(1)
 	return b
@@ -83,7 +83,7 @@ func (t *Task) More(most int) *Batch {
 	if a == nil || a.Lock == "" || t.Retry == 0 || t.batch != nil || len(store.SplitLocks(a.Lock)) > 1 {
 		return nil
 	}
-	t.batch = newBatch(a, t.loop.over)
+	t.batch = newBatch(a, t.loop.done)
 	t.loop.send(report{attempt: a, outcome: taskredis.Outcome{Name: a.Name, Kind: taskredis.More, Most: most, Like: t.Type}, batch: t.batch})
 	return t.batch
 }
@@ -96,7 +96,7 @@ func (b *Batch) Joined(ctx context.Context) []*Member {
 	select {
 	case <-b.joining.zero:
 	case <-ctx.Done():
-	case <-b.over:
+	case <-b.done:
 	}
 	return b.close()
 }
@@ -106,7 +106,7 @@ func (b *Batch) close() []*Member {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	slices.SortFunc(b.joined, func(x, y *Member) int { return cmp.Compare(x.attempt.Ticket, y.attempt.Ticket) })
-	b.late = true
+	b.closed = true
 	return b.joined
 }
 
@@ -126,7 +126,7 @@ func (b *Batch) endAll(err error) {
 	}
 	select {
 	case <-b.unsettled.zero:
-	case <-b.over:
+	case <-b.done:
 	}
 }
 
@@ -153,7 +153,7 @@ func (t *Task) Join(item any) error {
 	m := t.attempt.member
 	m.arrived.Do(func() {
 		m.batch.mu.Lock()
-		if m.Item = item; m.batch.late {
+		if m.Item = item; m.batch.closed {
 			m.End(ErrNotBegun)
 		} else {
 			m.batch.joined = append(m.batch.joined, m)
@@ -164,7 +164,7 @@ func (t *Task) Join(item any) error {
 	select {
 	case <-m.ended:
 		return m.err
-	case <-m.batch.over:
+	case <-m.batch.done:
 		return errShutdown
 	}
 }

@@ -26,7 +26,7 @@ const (
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
 	Renew(ctx context.Context, scope string, attempts []taskredis.Name) ([]bool, error)
-	Began(ctx context.Context, n taskredis.Name, late bool) (latest bool, err error)
+	Began(ctx context.Context, n taskredis.Name, waitOver bool) (latest bool, err error)
 	Notify(ctx context.Context, queues ...string) error
 }
 
@@ -72,7 +72,7 @@ type loop struct {
 	closing  bool            // likewise, as the server shuts down
 	onHold   bool            // likewise, until Hold(false)
 	drained  chan struct{}
-	over     chan struct{} // closed when run has returned
+	done     chan struct{} // closed when run has returned
 }
 
 func newLoop(cfg *Config, calls caller) *loop {
@@ -91,7 +91,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		scopes:   make(map[string]*scope),
 		troubles: troubles{logger: cfg.Logger},
 		drained:  make(chan struct{}),
-		over:     make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
 		if name := l.scopeOf(queue); l.scopes[name] == nil {
@@ -116,7 +116,7 @@ func (l *loop) scopeOf(queue string) string {
 func (l *loop) run(ctx context.Context) {
 	defer l.told.wait()
 	defer l.abort()
-	defer close(l.over)
+	defer close(l.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	l.beatNext = time.Now().Add(l.cfg.RenewEvery)
@@ -168,7 +168,7 @@ func (l *loop) do(ctx context.Context, f func()) error {
 	case l.requests <- func() { f(); close(done) }:
 		<-done
 		return nil
-	case <-l.over:
+	case <-l.done:
 		return ErrStopped
 	case <-ctx.Done():
 		return ctx.Err()
@@ -179,7 +179,7 @@ func (l *loop) do(ctx context.Context, f func()) error {
 func (l *loop) send(r report) {
 	select {
 	case l.reports <- r:
-	case <-l.over:
+	case <-l.done:
 	}
 }
 
@@ -267,7 +267,7 @@ func (l *loop) hasFound(queues ...string) {
 func (l *loop) cancel(id string) {
 	select {
 	case l.canceled <- id:
-	case <-l.over:
+	case <-l.done:
 	}
 }
 

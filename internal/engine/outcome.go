@@ -74,7 +74,7 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
 	case taskredis.Retry, taskredis.Again, taskredis.Archive:
-		o.Hold = a.lock() != "" && !o.First && !a.late() && !a.refused && l.cfg.holds(a.message, o.Kind)
+		o.Hold = a.lock() != "" && !o.First && !a.waitOver() && !a.refused && l.cfg.holds(a.message, o.Kind)
 	}
 	return o
 }
@@ -90,7 +90,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
-		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.late() && !errors.Is(err, ErrNotBegun)}
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.waitOver() && !errors.Is(err, ErrNotBegun)}
 	case errors.As(err, &again):
 		o := l.again(a, err, again.After, a.Losses)
 		o.Waits, o.First = again.Waits, again.First
@@ -131,7 +131,7 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if failure {
 		m.Retried++
 	}
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, WaitOver: a.waitOver()}
 }
 
 // isFailure and retryDelay ask the user's functions about an error. Each caller asks in the order in which asynq does.
@@ -146,8 +146,8 @@ func (cfg *Config) retryDelay(ctx context.Context, m *Message, err error) time.D
 	})
 }
 
-// late reports whether the task has waited for too long.
-func (a *attempt) late() bool { return a.task != nil && a.task.WaitOver }
+// waitOver reports whether the task has waited for too long.
+func (a *attempt) waitOver() bool { return a.task != nil && a.task.WaitOver }
 
 // taskOf returns the attempt as its handler has seen it, or would have.
 func (l *loop) taskOf(a *attempt) *Task {
@@ -161,7 +161,7 @@ func (l *loop) taskOf(a *attempt) *Task {
 func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
 	m.ErrorMsg = err.Error()
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after, Late: a.late(), Losses: losses}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after, WaitOver: a.waitOver(), Losses: losses}
 }
 
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and

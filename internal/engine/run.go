@@ -28,7 +28,7 @@ func (l *loop) runAttempts(a *attempt) {
 		l.runAttempt(a)
 		select {
 		case a = <-l.next:
-		case <-l.over:
+		case <-l.done:
 			return
 		}
 	}
@@ -130,7 +130,7 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 	select {
 	case refusal, here = <-a.granted:
 		return refusal, here
-	case <-l.over:
+	case <-l.done:
 		return nil, false
 	}
 }

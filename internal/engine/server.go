@@ -196,7 +196,7 @@ func (s *Server) drain(ctx context.Context) error {
 		select {
 		case <-s.loop.drained:
 			return nil
-		case <-s.loop.over: // by another call
+		case <-s.loop.done: // by another call
 			return nil
 		case <-abort.C:
 			if err := s.loop.do(ctx, next); err != nil && !errors.Is(err, ErrStopped) {

@@ -216,7 +216,7 @@ func TestSimulationFindsMistakes(t *testing.T) {
 		"nobody hears that it goes on":         {"go_on", "for lock in each(locks) do ours('ZADD', siding(queue, 'ready'), digits(now), lock) end\nnotify", "notify"},
 		"nobody looks at it for hours":         {"ready", "now + Hold().LOOK", "now + 1000 * Hold().LOOK"},
 		"a batch takes who holds its line":     {"ready", "or have.siding_held or have.siding_once", "or have.siding_once"},
-		"whoever an operator has run asks":     {"fetch", "if own and not over and (have.siding_held or not one_lock or", "if false and ("},
+		"whoever an operator has run asks":     {"fetch", "if own and not no_run and (have.siding_held or not one_lock or", "if false and ("},
 	}
 	for name, m := range mistakes {
 		text, err := os.ReadFile("../taskredis/" + m.file + ".lua")

@@ -16,9 +16,9 @@ import (
 func (h *holding) release(ctx context.Context, l *Lease, by store.Release) error {
 	h.mu.Lock()
 	if l.released {
-		over := h.released
+		all := h.released
 		h.mu.Unlock()
-		if !over || !h.beginRelease() {
+		if !all || !h.beginRelease() {
 			return nil // released before
 		}
 		return h.releaseOnce(ctx, by)
@@ -59,9 +59,9 @@ func (h *holding) beginRelease() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for h.releasing != nil {
-		over := h.releasing
+		sent := h.releasing
 		h.mu.Unlock()
-		<-over
+		<-sent
 		h.mu.Lock()
 	}
 	if !h.freed {

@@ -68,7 +68,7 @@ func (t *Table) Rule(resource string) *store.Rule {
 	}
 	_, rule := find(t.rules, resource)
 	if _, o := find(t.overrides, resource); o.Pattern != "" {
-		rule = o.over(rule)
+		rule = o.replacing(rule)
 	}
 	return rule.Plain()
 }
@@ -100,12 +100,12 @@ func find[V any](all map[string]V, resource string) (pattern string, value V) {
 
 // Texts returns the rules and the overrides as taskredis.Rules has them.
 func (t *Table) Texts() (rules, overrides string) {
-	var own, over strings.Builder
+	var own, set strings.Builder
 	for pattern, rule := range t.rules {
 		fmt.Fprintf(&own, "\n%s\t%s", pattern, rule)
 	}
 	for pattern, o := range t.overrides {
-		fmt.Fprintf(&over, "\n%s\t%s", pattern, &store.Rule{Limit: o.Limit, Rates: o.Rates})
+		fmt.Fprintf(&set, "\n%s\t%s", pattern, &store.Rule{Limit: o.Limit, Rates: o.Rates})
 	}
-	return own.String(), over.String()
+	return own.String(), set.String()
 }

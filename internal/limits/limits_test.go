@@ -176,9 +176,9 @@ return text
 		"overrides":  limits.New(nil).With(map[string]limits.Override{"b:*": {Pattern: "b:*", Limit: 3}, "plain": {Pattern: "plain"}}),
 		"both":       limits.New(rules).With(overrides),
 	} {
-		own, over := table.Texts()
+		own, overrides := table.Texts()
 		for _, resource := range resources {
-			have, err := script.Run(t.Context(), rdb, nil, resource, own, over).Text()
+			have, err := script.Run(t.Context(), rdb, nil, resource, own, overrides).Text()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,8 +35,8 @@ type Override struct {
 	At      time.Time    `json:"at"`
 }
 
-// over returns the rule that an override makes of the program's, which may be nil.
-func (o Override) over(rule *store.Rule) *store.Rule {
+// replacing returns the rule that an override makes of the program's, which may be nil.
+func (o Override) replacing(rule *store.Rule) *store.Rule {
 	made := &store.Rule{Limit: o.Limit, Rates: o.Rates, By: o.By, Reason: o.Reason}
 	if made.Rates == nil && rule != nil {
 		made.Rates = rule.Rates
@@ -92,7 +92,7 @@ func load(ctx context.Context, rdb redis.Scripter, prefix string) (found map[str
 	for pair := range slices.Chunk(all, 2) {
 		pattern, text := pair[0], pair[1]
 		o := Override{Pattern: pattern}
-		if json.Unmarshal([]byte(text), &o) != nil || CheckForm(pattern) != nil || o.over(nil).Check() != nil {
+		if json.Unmarshal([]byte(text), &o) != nil || CheckForm(pattern) != nil || o.replacing(nil).Check() != nil {
 			bad = append(bad, pattern)
 			continue
 		}

@@ -48,7 +48,7 @@ type committer struct {
 type group struct {
 	calls []*call
 	left  time.Time
-	late  *time.Timer // ends the waiting for it; nil while nobody waits
+	timer *time.Timer // ends the waiting for it; nil while nobody waits
 }
 
 const (
@@ -131,8 +131,8 @@ func (m *committer) depart() *group {
 // hurry has calls wait for the groups under way with patience, and no longer. m.mu is held.
 func (m *committer) hurry() {
 	for _, g := range m.groups {
-		if g.late == nil {
-			g.late = time.AfterFunc(patience-time.Since(g.left), func() { m.end(g) })
+		if g.timer == nil {
+			g.timer = time.AfterFunc(patience-time.Since(g.left), func() { m.end(g) })
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (m *committer) end(g *group) {
 	for _, c := range g.calls {
 		delete(m.away, store.LockOf(c.key))
 	}
-	if g.late != nil {
-		g.late.Stop()
+	if g.timer != nil {
+		g.timer.Stop()
 	}
 	if next := m.depart(); next != nil {
 		go m.lead(next)

@@ -37,7 +37,7 @@ func bubble(t *testing.T, groups int, test func(t *testing.T, p *post, m *commit
 		p := &post{answers: make(chan struct{})}
 		m := newCommitter(p.send)
 		for range mostGroups - groups {
-			m.groups = append(m.groups, &group{late: time.AfterFunc(0, func() {})})
+			m.groups = append(m.groups, &group{timer: time.AfterFunc(0, func() {})})
 		}
 		test(t, p, m)
 	})

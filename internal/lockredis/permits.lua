@@ -37,9 +37,9 @@ end
 
 -- Returns the rule of a resource, by its own limits and those of an operator; see rule_of.
 local function rule(resource, limits, overrides)
-  local own, over = find(limits, resource), find(overrides, resource)
-  if begins(resource, 'siding-') or not (own or over) then return false end
-  local found = parse_rule(over or own, over and string.find(over, '/', 1, true) and over or own or '')
+  local own, override = find(limits, resource), find(overrides, resource)
+  if begins(resource, 'siding-') or not (own or override) then return false end
+  local found = parse_rule(override or own, override and string.find(override, '/', 1, true) and override or own or '')
   if found.limit == 1 and #found.rates == 0 then return false end
   return found
 end
@@ -56,7 +56,7 @@ end
 
 -- What room returns of a lock with a rule, while nobody has the whole lock.
 local function room(lock, rule)
-  local permits, taken, over, first = {used = 0, reservations = 0}, {}, {}, nil
+  local permits, taken, expired, first = {used = 0, reservations = 0}, {}, {}, nil
   for _, number in ipairs(call('HKEYS', permits_of(lock))) do
     local key = permit_of(lock, number)
     local holder = value_of(key)
@@ -66,10 +66,10 @@ local function room(lock, rule)
       local left = look_in(key, holder)
       if not first or left < first then first, permits.key, permits.value = left, key, holder end
     else
-      over[#over + 1] = number
+      expired[#expired + 1] = number
     end
   end
-  if #over > 0 then call('HDEL', permits_of(lock), unpack(over)) end
+  if #expired > 0 then call('HDEL', permits_of(lock), unpack(expired)) end
   if permits.used >= rule.limit then return nil, permits.value or LIMITED, now + (first or PAUSED), permits end
   local from = next_start(lock, rule.rates, permits.reservations)
   if from > 0 then

@@ -28,12 +28,12 @@ local function take(q, id)
     return false
   end
   q.seen[id] = true
-  local lock, key, ends, over = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
-  if ends > 0 and ends <= now_s then over = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
+  local lock, key, ends, no_run = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
+  if ends > 0 and ends <= now_s then no_run = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
   local own = have.siding_ticket and locks and locks ~= ''
   -- Else it asks for its locks: several, one whose name Go checks, or one of which a plain client has not told.
   local one_lock = resource and resource ~= '' and not several(resource) and #resource <= 512 and not string.find(resource, '[{}%c]')
-  if own and not over and (have.siding_held or not one_lock or lock_of(locks) ~= prefix .. resource) then
+  if own and not no_run and (have.siding_held or not one_lock or lock_of(locks) ~= prefix .. resource) then
     -- It starts from its place. Those behind it must not go on while it asks for its locks; and parked under another one than it waits
     -- for, it would have a new ticket there, and leave the old one behind.
     local waits_until = until_of(ends)
@@ -45,7 +45,7 @@ local function take(q, id)
   end
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
-  if one_lock and not over and not asks then
+  if one_lock and not no_run and not asks then
     lock = prefix .. resource
     key = free_key(lock, own and tonumber(have.siding_ticket) or now)
     if not key then
@@ -61,7 +61,7 @@ local function take(q, id)
   -- Also one that has not waited yet may come back to its place. Where it is to ask for its lock its priority is added then.
   local ticket = have.siding_ticket
   if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
-  start(q, id, task, key, ticket, have, nil, over)
+  start(q, id, task, key, ticket, have, nil, no_run)
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or resource and resource ~= '' and ask_end or plain_end, id
   q.passed = q.passed + 1

@@ -128,7 +128,7 @@ end
 local function more(i, queue, id, attempt, o)
   local known, state, lock, crashed = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock', 'siding_crashes'))
   local holds, revoked = held_by(lock or '', attempt)
-  if late or crashed or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
+  if aged or crashed or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
   if recover(queue, -i) or call('EXISTS', asynq(queue, 'paused')) == 1 then return end
   lock = lock_of(lock)
   if to_upkeep[lock] then return end

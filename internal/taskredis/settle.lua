@@ -91,7 +91,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     return 'lost'
   end
 
-  if o.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  if o.wait_over == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
   if o.begun == '1' then begun_at_place(task) end
   local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
   if kind == 'done' or kind == 'complete' then
@@ -110,7 +110,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('ZADD', asynq(queue, 'retry'), ends, id)
     call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_until', ends)
     call('HDEL', task, 'siding_text')
-    if o.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if o.losses then call('HSET', task, 'siding_losses', o.losses) end
     if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     if o.counts == '1' then counted(queue, 1) end
@@ -118,7 +118,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('ZADD', asynq(queue, 'retry'), o.at, id)
     call('HSET', task, 'state', 'retry', 'msg', o.message)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
-    if o.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if o.counts == '1' then counted(queue, 1) end
   elseif kind == 'again' and o.order == 'first' and own_keys then
     local due, ticket, ends = now + o.after, place_of(task)
@@ -136,7 +136,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('HDEL', task, 'siding_until', 'siding_text')
     if o.order == 'last' then
       call('HDEL', task, 'siding_ticket', 'siding_lock')
-    elseif o.order == '' and o.late ~= '1' then
+    elseif o.order == '' and o.wait_over ~= '1' then
       begun_at_place(task)
     end
   elseif kind == 'archive' then

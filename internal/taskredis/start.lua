@@ -46,12 +46,12 @@ end
 
 -- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
 -- task among what is at work.
---   line  the lock for which it has waited last; nil if it is pending
---   over  '-1' or '-2' if it must not run: what the answer has in place of the fence
-local function start(q, id, task, lock, ticket, have, line, over)
+--   line    the lock for which it has waited last; nil if it is pending
+--   no_run  '-1' or '-2' if it must not run: what the answer has in place of the fence
+local function start(q, id, task, lock, ticket, have, line, no_run)
   so.begun = so.begun + 1
   local kind = have.siding_kind
-  local attempt, fence = attempt_head .. digits(so.begun) .. (q.under or ':' .. (kind and kind .. ' ' or '') .. id .. holder), over or '0'
+  local attempt, fence = attempt_head .. digits(so.begun) .. (q.under or ':' .. (kind and kind .. ' ' or '') .. id .. holder), no_run or '0'
   local freed, freed_by, before = '0', '', nil
   if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
   if line then freed, freed_by = Lines().freed_for(line, before) end

@@ -41,19 +41,19 @@ const (
 type Outcome struct {
 	Name
 
-	Kind    Kind
-	Message []byte        // Complete, Retry, Again, Archive: the task to keep
-	Unique  string        // Done, Complete, Archive: the task's key of uniqueness, which is deleted if it is still the task's
-	After   time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
-	Counts  bool          // Retry: it counts as a failure in asynq's statistics
-	Late    bool          // Retry, Again: the task has waited for too long, and its wait stays over
-	Losses  int           // Again: how often the task has lost its lock
-	Waits   bool          // Again: it counts as a wait for its lock
-	First   bool          // Again: those behind it in its line wait until then, unless its lock may be free before
-	Last    bool          // Again: it comes behind those who wait
-	Begun   bool          // Requeue: its handler may have begun
-	Hold    bool          // Retry, Again: it keeps its place, and those behind it wait until then; Archive: its line stops
-	Trace   string        // the traceparent that the next holder of the lock learns, "" for none
+	Kind     Kind
+	Message  []byte        // Complete, Retry, Again, Archive: the task to keep
+	Unique   string        // Done, Complete, Archive: the task's key of uniqueness, which is deleted if it is still the task's
+	After    time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
+	Counts   bool          // Retry: it counts as a failure in asynq's statistics
+	WaitOver bool          // Retry, Again: the task has waited for too long, and its wait stays over
+	Losses   int           // Again: how often the task has lost its lock
+	Waits    bool          // Again: it counts as a wait for its lock
+	First    bool          // Again: those behind it in its line wait until then, unless its lock may be free before
+	Last     bool          // Again: it comes behind those who wait
+	Begun    bool          // Requeue: its handler may have begun
+	Hold     bool          // Retry, Again: it keeps its place, and those behind it wait until then; Archive: its line stops
+	Trace    string        // the traceparent that the next holder of the lock learns, "" for none
 
 	// What an Ask asks for. Its place is that of its task, if that has waited for this lock before; or else behind those who
 	// came before.
@@ -227,9 +227,9 @@ func (o *Outcome) append(argv []any) []any {
 	case Complete:
 		return append(argv, o.Unique, o.Message, o.After.Microseconds())
 	case Retry:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.Late), o.order())
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.WaitOver), o.order())
 	case Again:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.Late), o.Losses, flag(o.Waits), o.order())
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), o.order())
 	case Archive:
 		return append(argv, o.Unique, o.Message, o.order())
 	case Ask:

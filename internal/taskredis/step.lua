@@ -80,7 +80,7 @@ local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
 local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks.lua and queue.lua
 
-local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
+local MAX_AGE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES = 100, 200, 1000000
 local HEAD_START = 60000000    -- us: of one level of priority
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
@@ -94,7 +94,7 @@ local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 -- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
 -- around them when one has failed.
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
-local late = math.abs(now - sent) > LATE
+local aged = math.abs(now - sent) > MAX_AGE
 
 -- Locks that this step has found busy: what they hold, or that they are free and others come first; when to look at them, the
 -- sentence for people; and by queue: the last ticket given, whether it has joined the lines, and what the answer says of those
@@ -204,10 +204,10 @@ for i = 1, tonumber(arg()) do
   if kind == 'done' then o.unique = arg()
   elseif kind == 'complete' then o.unique, o.message, o.at = arg(), arg(), second_in(arg())
   elseif kind == 'retry' then
-    o.message, o.after, o.counts, o.late, o.order = arg(), tonumber(arg()), arg(), arg(), arg()
+    o.message, o.after, o.counts, o.wait_over, o.order = arg(), tonumber(arg()), arg(), arg(), arg()
     o.at = second_in(o.after)
   elseif kind == 'again' then
-    o.message, o.after, o.late, o.losses, o.waits, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
+    o.message, o.after, o.wait_over, o.losses, o.waits, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
     o.at = second_in(o.after + 999999) -- it may come later, but not earlier
   elseif kind == 'archive' then o.unique, o.message, o.order = arg(), arg(), arg()
   elseif kind == 'ask' then
@@ -275,7 +275,7 @@ end
 local slot_left = false -- that has found nothing
 for _ = 1, tonumber(arg()) do
   local order, free = arg(), tonumber(arg())
-  while free > 0 and not late and so.bytes <= MOST_BYTES do
+  while free > 0 and not aged and so.bytes <= MOST_BYTES do
     local found = false
     for i = 1, #order do
       found = found or fetch(queue_at(string.byte(order, i)))

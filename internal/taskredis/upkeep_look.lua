@@ -102,9 +102,9 @@ end
 -- What is due later than anything can be was written before Redis' clock stepped back. It becomes due now:
 -- whoever looks at it finds its right time.
 local function cut(key, limit, to)
-  local late = call('ZRANGEBYSCORE', key, '(' .. digits(limit), '+inf', 'LIMIT', 0, 250)
-  for _, member in ipairs(late) do call('ZADD', key, to, member) end
-  took(#late, #late == 250)
+  local too_far = call('ZRANGEBYSCORE', key, '(' .. digits(limit), '+inf', 'LIMIT', 0, 250)
+  for _, member in ipairs(too_far) do call('ZADD', key, to, member) end
+  took(#too_far, #too_far == 250)
 end
 
 -- The lock of an attempt lasts for too long, too. It gets as much time as its attempt gave it last: one that lives renews it
@@ -133,14 +133,14 @@ end
 local function cut_leases(key, queue)
   local plain = math.max(far, 31)
   for pass, from in ipairs({plain, far}) do
-    local late = call('ZRANGEBYSCORE', key, '(' .. digits(now_s + from), pass == 1 and '+inf' or digits(now_s + plain), 'LIMIT', 0, 250)
-    for _, id in ipairs(late) do
+    local too_far = call('ZRANGEBYSCORE', key, '(' .. digits(now_s + from), pass == 1 and '+inf' or digits(now_s + plain), 'LIMIT', 0, 250)
+    for _, id in ipairs(too_far) do
       local left = safely(cut_lock, asynq(queue, 't:' .. id))
       if pass == 1 or type(left) == 'number' then
         call('ZADD', key, type(left) == 'number' and left <= far * 1000 and leased(left) or in_seconds(0), id)
       end
     end
-    took(#late, pass == 1 and #late == 250)
+    took(#too_far, pass == 1 and #too_far == 250)
   end
 end
 

@@ -53,7 +53,7 @@ func (s *State) knows(name uint8) bool {
 // carries reports whether a late copy has an outcome of the attempt.
 func (s *State) carries(slot int) bool {
 	for n := range s.Servers {
-		if s.Servers[n].Late.Kinds[slot] != NoKind || s.Servers[n].Sent.Kinds[slot] != NoKind {
+		if s.Servers[n].Stray.Kinds[slot] != NoKind || s.Servers[n].Sent.Kinds[slot] != NoKind {
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func (s *State) sortAttempts() {
 		}
 	}
 	for n := range s.Servers {
-		for _, sent := range []*Copy{&s.Servers[n].Sent, &s.Servers[n].Late} {
+		for _, sent := range []*Copy{&s.Servers[n].Sent, &s.Servers[n].Stray} {
 			before := sent.Kinds
 			for i, a := range sorted {
 				sent.Kinds[i] = before[a.was]
@@ -127,7 +127,7 @@ func (s *State) key(slot int) (key uint64) {
 	}
 	bit(a.Locked)
 	bit(a.Lost)
-	bit(a.Late)
+	bit(a.Untrusted)
 	bit(a.Orphan)
 	for _, r := range []*Redis{&s.Redis, &s.Copied} {
 		bit(slices.ContainsFunc(r.Locks[:], func(l Lock) bool { return l.Token == name }))
@@ -136,7 +136,7 @@ func (s *State) key(slot int) (key uint64) {
 	bit(a.Server > 0)
 	key = key<<8 | uint64(a.Kind)<<4 | uint64(a.Result)
 	for n := range s.Servers {
-		bit(s.Servers[n].Late.Kinds[slot] != NoKind)
+		bit(s.Servers[n].Stray.Kinds[slot] != NoKind)
 	}
 	return key
 }

@@ -99,7 +99,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 		was, t := &from.Tasks[n], &to.Tasks[n]
 		if was.Status == Active {
 			a, is := &from.Attempts[was.Attempt-1], &to.Attempts[was.Attempt-1]
-			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Late) && !a.Lost && !a.Orphan && a.Kind != Again
+			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Orphan && a.Kind != Again
 			works := is.Phase == Running || is.Phase == Begun || is.Phase == Ended && is.Result == NoResult && move.Event != StepFails
 			own := !a.Locked && was.Lease == Runs || a.Locked && from.Locks[m.Tasks[n].Resource].Token == was.Attempt
 			moved := t.Status != Active || t.Attempt != was.Attempt

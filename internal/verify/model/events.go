@@ -17,7 +17,7 @@ func (m *Model) apply(s *State, move Move) bool {
 		if move.Event == StepUnheard {
 			m.run(s, server, &sv.Sent, NoCopy, false, 0)
 		} else {
-			sv.Late, sv.Way = sv.Sent, Same
+			sv.Stray, sv.Way = sv.Sent, Same
 		}
 	case Resend:
 		replayed := s.Records[server] == Latest
@@ -26,9 +26,9 @@ func (m *Model) apply(s *State, move Move) bool {
 	case HearLate:
 		m.hear(s, server, false, true)
 	case Arrive, ArriveAged:
-		late, way := sv.Late, sv.Way
-		sv.Late, sv.Way = Copy{}, NoCopy
-		m.run(s, server, &late, way, move.Event == ArriveAged, 0)
+		stray, way := sv.Stray, sv.Way
+		sv.Stray, sv.Way = Copy{}, NoCopy
+		m.run(s, server, &stray, way, move.Event == ArriveAged, 0)
 	case HandlerEnds:
 		a := &s.Attempts[move.N]
 		if a.Phase, a.Kind = Ended, move.Kind; move.Kind != Succeed {
@@ -40,7 +40,7 @@ func (m *Model) apply(s *State, move Move) bool {
 	case SecondPasses:
 		sv.Asleep, sv.Alarm, sv.Listens = false, false, false
 	case WindowEnds:
-		s.each(server, func(a *Attempt) { a.Late = a.Late || a.unheard() })
+		s.each(server, func(a *Attempt) { a.Untrusted = a.Untrusted || a.unheard() })
 	case Heartbeat:
 		s.each(server, func(a *Attempt) { a.Lost = a.Lost || a.Orphan })
 	case Crash:

@@ -90,14 +90,14 @@ func (x *script) fromReady(q uint8, answers bool) bool {
 		if r == MaxResources {
 			return false
 		}
-		began, over := false, false
-		if !x.item(func() { began, over = x.look(q, r, answers) }) {
+		began, enough := false, false
+		if !x.item(func() { began, enough = x.look(q, r, answers) }) {
 			x.s.Queues[q].Ready[r] = Second // what cannot be looked at does not stop the others
 		}
 		switch {
 		case began:
 			return true
-		case over:
+		case enough:
 			return false
 		}
 	}
@@ -116,8 +116,8 @@ func (q *Queue) first() uint8 {
 	return first
 }
 
-// look looks at one entry that is due. over says that it stays due, and that this was enough.
-func (x *script) look(q, r uint8, answers bool) (began, over bool) {
+// look looks at one entry that is due. enough says that it stays due, and that this was enough.
+func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 	s := x.s
 	l, entry := &s.Locks[r], &s.Queues[q].Ready[r]
 	if l.Token != free {

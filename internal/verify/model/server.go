@@ -102,7 +102,7 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 	case replayed && !own && m.Mistake != ReplayUnconfirmed:
 		a.Phase = Gone
 		return
-	case a.Late && m.Mistake != TrustFromAnswer && m.Mistake != ReplayUnconfirmed:
+	case a.Untrusted && m.Mistake != TrustFromAnswer && m.Mistake != ReplayUnconfirmed:
 		a.Phase, a.Kind = Ended, Again // it never starts
 	case !a.Locked && m.Tasks[a.Task-1].Resource != Unguarded && a.Phase == Begun:
 		a.Phase, a.Kind = Ended, Ask
@@ -149,7 +149,7 @@ func (s *State) die(server uint8) {
 	sv := &s.Servers[server]
 	next := Server{Strange: s.Back}
 	if sv.Way == Same && s.Records[server] != Latest {
-		next.Late, next.Way = sv.Late, Dead
+		next.Stray, next.Way = sv.Stray, Dead
 	}
 	*sv = next
 	s.Records[server] = Before

@@ -50,15 +50,15 @@ const (
 
 // An Attempt is one run of a task.
 type Attempt struct {
-	Task   ID
-	Server uint8
-	Phase  Phase
-	Kind   Kind
-	Result Result
-	Locked bool // it was given its lock
-	Lost   bool // it knows that it must not trust its lock any more
-	Late   bool // its trust window was over before its server heard of it
-	Orphan bool // the lock was revoked, or lost with the writes that a failover forgot: nobody can know
+	Task      ID
+	Server    uint8
+	Phase     Phase
+	Kind      Kind
+	Result    Result
+	Locked    bool // it was given its lock
+	Lost      bool // it knows that it must not trust its lock any more
+	Untrusted bool // its trust window was over before its server heard of it
+	Orphan    bool // the lock was revoked, or lost with the writes that a failover forgot: nobody can know
 }
 
 // A Copy is the content of a step.
@@ -92,7 +92,7 @@ type Server struct {
 	Gap     bool            // the answer that is on its way says that steps are forgotten
 	Turn    [MaxQueues]bool // true: the next one is from pending
 	Sent    Copy            // the step that it waits for
-	Late    Copy            // one that is still on its way
+	Stray   Copy            // one that is still on its way
 	Way     Way
 }
 

@@ -119,7 +119,7 @@ func (b *builder) waiting(n uint8) {
 	if b.s.Records[n] == Latest {
 		b.may(Move{Event: HearLate, Server: n}, nobody)
 	}
-	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Late }) {
+	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Untrusted }) {
 		b.may(Move{Event: WindowEnds, Server: n}, nobody)
 	}
 }
@@ -230,7 +230,7 @@ func (b *builder) leaseEnds(id ID) bool {
 	if b.Mistake == LeaseLater && t.Known && b.s.Locks[b.Tasks[id-1].Resource].Token == t.Attempt {
 		return false
 	}
-	return !a.unheard() || a.Late
+	return !a.unheard() || a.Untrusted
 }
 
 func (b *builder) queue(q uint8) {
@@ -285,7 +285,7 @@ func (b *builder) resource(r uint8) {
 	case l.Token == locker:
 		may(LockerLeaves, byResource+r)
 	case !l.Far && !s.renewed(l.Token):
-		if a := &s.Attempts[l.Token-1]; !a.unheard() || a.Late {
+		if a := &s.Attempts[l.Token-1]; !a.unheard() || a.Untrusted {
 			may(Expire, byResource+r)
 		}
 	}

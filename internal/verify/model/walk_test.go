@@ -64,13 +64,13 @@ func TestWalksFindMistakes(t *testing.T) {
 		"an operator's run loses the place":  {"taskredis/ready", "if have.state == 'pending' then\n    local ends", "if false then\n    local ends"},
 		"the end of a line stays in the set": {"taskredis/ready", "call('ZREM', q.ready, lock)", ""},
 		"pending passes those who wait":      {"taskredis/fetch", "if key and not first then", "if key then"},
-		"who has a place asks at once":       {"taskredis/fetch", "if own and not over and (have.siding_held or not one_lock or", "if false and ("},
+		"who has a place asks at once":       {"taskredis/fetch", "if own and not no_run and (have.siding_held or not one_lock or", "if false and ("},
 		"who asks passes those who wait":     {"taskredis/ask", "if asks and waits or older == queue or goes_on(older, lock) then key = nil end", ""},
 		"only the oldest line hears":         {"lockredis/lines", "for i = 3, #lines, 2 do mark(lock, lines[i], others) end", ""},
 		"the younger line hears at once":     {"lockredis/lines", "others = math.max(due, now) + OFFER", "others = due"},
 		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
 		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
-		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not late and", "while free > 0 and"},
+		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not aged and", "while free > 0 and"},
 		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
 	} {
 		text, err := os.ReadFile("../../" + m.file + ".lua")
