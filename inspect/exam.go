@@ -85,7 +85,7 @@ func (x *exam) retryState() State {
 	case x.Waits && x.resource != "":
 		return StateWaiting
 	case x.Ticket > 0: // a failure has taken that
-		return StateParked
+		return StateSnoozed
 	default:
 		return StateRetrying
 	}

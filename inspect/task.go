@@ -15,9 +15,9 @@ const (
 	StateScheduled State = "scheduled"
 	// StateWaiting: the task waits for its lock, in its place.
 	StateWaiting State = "waiting"
-	// StateParked: the task comes again by itself, for no failure of its own: as something was missing, a second
+	// StateSnoozed: the task comes again by itself, for no failure of its own: as something was missing, a second
 	// lock was busy, or it has lost its lock. It keeps its place.
-	StateParked State = "parked"
+	StateSnoozed State = "snoozed"
 	// StateRetrying: the task has failed, and comes again after asynq's delay.
 	StateRetrying State = "retrying"
 	// StateRunning: a worker has the task, and the task has its lock, if it needs one.

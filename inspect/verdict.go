@@ -29,7 +29,7 @@ func (w *inquiry) verdict(x *exam, e *Explanation, holder *exam) Verdict {
 
 func (j judge) judge() Verdict {
 	switch j.x.state {
-	case StatePending, StateReady, StateWaiting, StateParked:
+	case StatePending, StateReady, StateWaiting, StateSnoozed:
 		if v, stuck := j.queueStuck(); stuck {
 			return v
 		}
@@ -43,8 +43,8 @@ func (j judge) judge() Verdict {
 		return j.pending()
 	case StateReady, StateWaiting:
 		return j.waiting()
-	case StateParked:
-		return j.parked()
+	case StateSnoozed:
+		return j.snoozed()
 	case StateRunning, StateStarting, StateLost:
 		return j.active()
 	case StateOrphaned:
@@ -141,7 +141,7 @@ func (j judge) turn() string {
 	return fmt.Sprintf(": %s and %s are before it%s", things(j.x.Before, "resource"), things(fresh, "new task"), when)
 }
 
-func (j judge) parked() Verdict {
+func (j judge) snoozed() Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task comes again by itself: %s.%s", strings.TrimSuffix(j.x.Sentence, "."), j.history()),
 		Clears: fmt.Sprintf("The task comes again %s, or up to a second later, and keeps its place.", j.at(j.x.At)),

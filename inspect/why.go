@@ -168,7 +168,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 		Retried: m.Retried, Retries: m.Retry, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
 		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),
 	}
-	if x.state == StateParked {
+	if x.state == StateSnoozed {
 		e.Failure = "" // the error is not of its own
 	}
 	if len(x.resources) > 1 {

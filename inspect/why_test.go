@@ -185,13 +185,13 @@ var states = map[string]want{
 		state: inspect.StateWaiting, position: 1, wrong: "did not get the lock from its store: ", clears: "asks again about once a second",
 		do: "find the holder there",
 	},
-	"parked": {
+	"snoozed": {
 		prepare: func(b *bed) string {
 			b.serve()
 			b.inner[1] = func(context.Context) error { return fmt.Errorf("the second: %w", lock.ErrBusy) }
 			return b.job(1)
 		},
-		state: inspect.StateParked, wrong: "No: the task comes again by itself: the second: ", clears: "The task comes again at ",
+		state: inspect.StateSnoozed, wrong: "No: the task comes again by itself: the second: ", clears: "The task comes again at ",
 		do: "`lockctl run --queue={Q} {ID}`",
 	},
 	"own back-off": {

@@ -202,14 +202,14 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if errors.Is(context.Cause(ctx), store.ErrLost) {
 		return s.lossOf(ctx, a)
 	}
-	if _, ok := errors.AsType[*engine.AgainError](err); ok {
+	if _, ok := errors.AsType[*engine.SnoozeError](err); ok {
 		return err // the handler has not begun
 	}
 	// A handler that gives its task up has said so last: Permanent may wrap the other two, but not what is in an Unavailable.
 	givesUp := func(err error) bool { return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) }
 	if missing, ok := errors.AsType[*unavailableError](err); ok && (givesUp(missing) || !givesUp(err)) {
 		s.shut(missing.error)
-		return &engine.AgainError{Err: err, After: jitter(time.Second)}
+		return &engine.SnoozeError{Err: err, After: jitter(time.Second)}
 	}
 	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp(err) && (!ok || !a.isHolder(busy.Holder)) {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
@@ -219,7 +219,7 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 			ev.Holder = busy.Holder
 		}
 		s.observe(ev)
-		return &engine.AgainError{Err: err, After: aside(time.Since(a.Began)), Waits: true}
+		return &engine.SnoozeError{Err: err, After: snoozeFor(time.Since(a.Began)), Waits: true}
 	}
 	if errors.Is(err, lock.ErrStale) {
 		s.cfg.Logger.WarnContext(ctx, "a write of the task was refused, as somebody has held its lock since", a.attrs("error", err)...)
@@ -309,10 +309,10 @@ func jitter(d time.Duration) time.Duration {
 	return d + rand.N(max(d/20, 500*time.Millisecond))
 }
 
-// aside returns for how long a task that has run for so long, and found a second lock busy, leaves its own resource to others.
+// snoozeFor returns for how long a task that has run for so long, and found a second lock busy, leaves its own resource to others.
 // Two tasks that take the same two locks in opposite order meet again if they come back together, or if one comes back before
 // the other has asked. So the time is random, over several of asynq's whole seconds, and up to twice as long as the task
 // has run: at least every other time one of the two gets both locks.
-func aside(ran time.Duration) time.Duration {
+func snoozeFor(ran time.Duration) time.Duration {
 	return rand.N(min(max(3*time.Second, 2*ran), time.Minute))
 }

@@ -60,7 +60,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
-	return &engine.AgainError{Err: err, After: after, Waits: waits, First: true}
+	return &engine.SnoozeError{Err: err, After: after, Waits: waits, First: true}
 }
 
 // plus adds two durations. What is too long for a [time.Duration] is the longest there is.

@@ -146,7 +146,7 @@ func (a *app) changeable(ctx context.Context, c *connection, of errand, does cha
 // leaveLine takes a task that waited, and has been archived or deleted, out of the line of its lock. Servers would do so when
 // its turn comes; until then it would count as one that waits. If it waits again by now, they put it back.
 func (c *connection) leaveLine(ctx context.Context, e inspect.Explanation, locks string) error {
-	if locks == "" || e.State != inspect.StateWaiting && e.State != inspect.StateReady && e.State != inspect.StateParked {
+	if locks == "" || e.State != inspect.StateWaiting && e.State != inspect.StateReady && e.State != inspect.StateSnoozed {
 		return nil
 	}
 	for _, key := range store.SplitLocks(locks) {

@@ -27,7 +27,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		Long: `List tasks that wait for a lock, that have failed and run again later, and that are
 archived: those of a resource, or all. Tasks without a resource come first.
 
-  STATE  waiting and ready tasks are in the line of their resource, parked ones come
+  STATE  waiting and ready tasks are in the line of their resource, snoozed ones come
          again by themselves, retrying ones have failed, and archived ones do not run
          again by themselves
 
@@ -81,7 +81,7 @@ func (a *app) tasks(ctx context.Context, c *connection, resource string, most in
 		}
 		l := listed{Task: e.Task, State: e.State, Resource: e.Resource, Position: e.Position, Error: cmp.Or(e.Failure, e.LastError)}
 		switch e.State { //nolint:exhaustive // those that come at a time
-		case inspect.StateParked, inspect.StateRetrying:
+		case inspect.StateSnoozed, inspect.StateRetrying:
 			l.Next = e.Next
 		case inspect.StateWaiting, inspect.StateReady:
 			l.Error = e.Failure

@@ -69,7 +69,7 @@ var taskStates = map[inspect.State]string{
 	inspect.StateReady:       "ready: its lock is free for it",
 	inspect.StateScheduled:   "scheduled: its client has chosen a later time",
 	inspect.StateWaiting:     "waiting for its lock, in its place",
-	inspect.StateParked:      "parked: it comes again by itself",
+	inspect.StateSnoozed:     "snoozed: it comes again by itself",
 	inspect.StateRetrying:    "retrying: it has failed, and runs again",
 	inspect.StateRunning:     "running",
 	inspect.StateStarting:    "starting: a worker has it, and asks for its lock",

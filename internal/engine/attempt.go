@@ -175,7 +175,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 
 // lostMeanwhile has an attempt say once more what becomes of its task, as it ended with a lock that it did not have any more.
 func (l *loop) lostMeanwhile(a *attempt) {
-	if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
+	if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Snooze { // it has not run, or its outcome says so
 		a.outcome = withoutLock(a.outcome)
 		l.toSend(a)
 		return

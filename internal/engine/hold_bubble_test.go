@@ -77,7 +77,7 @@ func TestHeldLinesKeepTheirOrder(t *testing.T) {
 					defer i.mu.Unlock()
 					if t.ID[len(t.ID)-1] == '3' && !missing[t.ID] {
 						missing[t.ID] = true
-						return &AgainError{Err: errors.New("away"), After: 5 * time.Second}
+						return &SnoozeError{Err: errors.New("away"), After: 5 * time.Second}
 					}
 					return failsBy(t)
 				}
@@ -191,7 +191,7 @@ func TestHeldLineGoesOnInTime(t *testing.T) {
 				i.mu.Lock()
 				defer i.mu.Unlock()
 				if ran = append(ran, time.Now()); len(ran) == 1 {
-					return &AgainError{Err: errors.New("away"), After: after}
+					return &SnoozeError{Err: errors.New("away"), After: after}
 				}
 				return nil
 			}))

@@ -23,19 +23,19 @@ var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 // in its place, and uses no retry.
 var ErrNotBegun = errors.New("the task has not begun")
 
-// An AgainError is the error of a handler that could not begin its work. The task comes again After, in its place, and
+// A SnoozeError is the error of a handler that could not begin its work. The task comes again After, in its place, and
 // uses no retry.
-type AgainError struct {
+type SnoozeError struct {
 	Err   error
 	After time.Duration
 	Waits bool // it counts as a wait for its lock
 	First bool // those behind it in its line wait until then
 }
 
-func (e *AgainError) Error() string { return e.Err.Error() }
+func (e *SnoozeError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what kept the handler from its work.
-func (e *AgainError) Unwrap() error { return e.Err }
+func (e *SnoozeError) Unwrap() error { return e.Err }
 
 // An OtherResourceError is the error of a handler that has found out that its task has another resource. The handler is called
 // again, once, under the lock of that one.
@@ -73,7 +73,7 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 // also if it has the lock by then, or still that of another resource.
 func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
-	case taskredis.Retry, taskredis.Again, taskredis.Archive:
+	case taskredis.Retry, taskredis.Snooze, taskredis.Archive:
 		o.Hold = a.lock() != "" && !o.First && !a.waitOver() && !a.refused && l.cfg.holds(a.message, o.Kind)
 	}
 	return o
@@ -81,7 +81,7 @@ func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 
 func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	cause := context.Cause(a.ctx) //nolint:contextcheck // that of the attempt says why it ended
-	again, loss := (*AgainError)(nil), (*LostError)(nil)
+	snoozed, loss := (*SnoozeError)(nil), (*LostError)(nil)
 	switch {
 	case errors.As(err, &loss):
 		return l.lostOutcome(a, loss)
@@ -91,9 +91,9 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.waitOver() && !errors.Is(err, ErrNotBegun)}
-	case errors.As(err, &again):
-		o := l.again(a, err, again.After, a.Losses)
-		o.Waits, o.First = again.Waits, again.First
+	case errors.As(err, &snoozed):
+		o := l.snooze(a, err, snoozed.After, a.Losses)
+		o.Waits, o.First = snoozed.Waits, snoozed.First
 		return o
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a, &LostError{Err: err})
@@ -157,11 +157,11 @@ func (l *loop) taskOf(a *attempt) *Task {
 	return &Task{Message: a.message, Taken: &a.Taken, Resource: l.resource(a), EndsBy: a.endsBy}
 }
 
-// again has a task come again without a retry.
-func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
+// snooze has a task come again without a retry.
+func (l *loop) snooze(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
 	m.ErrorMsg = err.Error()
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after, WaitOver: a.waitOver(), Losses: losses}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Snooze, Message: m.Encode(), After: after, WaitOver: a.waitOver(), Losses: losses}
 }
 
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and
@@ -175,7 +175,7 @@ func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
 	if a.Losses >= l.cfg.Losses {
 		return l.failed(a.ctx, a, loss.Err)
 	}
-	o := l.again(a, loss.Err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
+	o := l.snooze(a, loss.Err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
 	o.Last = loss.Last
 	return o
 }

@@ -43,7 +43,7 @@ func (p *scope) underWay() (n int) {
 
 // waiting returns how many outcomes wait for a step.
 func (p *scope) waiting() int {
-	return len(p.unsent) + len(p.senders[0].again) + len(p.senders[1].again)
+	return len(p.unsent) + len(p.senders[0].resend) + len(p.senders[1].resend)
 }
 
 // worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only

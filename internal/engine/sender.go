@@ -22,7 +22,7 @@ type sender struct {
 
 	// again are the attempts of a step that Redis has refused. A copy of that step may still come and succeed, until the next step of
 	// this lane is recorded. By the other lane their outcomes could be settled twice, so they stay in this one.
-	again []*attempt
+	resend []*attempt
 
 	recorded   int64 // the last step that Redis has recorded, and when
 	recordedAt time.Time
@@ -106,8 +106,8 @@ func (s *sender) addOutcomes(f *flight) {
 	if s.careful > 0 {
 		most = 1
 	}
-	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.again)+len(s.unsent), most))
-	for _, waiting := range []*[]*attempt{&s.again, &s.unsent} {
+	f.Outcomes = make([]taskredis.Outcome, 0, min(len(s.resend)+len(s.unsent), most))
+	for _, waiting := range []*[]*attempt{&s.resend, &s.unsent} {
 		n := 0
 		for n < len(*waiting) && len(f.Outcomes) < most && bytes < mostOutcomeBytes {
 			a := (*waiting)[n]
@@ -198,7 +198,7 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 		s.askNext = now.Add(askAgain)
 	default:
 		s.careful += len(f.Outcomes) + len(f.Draws)
-		s.again = append(f.attempts, s.again...)
+		s.resend = append(f.attempts, s.resend...)
 	}
 }
 

@@ -301,7 +301,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		t.retried++
 		w.processed[o.Queue]++
 		w.failed[o.Queue]++
-	case taskredis.Again, taskredis.Requeue, taskredis.Ask, taskredis.More:
+	case taskredis.Snooze, taskredis.Requeue, taskredis.Ask, taskredis.More:
 	}
 	if o.Kind != taskredis.Ask {
 		t.hold = w.holdOf(o, onFailure(&taskredis.Message{Type: w.jobs[o.ID].kind}))

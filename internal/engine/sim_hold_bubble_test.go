@@ -56,7 +56,7 @@ func (w *world) holdOf(o *taskredis.Outcome, how OnFailure) hold {
 		return hold{}
 	case o.Kind == taskredis.Archive:
 		h.until = forEver
-	case o.Kind != taskredis.Retry && o.Kind != taskredis.Again:
+	case o.Kind != taskredis.Retry && o.Kind != taskredis.Snooze:
 		return hold{}
 	}
 	w.logf("%s holds %q", o.ID, resources)

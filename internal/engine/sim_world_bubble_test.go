@@ -1026,7 +1026,7 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	case 2:
 		runtime.Goexit()
 	case 3, 4:
-		result = &AgainError{Err: errors.New("not now"), After: between(what, time.Millisecond, 3*time.Second)}
+		result = &SnoozeError{Err: errors.New("not now"), After: between(what, time.Millisecond, 3*time.Second)}
 	case 5:
 		result = fmt.Errorf("no luck: %w", asynq.SkipRetry)
 	case 6:

@@ -31,7 +31,7 @@ type seenServer struct {
 	reported bool
 }
 
-func (w *strangers) look(ctx context.Context) (again time.Duration, err error) {
+func (w *strangers) look(ctx context.Context) (next time.Duration, err error) {
 	servers, err := taskredis.Servers(ctx, w.redis)
 	if err != nil {
 		return strangersEvery, err

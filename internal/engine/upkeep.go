@@ -70,7 +70,7 @@ type upkeep struct {
 
 // A duty is done time and again, by a short call each time.
 type duty struct {
-	do     func(context.Context) (again time.Duration, err error)
+	do     func(context.Context) (next time.Duration, err error)
 	at     time.Time
 	outage outage
 }
@@ -182,7 +182,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 		u.ends.at, u.peek.at, u.mend.at, u.strangers.at = sent, sent, sent, sent
 		return 0, nil
 	}
-	u.todo = append(u.todo[len(l.Queues):], is.Again...)
+	u.todo = append(u.todo[len(l.Queues):], is.Unfinished...)
 	u.tell(is.Found)
 	u.troubles.found(ctx, is.Troubles)
 	for _, queue := range is.Ended {

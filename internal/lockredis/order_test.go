@@ -332,7 +332,7 @@ func TestRevoke(t *testing.T) {
 			r := w.ends("q", "task", "")
 			expect.That(w, r == taskredis.Lost, "want it lost, have %s", r)
 			w.waits("g") // until it is known what becomes of the task
-			again := taskredis.Outcome{Name: task.Name, Kind: taskredis.Again, Message: task.Encoded, After: time.Hour, Losses: 1}
+			again := taskredis.Outcome{Name: task.Name, Kind: taskredis.Snooze, Message: task.Encoded, After: time.Hour, Losses: 1}
 			again.Lock = ""
 			w.server("q").step(0, again)
 			w.wantReserved("g")

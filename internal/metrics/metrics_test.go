@@ -123,7 +123,7 @@ func TestEvents(t *testing.T) {
 		duration("sum", "order:audit", "done"):                                             0.02,
 		duration("count", "order:audit", "failed"):                                         1,
 		duration("count", "order:audit", "lost"):                                           1,
-		duration("count", "order:audit", "parked"):                                         2,
+		duration("count", "order:audit", "snoozed"):                                        2,
 	})
 }
 

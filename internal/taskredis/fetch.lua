@@ -68,8 +68,8 @@ local function take(q, id)
   return true
 end
 
--- Sets a task aside that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
-local function set_aside(q, id, why)
+-- Snoozes a task that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
+local function snooze(q, id, why)
   troubles[#troubles + 1] = q.task .. id .. ': ' .. text_of(why)
   try('HSET', q.task .. id, 'state', 'retry')
   try('HDEL', q.task .. id, 'siding_until')
@@ -92,7 +92,7 @@ local function from_pending(q)
     q.next = q.next + 1
     local id = q.ids[q.next]
     local ok, found = pcall(take, q, id)
-    if not ok then set_aside(q, id, found) elseif found then return true end
+    if not ok then snooze(q, id, found) elseif found then return true end
     so.parks = so.parks - 1
   end
   return false

@@ -152,7 +152,7 @@ func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 		t.add(LeaseKey("q"), "1", 1)
 		t.add(ReadyKey("q"), "lock:q", 1)
 		second := s.takes("2 ", nil, 2, "q")
-		again := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, Hold: true}
+		again := Outcome{Name: first.Name, Kind: Snooze, Message: first.Encoded, Hold: true}
 		_, a := s.make([]Outcome{again}, 0)
 		expect.Need(t, a.Results[0] == Lost, "want it lost, have %s", a.Results[0])
 		again.Lock = ""
@@ -232,8 +232,8 @@ func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 			"given back":            {Outcome{Kind: Requeue, Begun: true}, true},
 			"given back unbegun":    {Outcome{Kind: Requeue}, false},
 			"holds its line":        {Outcome{Kind: Retry, Hold: true}, true},
-			"comes again":           {Outcome{Kind: Again, Losses: 1}, true},
-			"asks again":            {Outcome{Kind: Again, First: true}, false},
+			"comes again":           {Outcome{Kind: Snooze, Losses: 1}, true},
+			"asks again":            {Outcome{Kind: Snooze, First: true}, false},
 			"crashed":               {Outcome{}, true},
 			"failed, without place": {Outcome{Kind: Retry}, false},
 		} {

@@ -251,7 +251,7 @@ func TestStepLeavesMoreToOthers(t *testing.T) {
 		one, two := t.server("one"), t.server("two")
 		t.pending("q", "1", "a")
 		step, a := one.make(nil, 1, "q")
-		failed := Outcome{Name: a.Taken[0].Name, Kind: Again, Message: a.Taken[0].Encoded, Last: true}
+		failed := Outcome{Name: a.Taken[0].Name, Kind: Snooze, Message: a.Taken[0].Encoded, Last: true}
 		expect.OK(t, expect.Err(one.Step(t.Context(), &Step{Lane: 1, Number: 1, Sent: step.Sent, Outcomes: []Outcome{failed}})))
 		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
 		first := two.line("q")

@@ -104,7 +104,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     end
     if o.unique ~= '' and call('GET', o.unique) == id then deleted[#deleted + 1] = o.unique end
     counted(queue, 0)
-  elseif (kind == 'retry' or kind == 'again') and o.order == 'hold' and line_locks then
+  elseif (kind == 'retry' or kind == 'snooze') and o.order == 'hold' and line_locks then
     local _, ends = place_of(task)
     Hold().hold_line(queue, id, task, line_locks, now + o.after)
     call('ZADD', asynq(queue, 'retry'), ends, id)
@@ -120,7 +120,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
     if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if o.counts == '1' then counted(queue, 1) end
-  elseif kind == 'again' and o.order == 'first' and own_keys then
+  elseif kind == 'snooze' and o.order == 'first' and own_keys then
     local due, ticket, ends = now + o.after, place_of(task)
     let_go(own_keys, queue, trace)
     Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
@@ -129,7 +129,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('HDEL', task, 'siding_text')
     if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     own_keys = nil
-  elseif kind == 'again' then
+  elseif kind == 'snooze' then
     call('ZADD', asynq(queue, 'retry'), o.at, id)
     call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_losses', o.losses)
     if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end

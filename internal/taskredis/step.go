@@ -30,7 +30,7 @@ const (
 	Done     Kind = "done"     // the task has succeeded and is deleted
 	Complete Kind = "complete" // the task has succeeded and is kept for After
 	Retry    Kind = "retry"    // the task comes again After, at the end of its line unless it is to hold that
-	Again    Kind = "again"    // the task comes again After, in its place
+	Snooze   Kind = "snooze"   // the task comes again After, in its place
 	Archive  Kind = "archive"  // the task has failed for good
 	Requeue  Kind = "requeue"  // the task comes again at once, in its place
 	Ask      Kind = "ask"      // the attempt asks for the lock Want, as only this process could tell that it needs one
@@ -42,17 +42,17 @@ type Outcome struct {
 	Name
 
 	Kind     Kind
-	Message  []byte        // Complete, Retry, Again, Archive: the task to keep
+	Message  []byte        // Complete, Retry, Snooze, Archive: the task to keep
 	Unique   string        // Done, Complete, Archive: the task's key of uniqueness, which is deleted if it is still the task's
-	After    time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
+	After    time.Duration // Complete, Retry, Snooze: from now on, by Redis' clock; asynq keeps whole seconds
 	Counts   bool          // Retry: it counts as a failure in asynq's statistics
-	WaitOver bool          // Retry, Again: the task has waited for too long, and its wait stays over
-	Losses   int           // Again: how often the task has lost its lock
-	Waits    bool          // Again: it counts as a wait for its lock
-	First    bool          // Again: those behind it in its line wait until then, unless its lock may be free before
-	Last     bool          // Again: it comes behind those who wait
+	WaitOver bool          // Retry, Snooze: the task has waited for too long, and its wait stays over
+	Losses   int           // Snooze: how often the task has lost its lock
+	Waits    bool          // Snooze: it counts as a wait for its lock
+	First    bool          // Snooze: those behind it in its line wait until then, unless its lock may be free before
+	Last     bool          // Snooze: it comes behind those who wait
 	Begun    bool          // Requeue: its handler may have begun
-	Hold     bool          // Retry, Again: it keeps its place, and those behind it wait until then; Archive: its line stops
+	Hold     bool          // Retry, Snooze: it keeps its place, and those behind it wait until then; Archive: its line stops
 	Trace    string        // the traceparent that the next holder of the lock learns, "" for none
 
 	// What an Ask asks for. Its place is that of its task, if that has waited for this lock before; or else behind those who
@@ -228,7 +228,7 @@ func (o *Outcome) append(argv []any) []any {
 		return append(argv, o.Unique, o.Message, o.After.Microseconds())
 	case Retry:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.WaitOver), o.order())
-	case Again:
+	case Snooze:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), o.order())
 	case Archive:
 		return append(argv, o.Unique, o.Message, o.order())

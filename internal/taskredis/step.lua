@@ -24,7 +24,7 @@
 --     complete                      unique, message, for how long it is kept in us
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
 --                                   waited for too long, 'hold' if it keeps its place and those behind it wait until then, or ''
---     again                         message, in how many us it comes again, whether the task has waited for too long,
+--     snooze                        message, in how many us it comes again, whether the task has waited for too long,
 --                                   losses, whether it counts as a wait, 'hold' as above, 'first' if it is tried again when its
 --                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
 --     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
@@ -206,7 +206,7 @@ for i = 1, tonumber(arg()) do
   elseif kind == 'retry' then
     o.message, o.after, o.counts, o.wait_over, o.order = arg(), tonumber(arg()), arg(), arg(), arg()
     o.at = second_in(o.after)
-  elseif kind == 'again' then
+  elseif kind == 'snooze' then
     o.message, o.after, o.wait_over, o.losses, o.waits, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
     o.at = second_in(o.after + 999999) -- it may come later, but not earlier
   elseif kind == 'archive' then o.unique, o.message, o.order = arg(), arg(), arg()

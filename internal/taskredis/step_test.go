@@ -523,7 +523,7 @@ func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		s := t.server("one")
-		for _, kind := range []Kind{Retry, Again, Archive, Requeue, Complete, Ask} {
+		for _, kind := range []Kind{Retry, Snooze, Archive, Requeue, Complete, Ask} {
 			queue := string(kind)
 			t.pending(queue, "0", "a"+queue)
 			t.must(t.rdb.Set(t.Context(), "lock:b", "siding:other:test", 0).Err())
@@ -623,7 +623,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 		taken := s.takes("1 ", nil, 2, "q")
 		name := taken[0].Name
 		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
-		again := Outcome{Name: name, Kind: Again, After: time.Hour, Losses: 1}
+		again := Outcome{Name: name, Kind: Snooze, After: time.Hour, Losses: 1}
 		s.takes("2 ", []Outcome{again}, 2, "q")
 	})
 }
@@ -668,7 +668,7 @@ func TestStepOfARevokedLock(t *testing.T) {
 			kept := expect.Value(s.Renew(t.Context(), "", []Name{first.Name}))(t)
 			expect.That(t, !kept[0], "renew: want the lock lost")
 			s.takes("", nil, 1, queue)
-			out := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, After: time.Hour, Losses: 1}
+			out := Outcome{Name: first.Name, Kind: Snooze, Message: first.Encoded, After: time.Hour, Losses: 1}
 			if lost {
 				out.Lock = ""
 			}

@@ -62,13 +62,13 @@ type Look struct {
 
 // A Looked is what a [Look] found.
 type Looked struct {
-	Elected  bool     // this server is; else the rest is empty
-	Now      int64    // Redis' clock, in µs
-	Next     int64    // when something is due next, in µs; -1 for never
-	Again    []string // queues to look at again at once, as there may be more to do
-	Found    []string // queues with something for a server; an idle one of each was woken
-	Ended    []string // queues with leases that have ended
-	Troubles []string // for the log
+	Elected    bool     // this server is; else the rest is empty
+	Now        int64    // Redis' clock, in µs
+	Next       int64    // when something is due next, in µs; -1 for never
+	Unfinished []string // queues to look at again at once, as there may be more to do
+	Found      []string // queues with something for a server; an idle one of each was woken
+	Ended      []string // queues with leases that have ended
+	Troubles   []string // for the log
 }
 
 // Look has this server elected, if no other one is, and looks at queues for it: it forwards the tasks whose time has
@@ -90,7 +90,7 @@ func (u *Upkeep) look(ctx context.Context, l Look, hold time.Duration) (is Looke
 	argv := texts([]any{u.Session, hold.Milliseconds(), far, l.Clean, most}, l.Queues)
 	r := redisreply.NewReader(lookScript.Run(ctx, u.Redis, []string{u.Key()}, argv...).Result())
 	if r.Number() == 1 {
-		is = Looked{Elected: true, Now: r.Number(), Next: r.Number(), Again: r.Texts(), Found: r.Texts(), Ended: r.Texts(), Troubles: r.Texts()}
+		is = Looked{Elected: true, Now: r.Number(), Next: r.Number(), Unfinished: r.Texts(), Found: r.Texts(), Ended: r.Texts(), Troubles: r.Texts()}
 	}
 	return is, upkeepError("look", r.Err())
 }

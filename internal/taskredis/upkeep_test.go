@@ -87,10 +87,10 @@ func (d *desk) looks(l Look) Looked {
 			d.Fatal(is, err)
 		}
 		is.Found, is.Troubles = append(all.Found, is.Found...), append(all.Troubles, is.Troubles...)
-		if all = is; len(is.Again) == 0 {
+		if all = is; len(is.Unfinished) == 0 {
 			return all
 		}
-		l.Queues = is.Again
+		l.Queues = is.Unfinished
 	}
 	d.Fatal("want an end of looking, have none")
 	return all
@@ -385,12 +385,12 @@ func TestUpkeepIsFairToQueues(t *testing.T) {
 		value(d, d.rdb.HSet(d.Context(), TaskKey(d.r, "other"), "state", "scheduled"))
 		d.add(ScheduledKey(d.r), "other", 5)
 		is, err := d.Look(d.Context(), Look{Queues: []string{d.q, d.r}})
-		expect.Need(d, err == nil && slices.Equal(is.Again, []string{d.r, d.q}), "want r again, and then q, have %v, %v", is.Again, err)
+		expect.Need(d, err == nil && slices.Equal(is.Unfinished, []string{d.r, d.q}), "want r again, and then q, have %v, %v", is.Unfinished, err)
 		expect.Equal(d, "moved in a call", value(d, d.rdb.LLen(d.Context(), PendingKey(d.q))), 100)
-		is, err = d.Look(d.Context(), Look{Queues: is.Again})
+		is, err = d.Look(d.Context(), Look{Queues: is.Unfinished})
 		expect.OK(d, err)
 		expect.Equal(d, "pending in r", value(d, d.rdb.LLen(d.Context(), PendingKey(d.r))), 1)
-		d.looks(Look{Queues: is.Again})
+		d.looks(Look{Queues: is.Unfinished})
 		expect.Equal(d, "pending", value(d, d.rdb.LLen(d.Context(), PendingKey(d.q))), 1100)
 		// Nor does one that has much to clean up.
 		for i := range 150 {

@@ -42,10 +42,10 @@ func Word(s string) string {
 
 // The outcomes of a run of a handler.
 const (
-	Done   = "done"
-	Failed = "failed"
-	Parked = "parked" // the handler found a second lock busy, or something missing that all tasks need
-	Lost   = "lost"   // the lock was lost while the handler ran
+	Done    = "done"
+	Failed  = "failed"
+	Snoozed = "snoozed" // the handler found a second lock busy, or something missing that all tasks need
+	Lost    = "lost"    // the lock was lost while the handler ran
 )
 
 // Outcome returns the outcome of a run whose handler has returned err. lost says that the lock was lost.
@@ -56,7 +56,7 @@ func Outcome(err error, lost bool) string {
 	case err == nil:
 		return Done
 	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
-		return Parked
+		return Snoozed
 	default:
 		return Failed
 	}

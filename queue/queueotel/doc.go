@@ -19,7 +19,7 @@
 //	                 to the wait
 //
 // The propagator of [Config] writes the trace context into the headers of the task. A run that ends
-// with its task parked is no error. The next task with the lock learns the trace of the run, which costs
+// with its task snoozed is no error. The next task with the lock learns the trace of the run, which costs
 // no call; see [queue.SetTraceparent].
 //
 // # Metrics

@@ -83,7 +83,7 @@ func handOn(ctx context.Context) {
 	}
 }
 
-// end ends the span of a run. A parked task is no error.
+// end ends the span of a run. A snoozed task is no error.
 func end(ctx context.Context, span trace.Span, err error) {
 	outcome := telemetry.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
 	switch outcome {

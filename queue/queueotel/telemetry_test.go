@@ -210,7 +210,7 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{nil, "done", codes.Unset},
 		{queue.Permanent(errors.New("broken")), "failed", codes.Error},
-		{queue.Unavailable(errors.New("no database")), "parked", codes.Unset},
+		{queue.Unavailable(errors.New("no database")), "snoozed", codes.Unset},
 	}
 	var tries int
 	b.serve(t, func(_ context.Context, s ship) error {

@@ -99,7 +99,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 		was, t := &from.Tasks[n], &to.Tasks[n]
 		if was.Status == Active {
 			a, is := &from.Attempts[was.Attempt-1], &to.Attempts[was.Attempt-1]
-			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Orphan && a.Kind != Again
+			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Orphan && a.Kind != Requeue
 			works := is.Phase == Running || is.Phase == Begun || is.Phase == Ended && is.Result == NoResult && move.Event != StepFails
 			own := !a.Locked && was.Lease == Runs || a.Locked && from.Locks[m.Tasks[n].Resource].Token == was.Attempt
 			moved := t.Status != Active || t.Attempt != was.Attempt
@@ -177,7 +177,7 @@ func (m *Model) order(from, to *State, move Move) string {
 // told reports whether an attempt has lost its lock, and a step has said so.
 func (s *State) told(attempt uint8) bool {
 	a := &s.Attempts[attempt-1]
-	return a.Phase == Ended && (a.Result == IsLost || a.Lost && a.Kind == Delay)
+	return a.Phase == Ended && (a.Result == IsLost || a.Lost && a.Kind == Snooze)
 }
 
 // servers: a living server hears of each attempt that is begun for it, and has no more than it has slots.

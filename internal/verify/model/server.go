@@ -69,7 +69,7 @@ func (m *Model) hear(s *State, server uint8, replayed, late bool) {
 		case a.unheard():
 			m.hearBegun(s, i, replayed)
 		case a.Phase == Ended && a.Result == IsLost:
-			a.Kind, a.Lost = Delay, true
+			a.Kind, a.Lost = Snooze, true
 		case a.Phase == Ended && a.Result == IsOver:
 			a.Phase = Settled
 		}
@@ -103,7 +103,7 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 		a.Phase = Gone
 		return
 	case a.Untrusted && m.Mistake != TrustFromAnswer && m.Mistake != ReplayUnconfirmed:
-		a.Phase, a.Kind = Ended, Again // it never starts
+		a.Phase, a.Kind = Ended, Requeue // it never starts
 	case !a.Locked && m.Tasks[a.Task-1].Resource != Unguarded && a.Phase == Begun:
 		a.Phase, a.Kind = Ended, Ask
 	default:

@@ -21,7 +21,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 		return IsOver
 	case kind == Ask:
 		return x.ask(a.Task, slot)
-	case kind != Again && kind != Delay && a.Locked && x.lost(slot, r) && x.Mistake != LostSettles:
+	case kind != Requeue && kind != Snooze && a.Locked && x.lost(slot, r) && x.Mistake != LostSettles:
 		x.keep(slot, r)
 		return IsLost
 	}
@@ -31,14 +31,14 @@ func (x *script) settle(slot int, kind Kind) Result {
 	case Fail:
 		t.Known = t.Known && !x.Tasks[a.Task-1].Plain
 		x.backOff(t, 0)
-	case Delay:
+	case Snooze:
 		x.backOff(t, t.Ticket)
-	case Again:
+	case Requeue:
 		t.Known = t.Known || a.Locked // the outcome names the lock, also if a failover has forgotten it
 		x.comeBack(a.Task, Waits)
 	case Hold:
 		x.comeBack(a.Task, Held)
-	case Halt:
+	case StopLine:
 		x.comeBack(a.Task, Stopped)
 	default:
 		panic("ready: no such outcome")

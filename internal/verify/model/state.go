@@ -27,14 +27,14 @@ type Kind uint8
 
 // The kinds of outcomes.
 const (
-	NoKind  Kind = iota
-	Succeed      // done or complete
-	Fail         // retry: it comes at the end of its line
-	Again        // requeue: it comes at once, in its place
-	Delay        // again: it comes later, in its place, and is in no line until then
-	Hold         // the same, and its line waits for it
-	Halt         // archive: its line waits until an operator does something
-	Ask          // it asks for its lock
+	NoKind   Kind = iota
+	Succeed       // done or complete
+	Fail          // retry: it comes at the end of its line
+	Requeue       // it comes at once, in its place
+	Snooze        // it comes later, in its place, and is in no line until then
+	Hold          // the same, and its line waits for it
+	StopLine      // archive: its line waits until an operator does something
+	Ask           // it asks for its lock
 )
 
 // A Result is what a step made of an outcome whose server has not heard of it.

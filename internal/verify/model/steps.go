@@ -160,12 +160,12 @@ func (b *builder) attempt(i int) {
 		return
 	}
 	move := Move{Event: HandlerEnds, Task: a.Task, Server: a.Server, N: uint8(i)}
-	kinds := []Kind{Succeed, Fail, Again, Delay, Hold, Halt}
+	kinds := []Kind{Succeed, Fail, Requeue, Snooze, Hold, StopLine}
 	if s.Failures == 0 {
 		kinds = kinds[:1]
 	}
 	for _, kind := range kinds {
-		if (kind == Hold || kind == Halt) && !a.Locked {
+		if (kind == Hold || kind == StopLine) && !a.Locked {
 			continue
 		}
 		move.Kind = kind

@@ -351,14 +351,14 @@ func (w *twin) outcome(i int, a *model.Attempt) taskredis.Outcome {
 		o.Kind = taskredis.Done
 	case model.Fail:
 		o.Kind, o.After = taskredis.Retry, time.Hour
-	case model.Again:
+	case model.Requeue:
 		o.Kind = taskredis.Requeue
-	case model.Delay:
-		o.Kind, o.After, o.Losses = taskredis.Again, time.Hour, 1
+	case model.Snooze:
+		o.Kind, o.After, o.Losses = taskredis.Snooze, time.Hour, 1
 		o.Lock = "" // it says so whether it has its lock or not
 	case model.Hold:
 		o.Kind, o.After, o.Hold = taskredis.Retry, time.Hour, true
-	case model.Halt:
+	case model.StopLine:
 		o.Kind, o.Hold = taskredis.Archive, true
 	case model.Ask:
 		o.Kind, o.Want = taskredis.Ask, lockOf(w.m.Tasks[a.Task-1].Resource)
