@@ -36,6 +36,7 @@ type attempt struct {
 	leftOff    bool                      // its task was put back while its handler goes on, whose fields are not to be read
 	ended      time.Time                 // when the handler returned; zero before
 	outcome    taskredis.Outcome         // once it has ended, or asks for a lock
+	settled    time.Time                 // when that was settled, if Redis has forgotten it since
 
 	loss    *LostError // what the handler said of the loss of its lock, if it did
 	refused bool       // it was not to wait for its lock, so its handler has not begun

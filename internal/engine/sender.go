@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -286,12 +287,15 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 		}
 		for _, o := range sent.outcomes {
 			if o.Kind != taskredis.Ask && o.Kind != taskredis.More {
-				again = append(again, &attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
+				again = append(again, &attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}, settled: sent.at})
 			}
 		}
 		return true
 	})
 	s.unsent = append(again, s.unsent...)
+	slices.SortStableFunc(s.unsent, func(x, y *attempt) int { // some may be there that another answer has found forgotten
+		return cmp.Or(x.settled, now).Compare(cmp.Or(y.settled, now))
+	})
 	for _, a := range l.attempts {
 		if lost(a.sender, a.step) && a.ended.IsZero() {
 			l.lose(a)

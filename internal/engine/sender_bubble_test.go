@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -149,7 +150,8 @@ func TestFailoverOfBothLanes(t *testing.T) {
 	one, other := p.senders[0], p.senders[1]
 	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
 	named := func(id string) []taskredis.Outcome { return []taskredis.Outcome{{Name: taskredis.Name{ID: id}}} }
-	p.recent = []sentOutcomes{{other, 8, now, named("known")}, {one, 3, now, named("known, too")}, {other, 9, now, named("member")}, {one, 4, now, named("first")}}
+	ago := func(seconds time.Duration) time.Time { return now.Add(-seconds * time.Second) }
+	p.recent = []sentOutcomes{{other, 8, ago(5), named("known")}, {one, 3, ago(4), named("known, too")}, {other, 9, ago(3), named("member")}, {one, 4, ago(2), named("first")}}
 	l.toSend(&attempt{outcome: named("ended")[0]})
 	idle, cancel := context.WithCancel(t.Context())
 	cancel() // nobody hears of the answers of the script
@@ -157,15 +159,20 @@ func TestFailoverOfBothLanes(t *testing.T) {
 	f := one.flight
 	expect.Equal(t, "what the step is to follow", [2]int64{f.After, f.OtherAfter}, [2]int64{4, 9})
 	other.recorded = 10
-	p.recent = append(p.recent, sentOutcomes{other, 10, now, named("afterwards")})
-	one.apply(idle, f, &taskredis.Answer{Known: 3, OtherKnown: 8}, now, now)
-	var have []string
-	for _, a := range p.unsent {
-		have = append(have, a.outcome.ID)
+	p.recent = append(p.recent, sentOutcomes{other, 10, ago(1), named("afterwards")})
+	sent := func() string {
+		var ids []string
+		for _, a := range p.unsent {
+			ids = append(ids, a.outcome.ID)
+		}
+		return strings.Join(ids, ", ")
 	}
-	expect.Equal(t, "sent", fmt.Sprint(have), "[member first ended]")
+	one.apply(idle, f, &taskredis.Answer{Known: 3, OtherKnown: 8}, now, now)
+	expect.Equal(t, "sent", sent(), "member, first, ended")
 	expect.Equal(t, "steps that are kept", len(p.recent), 3)
 	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{3, 10})
+	other.apply(idle, &flight{Step: &taskredis.Step{Number: 11, After: 10, OtherAfter: 3}}, &taskredis.Answer{Known: 8, OtherKnown: 3}, now, now)
+	expect.Equal(t, "sent, once the other lane has found out, too", sent(), "member, first, afterwards, ended")
 }
 
 // A lane that was the only one to lose its steps is asked for by the other one, whose own are all there.
