@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/bench/node"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -171,13 +172,37 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	if m.roundTrip, err = b.network.roundTrip(ctx, far); err != nil {
 		return nil, err
 	}
-	var closeDatabase func()
-	if m.database, closeDatabase, err = b.database(ctx, c); err != nil {
-		return nil, err
+	if c.Needs == contest.Postgres {
+		url, err := b.postgres.CreateDatabase(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := system.RiverTables(ctx, url); err != nil {
+			return nil, err
+		}
+		far, closeLink, err := b.network.link(ctx, backend.Postgres(url))
+		if err != nil {
+			return nil, err
+		}
+		defer closeLink()
+		m.database = far.Address()
 	}
-	defer closeDatabase()
-	g := &gauge{client: client, m: m, connecting: connecting * b.rtt}
-	m.begin, m.end = g.begin, g.end
+	var start time.Time
+	var before redisstat.Usage
+	m.begin = func(ctx context.Context) (err error) {
+		if err = sleep.For(ctx, connecting*b.rtt); err != nil {
+			return err
+		}
+		before, err = redisstat.ReadUsage(ctx, client)
+		start = time.Now()
+		return err
+	}
+	m.end = func(ctx context.Context) error {
+		m.took = time.Since(start)
+		after, err := redisstat.ReadUsage(ctx, client)
+		m.used = after.Since(before)
+		return err
+	}
 	runtime.GC() // what the last one left
 	if m.outcome, err = c.run(ctx, m.course); err != nil {
 		if ctx.Err() != nil {
@@ -190,25 +215,6 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 		return nil, err
 	}
 	return m, m.CheckDelay(b.rtt)
-}
-
-// database makes a database for a contender that needs one. The results are the URL for the
-// contender, and a function to call afterwards.
-func (b *bench) database(ctx context.Context, c contender) (url string, closeLink func(), err error) {
-	if c.Needs != contest.Postgres {
-		return "", func() {}, nil
-	}
-	if url, err = b.postgres.CreateDatabase(ctx); err != nil {
-		return "", nil, err
-	}
-	if err := system.RiverTables(ctx, url); err != nil {
-		return "", nil, err
-	}
-	far, closeLink, err := b.network.link(ctx, backend.Postgres(url))
-	if err != nil {
-		return "", nil, err
-	}
-	return far.Address(), closeLink, nil
 }
 
 // add takes in the figures of a run.

@@ -71,10 +71,6 @@ func (m *measurement) commandsRun() float64  { return float64(m.used.Run()) }
 
 var (
 	makespan = figure{"makespan", "s", true, func(m *measurement) (float64, bool) { return m.Makespan().Seconds(), true }}
-	toIdeal  = figure{"makespan", "times the ideal", true, func(m *measurement) (float64, bool) {
-		ideal := m.plan.Ideal().Seconds() // of those who run one at a time
-		return m.Makespan().Seconds() / ideal, ideal > 0 && !m.unsafe
-	}}
 	// toInOrder compares with the best that can be had if no task passes another one on its keys.
 	toInOrder = figure{"makespan", "times the ideal in order", true, func(m *measurement) (float64, bool) {
 		return m.Makespan().Seconds() / m.plan.InOrder().Seconds(), !m.unsafe
@@ -117,7 +113,7 @@ var (
 	}}
 
 	handOffs = []figure{
-		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), inTrips(handOffP50), inTrips(handOffP99), refusals, inversions,
+		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), refusals, inversions,
 	}
 	costs = []figure{
 		perTask("commands sent", "per task", true, (*measurement).commandsSent),
@@ -136,11 +132,3 @@ var (
 )
 
 func ofBystanders(m *measurement) []time.Duration { return m.Latencies(m.alone) }
-
-// inTrips has a figure in round trips.
-func inTrips(ms figure) figure {
-	return figure{ms.name, "round trips", false, func(m *measurement) (float64, bool) {
-		took, ok := ms.of(m)
-		return took / report.MS(m.roundTrip), ok && m.roundTrip > 0
-	}}
-}

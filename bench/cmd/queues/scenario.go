@@ -43,7 +43,7 @@ func scenarios() []scenario {
 	return []scenario{
 		of("H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: shuffled(some(n(200), hotKey, 10*ms), some(n(2000), "", 10*ms))}
-		}, []figure{makespan, toIdeal, toWorked, enqueueing}, handOffs, costs),
+		}, []figure{makespan, toWorked, enqueueing}, handOffs, costs),
 		of("hot", "2,000 tasks that do nothing on one key", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: some(n(2000), hotKey, 0)}
 		}, []figure{throughput}, handOffs, costs),
@@ -52,7 +52,7 @@ func scenarios() []scenario {
 		}, []figure{throughput, enqueueing}, costs),
 		of("transfers", "2,000 tasks of 10 ms, each on two of 50 keys", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: onTwo(50, some(n(2000), "", 10*ms))}
-		}, []figure{makespan, toIdeal, toInOrder, refusals, inversions}, costs),
+		}, []figure{makespan, toInOrder, refusals, inversions}, costs),
 		of("behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: behind(n)}
 		}, []figure{makespan}, latencies),

@@ -56,32 +56,28 @@ func (c Contender) describe(packages map[string]string) string {
 	return fmt.Sprintf("  %s: %s; %s", c.Name, strings.Join(from, ", "), c.Config)
 }
 
-func (s Scenario) about() string { return s.About }
+func (c Contender) contender() Contender { return c }
 
-func (c Contender) needs() Need { return c.Needs }
+func (s Scenario) scenario() Scenario { return s }
 
 // A Contending is what has a [Contender].
 type Contending interface {
 	Named
-	describe(packages map[string]string) string
-	needs() Need
+	contender() Contender
 }
 
 // A Told is what has a [Scenario].
 type Told interface {
 	Named
-	about() string
+	scenario() Scenario
 }
 
 // WriteSetting writes the versions of the programs that take part and what is done, and then what each contender is, and
 // each scenario.
 func WriteSetting[C Contending, S Told](ctx context.Context, w io.Writer, programs, about []string, contenders []C, scenarios []S) error {
-	packages, err := node.Versions()
-	if err != nil {
-		return err
-	}
+	packages := node.Versions()
 	programs = append(programs, runtime.Version())
-	if slices.ContainsFunc(contenders, func(c C) bool { return c.needs() == Node }) {
+	if slices.ContainsFunc(contenders, func(c C) bool { return c.contender().Needs == Node }) {
 		out, err := exec.CommandContext(ctx, "node", "--version").Output()
 		if err != nil {
 			return err
@@ -90,12 +86,12 @@ func WriteSetting[C Contending, S Told](ctx context.Context, w io.Writer, progra
 	}
 	lines := append([]string{fmt.Sprintf("%s, %d CPUs", strings.Join(programs, ", "), runtime.NumCPU())}, about...)
 	for _, c := range contenders {
-		lines = append(lines, c.describe(packages))
+		lines = append(lines, c.contender().describe(packages))
 	}
 	for _, s := range scenarios {
-		lines = append(lines, fmt.Sprintf("  %s: %s", s.Called(), s.about()))
+		lines = append(lines, fmt.Sprintf("  %s: %s", s.Called(), s.scenario().About))
 	}
-	_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err
 }
 
@@ -103,10 +99,11 @@ func WriteSetting[C Contending, S Told](ctx context.Context, w io.Writer, progra
 func Meet[C Contending](all []C, meet func(Need) error, log io.Writer) []C {
 	missing := make(map[Need]error)
 	return slices.DeleteFunc(slices.Clone(all), func(c C) bool {
-		if _, tried := missing[c.needs()]; !tried {
-			missing[c.needs()] = meet(c.needs())
+		need := c.contender().Needs
+		if _, tried := missing[need]; !tried {
+			missing[need] = meet(need)
 		}
-		err := missing[c.needs()]
+		err := missing[need]
 		if err != nil {
 			_, _ = fmt.Fprintf(log, "skipped: %s: %v\n", c.Called(), err)
 		}

@@ -34,22 +34,6 @@ type Plan struct {
 	Stored bool
 }
 
-// Ideal returns the time that nothing can beat. One key's work is done one by one, and all work by
-// so many workers.
-func (p Plan) Ideal() time.Duration {
-	var all, longest time.Duration
-	keys := make(map[string]time.Duration)
-	for _, t := range p.Tasks {
-		all += t.Work
-		longest = max(longest, t.At+t.Work)
-		for _, key := range t.Keys() {
-			keys[key] += t.Work
-			longest = max(longest, keys[key])
-		}
-	}
-	return max(longest, all/time.Duration(p.Workers))
-}
-
 // Pairs reports whether tasks work on two keys.
 func (p Plan) Pairs() bool {
 	return slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Also != "" })
