@@ -259,6 +259,7 @@ func TestPlain(t *testing.T) {
 		"right\u202eleft\u200bnone": `right\u202eleft\u200bnone`,
 		"\u0085\u009b31m":           `\u0085\u009b31m`,
 		`back\slash`:                `back\slash`,
+		"\"\\x41\" \n\ufffd":        "\"\\x41\" \\n\ufffd",
 	} {
 		if have := cli.Plain(text); have != want {
 			t.Errorf("%q: want %q, have %q", text, want, have)

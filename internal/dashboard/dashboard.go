@@ -112,7 +112,7 @@ func (cfg Config) locks(rdb redis.UniversalClient) (*lockpage.Handler, error) {
 	}
 	return lockpage.New(lockpage.Config{
 		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, Dashboard: RootPath,
-	})
+	}), nil
 }
 
 // Close closes the dashboard's connections to Redis.

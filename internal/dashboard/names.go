@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 	"unicode"
+
+	"github.com/sidingq/siding/internal/lockpage"
 )
 
 // The page puts names of queues and ids of tasks into URLs as they are. A browser folds a/../b,
@@ -46,13 +48,13 @@ func isFolded(u *url.URL) bool {
 
 // serveAPI has api answer a request, and shows the names in its answer.
 func serveAPI(api http.Handler, w http.ResponseWriter, r *http.Request) {
-	reply := &memory{header: w.Header(), status: http.StatusOK}
+	reply := &lockpage.Reply{Head: w.Header(), Status: http.StatusOK}
 	api.ServeHTTP(reply, r)
-	text := reply.body.Bytes()
-	if r.Method == http.MethodGet && reply.status == http.StatusOK {
+	text := reply.Bytes()
+	if r.Method == http.MethodGet && reply.Status == http.StatusOK {
 		text = withNamesShown(text)
 	}
-	w.WriteHeader(reply.status)
+	w.WriteHeader(reply.Status)
 	_, _ = w.Write(text) // fails only when the asker has gone
 }
 

@@ -25,12 +25,12 @@ var (
 
 // newPages returns asynqmon with a front page that needs no other server. The page has the typeface, and links to the Locks pages.
 func newPages(mon http.Handler) (http.Handler, error) {
-	reply := &memory{header: http.Header{}}
+	reply := &lockpage.Reply{Head: make(http.Header)}
 	mon.ServeHTTP(reply, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: RootPath + "/"}})
-	if !bytes.Contains(reply.body.Bytes(), []byte("</html>")) {
-		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.status, reply.body.Len())
+	if !bytes.Contains(reply.Bytes(), []byte("</html>")) {
+		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.Status, reply.Len())
 	}
-	index := foreign.ReplaceAll(reply.body.Bytes(), nil)
+	index := foreign.ReplaceAll(reply.Bytes(), nil)
 	index = bytes.Replace(index, []byte("</head>"), fmt.Appendf(nil, `<link rel="stylesheet" href="%s"/><script defer src="%s"></script></head>`,
 		lockpage.FileURL("roboto.css"), lockpage.FileURL("asynqmon.js")), 1)
 	policy := policy(index)
@@ -79,14 +79,3 @@ func policy(index []byte) string {
 func isAsset(below string) bool {
 	return strings.HasPrefix(below, "/static/") || path.Dir(below) == "/" && path.Ext(below) != ""
 }
-
-// memory keeps a reply.
-type memory struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (m *memory) Header() http.Header         { return m.header }
-func (m *memory) WriteHeader(status int)      { m.status = status }
-func (m *memory) Write(p []byte) (int, error) { return m.body.Write(p) }

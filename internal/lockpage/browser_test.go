@@ -40,8 +40,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	if cfg.By == nil {
 		cfg.By = func(*http.Request) string { return "ann" }
 	}
-	h, err := lockpage.New(cfg)
-	expect.OK(t, err)
+	h := lockpage.New(cfg)
 	t.Cleanup(h.EndWatching)
 	return h
 }

@@ -59,7 +59,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, show http.Handle
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()
 	for last := ""; ; {
-		page := snapshot{header: make(http.Header)}
+		page := Reply{Head: make(http.Header)}
 		show(&page, r.WithContext(ctx))
 		if text := page.String(); text != last && ctx.Err() == nil {
 			_ = control.SetWriteDeadline(time.Now().Add(sluggish))
@@ -77,14 +77,16 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, show http.Handle
 	}
 }
 
-// A snapshot is a page that is not sent yet.
-type snapshot struct {
+// A Reply is an [http.ResponseWriter] that keeps what it gets.
+type Reply struct {
 	bytes.Buffer
 
-	header http.Header
+	Head   http.Header
+	Status int
 }
 
-func (s *snapshot) Header() http.Header { return s.header }
+// Header returns Head.
+func (r *Reply) Header() http.Header { return r.Head }
 
-// WriteHeader drops the status: the page tells it, too.
-func (s *snapshot) WriteHeader(int) {}
+// WriteHeader sets Status.
+func (r *Reply) WriteHeader(status int) { r.Status = status }

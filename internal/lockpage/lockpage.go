@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
 	"html/template"
 	"net/http"
 	"sync"
@@ -74,25 +73,12 @@ type Handler struct {
 	listed time.Time
 }
 
-// New returns the pages for cfg. An error means that cfg lacks a required field.
-func New(cfg Config) (*Handler, error) {
-	if cfg.Source == nil || cfg.By == nil {
-		return nil, errors.New("lockpage: config: want a Source and By, have nil")
-	}
+// New returns the pages for cfg.
+func New(cfg Config) *Handler {
 	h := &Handler{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
-	layout, err := template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html")
-	if err != nil {
-		return nil, err
-	}
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
 	for _, name := range []string{"list", "top", "resource", "task", "error"} {
-		page, err := layout.Clone()
-		if err == nil {
-			page, err = page.ParseFS(templates, "templates/"+name+".html")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("lockpage: %s: %w", name, err)
-		}
-		h.pages[name] = page
+		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(templates, "templates/"+name+".html"))
 	}
 	h.mux.HandleFunc("GET "+filesPath, serveFile)
 	h.mux.HandleFunc("GET "+RootPath, h.live(h.showList))
@@ -105,7 +91,7 @@ func New(cfg Config) (*Handler, error) {
 		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
 	})
 	h.ending, h.EndWatching = context.WithCancel(context.Background())
-	return h, nil
+	return h
 }
 
 // policy lets a page load the worker's own files, and nothing else.
