@@ -22,7 +22,9 @@ type Journal struct {
 
 // An entry says what happened to a run, or to a task without one.
 type entry struct {
-	What     string        `json:"what"` // begin, lost, returned, requeued, or ended
+	// What is begin, lost (the context of the run ended), returned, requeued (the task's worker had died or been cut off),
+	// or ended (the task, by its policy).
+	What     string        `json:"what"`
 	At       time.Duration `json:"at"`
 	Run      int           `json:"run,omitempty"` // its number, from 1 on
 	Task     string        `json:"task,omitempty"`
@@ -32,7 +34,7 @@ type entry struct {
 	Outcome  Outcome       `json:"outcome,omitempty"`
 
 	End   queue.EventKind `json:"end,omitempty"`
-	Other string          `json:"other,omitempty"`
+	Other string          `json:"other,omitempty"` // the task that is to run instead
 }
 
 // OpenJournal creates the file.
@@ -46,22 +48,6 @@ func (j *Journal) Begin(task, resource string, fence int64, retried int) (run in
 	run = int(j.runs.Add(1))
 	j.write(entry{What: "begin", Run: run, Task: task, Resource: resource, Fence: fence, Retried: retried})
 	return run
-}
-
-// Lost writes down that the context of a run ended.
-func (j *Journal) Lost(run int) { j.write(entry{What: "lost", Run: run}) }
-
-// Returned writes down that a run ended.
-func (j *Journal) Returned(run int, o Outcome) {
-	j.write(entry{What: "returned", Run: run, Outcome: o})
-}
-
-// Requeued writes down that a task was requeued whose worker had died or been cut off.
-func (j *Journal) Requeued(task string) { j.write(entry{What: "requeued", Task: task}) }
-
-// Ended writes down that a task ended by its policy, and which other one is to run instead.
-func (j *Journal) Ended(by queue.EventKind, task, other string) {
-	j.write(entry{What: "ended", End: by, Task: task, Other: other})
 }
 
 // write panics if it cannot write: without a journal nothing can be checked.

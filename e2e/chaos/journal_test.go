@@ -21,11 +21,11 @@ func TestJournal(t *testing.T) {
 	one := j.Begin("a", "thing", 10, 3)
 	two := j.Begin("b", "", 0, 0)
 	j.Begin("c", "thing", 20, 0) // and then the process is killed
-	j.Requeued("d")
-	j.Ended(queue.EventCoalesced, "e", "f")
-	j.Lost(one)
-	j.Returned(two, Done)
-	j.Returned(one, Ended)
+	j.write(entry{What: "requeued", Task: "d"})
+	j.write(entry{What: "ended", End: queue.EventCoalesced, Task: "e", Other: "f"})
+	j.write(entry{What: "lost", Run: one})
+	j.write(entry{What: "returned", Run: two, Outcome: Done})
+	j.write(entry{What: "returned", Run: one, Outcome: Ended})
 
 	var h History
 	expect.OK(t, h.ReadJournal(path, "w1"))

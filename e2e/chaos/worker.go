@@ -150,9 +150,9 @@ func (w *handlers) start(ctx context.Context, s Settings, logger *slog.Logger) (
 func (w *handlers) observe(e queue.Event) {
 	switch e.Kind {
 	case queue.EventRecovered:
-		w.journal.Requeued(e.TaskID)
+		w.journal.write(entry{What: "requeued", Task: e.TaskID})
 	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong:
-		w.journal.Ended(e.Kind, e.TaskID, e.Other)
+		w.journal.write(entry{What: "ended", End: e.Kind, Task: e.TaskID, Other: e.Other})
 	default:
 	}
 }
@@ -182,10 +182,10 @@ func (w *handlers) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined
 func (w *handlers) work(ctx context.Context, info queue.Info, work Work) error {
 	first := store.Names(info.Resource)[0]
 	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, first), info.Retried)
-	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })
+	watch := context.AfterFunc(ctx, func() { w.journal.write(entry{What: "lost", Run: run}) })
 	err := w.do(ctx, work, info)
 	watch()
-	w.journal.Returned(run, outcome(err))
+	w.journal.write(entry{What: "returned", Run: run, Outcome: outcome(err)})
 	return err
 }
 
