@@ -15,15 +15,7 @@ func (a *app) report(s member.Summary) error {
 	if !a.flags.json {
 		return nil
 	}
-	return a.printJSON(struct {
-		Tasks     int64 `json:"tasks"` // runs of handlers
-		Succeeded int64 `json:"succeeded"`
-		Contended int64 `json:"contended"`
-		Parked    int64 `json:"parked"`
-		Lost      int64 `json:"lost"`
-		P50       int64 `json:"handoff_p50_us"`
-		P99       int64 `json:"handoff_p99_us"`
-	}{s.Tasks, s.Succeeded, s.Contended, s.Parked, s.Lost, s.HandOffP50.Microseconds(), s.HandOffP99.Microseconds()})
+	return a.printJSON(s)
 }
 
 func (a *app) printJSON(v any) error {
