@@ -34,13 +34,9 @@ func NewBook(l *ledger.Ledger, work time.Duration) *Book { return &Book{l, work}
 // Available.
 func Register(s *queue.Server, l *ledger.Ledger, work time.Duration) {
 	b := NewBook(l, work)
-	handle[AuditOrder](s, b)
-	handle[AllocateLine](s, b)
-	handle[DeductStock](s, b)
-	handle[DebitBalance](s, b)
-	handle[PlaceOrder](s, b)
-	handle[TransferBalance](s, b)
-	handle[FulfilOrder](s, b)
+	for _, kind := range kinds {
+		kind.handle(s, b)
+	}
 }
 
 func handle[T task](s *queue.Server, b *Book) {

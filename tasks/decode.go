@@ -14,28 +14,32 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-var decoders = map[string]func(payload []byte) (queue.Guarded, error){
-	AuditOrder{}.Kind():      decode[AuditOrder],
-	AllocateLine{}.Kind():    decode[AllocateLine],
-	DeductStock{}.Kind():     decode[DeductStock],
-	DebitBalance{}.Kind():    decode[DebitBalance],
-	PlaceOrder{}.Kind():      decode[PlaceOrder],
-	TransferBalance{}.Kind(): decode[TransferBalance],
-	FulfilOrder{}.Kind():     decode[FulfilOrder],
+// kinds are the kinds of task, and what is done with one of each.
+var kinds = map[string]struct {
+	decode func(payload []byte) (queue.Guarded, error)
+	handle func(*queue.Server, *Book)
+}{
+	AuditOrder{}.Kind():      {decode[AuditOrder], handle[AuditOrder]},
+	AllocateLine{}.Kind():    {decode[AllocateLine], handle[AllocateLine]},
+	DeductStock{}.Kind():     {decode[DeductStock], handle[DeductStock]},
+	DebitBalance{}.Kind():    {decode[DebitBalance], handle[DebitBalance]},
+	PlaceOrder{}.Kind():      {decode[PlaceOrder], handle[PlaceOrder]},
+	TransferBalance{}.Kind(): {decode[TransferBalance], handle[TransferBalance]},
+	FulfilOrder{}.Kind():     {decode[FulfilOrder], handle[FulfilOrder]},
 }
 
 // Kinds lists, in alphabetical order, the kinds of task that [Decode] knows and
 // [Register] registers.
-func Kinds() []string { return slices.Sorted(maps.Keys(decoders)) }
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Decode reads the JSON payload of a task as [Unmarshal] does, and checks it. Errors name the kind
 // and the field.
 func Decode(kind string, payload []byte) (queue.Guarded, error) {
-	decode := decoders[kind]
-	if decode == nil {
+	known, ok := kinds[kind]
+	if !ok {
 		return nil, fmt.Errorf("kind: want one of %s, have %.40q", strings.Join(Kinds(), ", "), kind)
 	}
-	return decode(payload)
+	return known.decode(payload)
 }
 
 func decode[T task](payload []byte) (queue.Guarded, error) {

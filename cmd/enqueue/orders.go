@@ -21,7 +21,7 @@ func (a *app) ordersCommand() *cobra.Command {
 		Long: `Enqueue the tasks that an order file in the Online Retail format asks for: a CSV
 file, compressed with gzip or not, with the columns InvoiceNo (or Invoice),
 StockCode, Quantity, InvoiceDate, UnitPrice (or Price), CustomerID (or Customer
-ID), and maybe Description and Country, in any order.
+ID), and maybe Description and others, in any order.
 
   each line           warehouse:allocate
   each line of goods  stock:deduct; a cancellation brings the goods back, any

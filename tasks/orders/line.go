@@ -3,7 +3,6 @@ package orders
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/sidingq/siding/tasks"
 )
@@ -21,13 +20,10 @@ type Line struct {
 	Description string
 	// Quantity is negative on cancellations and on write-offs.
 	Quantity int64
-	// Time is when the order was made. Files give no zone: the reader takes UTC.
-	Time time.Time
 	// Price is the price of one unit.
 	Price tasks.Money
 	// Customer is empty when it is not known.
 	Customer string
-	Country  string
 }
 
 // Cancellation reports whether the line belongs to a cancellation.

@@ -22,11 +22,10 @@ const (
 	colTime
 	colPrice
 	colCustomer
-	colCountry
 )
 
 // columns are the names of the columns in the editions of the data set. Case and
-// blanks do not count. No task needs the optional ones.
+// blanks do not count.
 var columns = [...]struct {
 	names    []string
 	optional bool
@@ -38,7 +37,6 @@ var columns = [...]struct {
 	colTime:        {names: []string{"InvoiceDate"}},
 	colPrice:       {names: []string{"UnitPrice", "Price"}},
 	colCustomer:    {names: []string{"CustomerID"}},
-	colCountry:     {names: []string{"Country"}, optional: true},
 }
 
 // A Reader reads the lines of one order file. A Reader is not safe for concurrent use.
@@ -52,8 +50,7 @@ type Reader struct {
 
 // NewReader reads the header of the file that r reads and returns a reader of its lines. r may be
 // all that [Unpack] takes: CSV in UTF-8 (with or without a byte order mark) or Latin-1, compressed
-// with gzip or not. The columns may stand in any order and among others; Description and Country
-// may be missing.
+// with gzip or not. The columns may stand in any order and among others; Description may be missing.
 func NewReader(r io.Reader) (*Reader, error) {
 	text, err := Unpack(r)
 	if err != nil {
@@ -117,11 +114,10 @@ func (r *Reader) Next() (Line, error) {
 		SKU:         p.name(colSKU, "stock code"),
 		Description: p.text(colDescription),
 		Quantity:    p.quantity(),
-		Time:        p.time(),
 		Price:       p.price(),
 		Customer:    p.customer(),
-		Country:     strings.TrimSpace(p.text(colCountry)),
 	}
+	p.checkTime()
 	if p.err != nil {
 		return Line{}, p.err
 	}
@@ -170,17 +166,17 @@ func (p *lineParser) quantity() int64 {
 	return n
 }
 
-func (p *lineParser) time() time.Time {
+// checkTime refuses a line whose time is none, as its other fields can hardly be right. No task needs the time.
+func (p *lineParser) checkTime() {
 	text := p.trimmed(colTime)
 	// The formats of ISO, of pandas and Spark, and of a spreadsheet program in the
 	// United States.
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "1/2/2006 15:04"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t
+		if _, err := time.Parse(layout, text); err == nil {
+			return
 		}
 	}
 	p.refuse("date", text, "want a date such as 2011-11-08T07:52:00, 2011-11-08 07:52:00 or 11/8/2011 7:52")
-	return time.Time{}
 }
 
 func (p *lineParser) price() tasks.Money {
