@@ -28,7 +28,7 @@ func (j judge) orphaned() Verdict {
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("Yes: %s is dead or cut off from Redis, and Redis cannot tell which.%s", worker, j.history()),
-		Clears: j.runsAgain(j.x, "the task"),
+		Clears: j.runsAgain(j.x, "The task"),
 		Do:     "Wait; see whether that worker lives.",
 	}
 	if j.x.holds() {
@@ -46,11 +46,11 @@ func (j judge) there() string {
 	return ""
 }
 
-// runsAgain says when a task runs again whose worker is dead or cut off. name is that of the task.
+// runsAgain says when a task runs again whose worker is dead or cut off. name is that of the task, at the start of a sentence.
 func (j judge) runsAgain(x *exam, name string) string {
 	all, guarded := serving(j.servers, x.Queue)
 	if all == 0 {
-		return fmt.Sprintf("%s runs again only after a server of the queue %s starts.", capital(name), x.Queue)
+		return fmt.Sprintf("%s runs again only after a server of the queue %s starts.", name, x.Queue)
 	}
 	at := x.Lease
 	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(at) {
@@ -65,9 +65,9 @@ func (j judge) runsAgain(x *exam, name string) string {
 	by := j.by(at.Add(recovers))
 	switch {
 	case !j.usesRetry(x.Lock, x.Crashes) && guarded > 0:
-		return fmt.Sprintf("%s runs again before those that wait, %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
+		return fmt.Sprintf("%s runs again before those that wait, %s, as crash %d of %d that use no retry.", name, by, x.Crashes+1, j.tolerated())
 	case x.Message.Retried >= x.Message.Retry:
-		return fmt.Sprintf("%s is archived %s, as it has no retry left.", capital(name), by)
+		return fmt.Sprintf("%s is archived %s, as it has no retry left.", name, by)
 	}
-	return fmt.Sprintf("%s uses a retry %s, and comes again after its delay.", capital(name), by)
+	return fmt.Sprintf("%s uses a retry %s, and comes again after its delay.", name, by)
 }

@@ -139,7 +139,7 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	}
 	if p.elsewhere { // one of those that are in use stands for the lock, which is not known here
 		slices.SortFunc(parts, func(a, b lockredis.Looked) int {
-			return cmp.Or(cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Fence, a.Fence))
+			return cmp.Or(falseFirst(a.State == lockredis.LookFree, b.State == lockredis.LookFree), cmp.Compare(b.Fence, a.Fence))
 		})
 	}
 	s.Looked = parts[0]
@@ -162,14 +162,6 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 		s.Waiters = s.Waiters[min(p.From, len(s.Waiters)):min(p.From+p.Count, len(s.Waiters))]
 	}
 	return s
-}
-
-// rank is 1 for a lock that somebody has, else 0.
-func rank(l lockredis.Looked) int {
-	if l.State == lockredis.LookFree {
-		return 0
-	}
-	return 1
 }
 
 // findReady finds out since when those who wait for a free lock could have it. An entry of a ready set is due as soon as

@@ -112,7 +112,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 			Do:     "Wait, as the holder may still trust its lock; see whether that worker lives.",
 		}
 		if h := j.holder; h != nil && h.State == "active" {
-			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
+			v.Clears += j.there() + " " + j.runsAgain(h, "The task of the holder")
 		}
 		return v
 	}
@@ -144,11 +144,4 @@ func (j judge) holding(name string, l *Lock) string {
 		return name + " holds " + j.x.resource
 	}
 	return fmt.Sprintf("%s has held %s since %s", name, j.x.resource, j.clock(l.Since))
-}
-
-func capital(s string) string {
-	if s == "" {
-		return s
-	}
-	return string(s[0]-'a'+'A') + s[1:]
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -176,7 +173,8 @@ func Limits(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]Li
 		err = fmt.Errorf("queue: limits: %w", err)
 	}
 	var found []LimitOverride
-	for _, o := range limits.Sorted(all) {
+	for _, pattern := range slices.Sorted(maps.Keys(all)) {
+		o := all[pattern]
 		l := LimitOverride{Pattern: o.Pattern, Prefix: prefix, Holders: o.Limit, By: o.By, Reason: o.Reason, At: o.At}
 		for _, r := range o.Rates {
 			l.Rates = append(l.Rates, lock.Rate(r))
@@ -207,22 +205,5 @@ func (l LimitOverride) override() (limits.Override, error) {
 
 // checkTexts checks who does something for an operator, and why.
 func checkTexts(by, reason string) error {
-	for _, f := range []struct {
-		name, value string
-		most        int
-	}{{"by", by, 200}, {"reason", reason, 1000}} {
-		want := ""
-		switch {
-		case strings.TrimSpace(f.value) == "":
-			want = "want a text, have none"
-		case len(f.value) > f.most:
-			want = fmt.Sprintf("want at most %d bytes, have %d", f.most, len(f.value))
-		case !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl):
-			want = fmt.Sprintf("want text without control characters, have %q", f.value)
-		}
-		if want != "" {
-			return fmt.Errorf("%s: %s", f.name, want)
-		}
-	}
-	return nil
+	return cmp.Or(store.CheckText("by", by, 200), store.CheckText("reason", reason, 1000))
 }

@@ -246,10 +246,10 @@ func TestLimitsAreChecked(t *testing.T) {
 		expect.Equal(t, "limits", fmt.Sprint(queue.ServerConfig{Limits: limits}.Validate()), "queue: limits: "+want)
 	}
 	for want, o := range map[string]queue.LimitOverride{
-		"pattern: " + pattern + `"*:1"`:       {Pattern: "*:1"},
-		"r: holders: want 0 to 1000, have -1": {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
-		"r: by: want a text, have none":       {Pattern: "r"},
-		"r: reason: want a text, have none":   {Pattern: "r", By: "a"},
+		"pattern: " + pattern + `"*:1"`:        {Pattern: "*:1"},
+		"r: holders: want 0 to 1000, have -1":  {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"r: by: want a text, have nothing":     {Pattern: "r"},
+		"r: reason: want a text, have nothing": {Pattern: "r", By: "a"},
 	} {
 		expect.Equal(t, "override", fmt.Sprint(queue.SetLimit(t.Context(), b.rdb, o)), "queue: set limit: "+want)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A deed says why an operator changes something, and who it is. The one of a command that asks before may say yes beforehand.
@@ -38,20 +39,7 @@ func (d *deed) addAskFlags(cmd *cobra.Command, who string) {
 
 // check checks the texts, which Redis keeps.
 func (d *deed) check() error {
-	for _, text := range []struct {
-		flag, value string
-		most        int
-	}{{"--reason", d.reason, 1000}, {"--by", d.by, 200}} {
-		switch {
-		case strings.TrimSpace(text.value) == "":
-			return fmt.Errorf("%s: want a text, have nothing", text.flag)
-		case cli.Plain(text.value) != text.value:
-			return fmt.Errorf("%s: want text without control characters, have %q", text.flag, text.value)
-		case len(text.value) > text.most:
-			return fmt.Errorf("%s: want at most %d bytes, have %d", text.flag, text.most, len(text.value))
-		}
-	}
-	return nil
+	return cmp.Or(store.CheckText("--reason", d.reason, 1000), store.CheckText("--by", d.by, 200))
 }
 
 // record adds to what the log says of a deed who it was, and why.

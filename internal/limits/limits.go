@@ -84,18 +84,16 @@ func find[V any](all map[string]V, resource string) (pattern string, value V) {
 	if value, ok := all[resource]; ok {
 		return resource, value
 	}
-	for prefix := resource; prefix != ""; {
+	for prefix := resource; ; {
 		prefix = prefix[:strings.LastIndexByte(prefix, ':')+1]
 		if value, ok := all[prefix+"*"]; ok {
 			return prefix + "*", value
 		}
+		if prefix == "" {
+			return "", value
+		}
 		prefix = strings.TrimSuffix(prefix, ":")
 	}
-	value, ok := all["*"]
-	if ok {
-		pattern = "*"
-	}
-	return pattern, value
 }
 
 // Texts returns the rules and the overrides as taskredis.Rules has them.

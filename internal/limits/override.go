@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -131,13 +130,4 @@ func Unset(ctx context.Context, rdb redis.Cmdable, prefix, pattern string) (bool
 		return false, fmt.Errorf("delete a limit: %w", err)
 	}
 	return n > 0, nil
-}
-
-// Sorted returns overrides by their patterns.
-func Sorted(all map[string]Override) []Override {
-	sorted := make([]Override, 0, len(all))
-	for _, pattern := range slices.Sorted(maps.Keys(all)) {
-		sorted = append(sorted, all[pattern])
-	}
-	return sorted
 }
