@@ -81,8 +81,8 @@ type Explanation struct {
 	// Retried is how many of its Retries the task has used.
 	Retried int `json:"retried"`
 	Retries int `json:"retries"`
-	// Refusals is how often the task came to wait, as it did not get its lock.
-	Refusals int `json:"refusals"`
+	// Parks is how often the task came to wait, as it did not get its lock.
+	Parks int `json:"parks"`
 	// Crashes is how often a worker died with the task. The first Tolerated crashes use no retry.
 	Crashes   int `json:"crashes"`
 	Tolerated int `json:"tolerated"`

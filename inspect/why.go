@@ -165,7 +165,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	e := Explanation{
 		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource, Line: x.line, Worker: x.worker, Started: utc(x.started),
 		LeaseEnds: utc(x.Lease), Paused: x.Paused, Priority: priorityOf(m), Policy: m.Headers[queue.HeaderPolicy],
-		Retried: m.Retried, Retries: m.Retry, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
+		Retried: m.Retried, Retries: m.Retry, Parks: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
 		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),
 	}
 	if x.state == StateSnoozed {

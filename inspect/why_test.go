@@ -98,7 +98,7 @@ var states = map[string]want{
 		clears: "When the holder ends, the first waiter gets the lock at once. This task is the first.", do: "`lockctl why {H}`",
 		check: func(b *bed, e inspect.Explanation) bool {
 			l := e.Lock
-			return e.Refusals == 1 && e.Waited > 0 && time.Until(e.Next) > 59*time.Minute && strings.HasPrefix(e.LastError, "waits for "+b.resource) && e.Failure == "" &&
+			return e.Parks == 1 && e.Waited > 0 && time.Until(e.Next) > 59*time.Minute && strings.HasPrefix(e.LastError, "waits for "+b.resource) && e.Failure == "" &&
 				l.State == inspect.Held && l.Task.Queue == b.queue && l.Worker != nil && !l.Gone && !l.Since.IsZero()
 		},
 	},

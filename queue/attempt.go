@@ -214,7 +214,7 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp(err) && (!ok || !a.isHolder(busy.Holder)) {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
 		ev := a.event(EventParked)
-		ev.Parked, ev.Err = a.Taken.Parked+1, err
+		ev.Parked, ev.Err = a.Taken.Parks+1, err
 		if ok {
 			ev.Holder = busy.Holder
 		}

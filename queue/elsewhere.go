@@ -23,7 +23,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: plus(time.Until(a.EndsBy), s.cfg.Overrun)}
 	waiting := ctx
 	names := store.Names(a.Resource)
-	if a.Taken.Parked > 0 && s.queued && len(names) == 1 {
+	if a.Taken.Parks > 0 && s.queued && len(names) == 1 {
 		opts.Wait = turnWait
 		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
 	}
@@ -51,7 +51,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	busy, waits := errors.AsType[*lock.BusyError](err)
 	if waits {
 		ev := a.event(EventParked)
-		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, s.busyErr(busy.Resource)
+		ev.Parked, ev.Holder, ev.Err = a.Taken.Parks+1, busy.Holder, s.busyErr(busy.Resource)
 		s.observe(ev)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)

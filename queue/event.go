@@ -126,7 +126,7 @@ func (s *Server) acquired(a *attempt, fence int64) {
 	a.Acquired, a.Fence = true, fence
 	ev := a.event(EventAcquired)
 	ev.Fence = fence
-	if t := a.Taken; t.Parked > 0 {
+	if t := a.Taken; t.Parks > 0 {
 		ev.Waited, ev.Via = max(a.waited(time.UnixMicro(t.Fence)), 1), ViaRecovery
 		if s.ruleOf(a.Resource) != nil {
 			ev.Via = ViaLimit
@@ -163,7 +163,7 @@ func (s *Server) settled(t *engine.Task, err error, lost bool) {
 
 // parked tells the observer of a task that found its resource busy.
 func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
-	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Times, Err: s.busyErr(resource)}
+	ev := Event{Kind: EventParked, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Parked: t.Parks, Err: s.busyErr(resource)}
 	if ev.Holder = store.NextHolder; t.Holder != "" {
 		ev.Holder = lease.HolderOf(t.Holder)
 	}

@@ -22,7 +22,7 @@ func RetryHeld(ctx context.Context, rdb redis.UniversalClient, queue, id string)
 	if err := cmp.Or(checkContext(ctx), checkHeld(rdb, queue, id)); err != nil {
 		return err
 	}
-	return held(queue, id)(taskredis.RunNow(ctx, rdb, queue, id))
+	return held(queue, id)(taskredis.RetryHeld(ctx, rdb, queue, id))
 }
 
 // SkipHeld gives a task up that holds its line, or has stopped it: the task is archived, or stays so, and the line goes on with the
@@ -32,7 +32,7 @@ func SkipHeld(ctx context.Context, rdb redis.UniversalClient, queue, id, by, rea
 	if err := cmp.Or(checkContext(ctx), checkHeld(rdb, queue, id), checkTexts(by, reason)); err != nil {
 		return err
 	}
-	return held(queue, id)(taskredis.GiveUp(ctx, rdb, queue, id, func(m *taskredis.Message) {
+	return held(queue, id)(taskredis.SkipHeld(ctx, rdb, queue, id, func(m *taskredis.Message) {
 		m.ErrorMsg = fmt.Sprintf("skipped by %s: %s; before: %s", by, reason, m.ErrorMsg)
 	}))
 }

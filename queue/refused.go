@@ -39,7 +39,7 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	if a.WaitOver {
 		return a.waited(time.Now()), true
 	}
-	if a.Taken.Parked == 0 || a.Resource == "" {
+	if a.Taken.Parks == 0 || a.Resource == "" {
 		return 0, false
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before

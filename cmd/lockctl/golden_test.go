@@ -101,7 +101,7 @@ func waitingTask() inspect.Explanation {
 	return inspect.Explanation{
 		Task: inspect.Task{Queue: "default", ID: "77ab11", Kind: "order:audit"}, State: inspect.StateWaiting, AlsoIn: []string{"low"},
 		Resource: "order:536365", Lock: &held, Position: 1, Since: now.Add(-4 * time.Second), Waited: inspect.Duration(4 * time.Second),
-		Next: now.Add(time.Hour), Servers: 2, Retried: 1, Retries: 25, Refusals: 2, Crashes: 1, Tolerated: 3, Losses: 1,
+		Next: now.Add(time.Hour), Servers: 2, Retried: 1, Retries: 25, Parks: 2, Crashes: 1, Tolerated: 3, Losses: 1,
 		LastError: "waiting for order:536365", Failure: "no such order", FailedAt: now.Add(-time.Minute), Deadline: now.Add(time.Hour),
 		Verdict: inspect.Verdict{
 			Trouble: true, Wrong: "Yes: the worker of the holder is dead.", Clears: "The lock expires.", Do: "Wait: `lockctl show order:536365`.",

@@ -179,8 +179,8 @@ func attempts(e inspect.Explanation) string {
 
 // waited says how often the task did not get its lock at once.
 func waited(e inspect.Explanation) string {
-	if e.Refusals == 0 {
+	if e.Parks == 0 {
 		return ""
 	}
-	return countOf(e.Refusals, "time", "times")
+	return countOf(e.Parks, "time", "times")
 }

@@ -165,9 +165,9 @@ func (w *world) goOn(what, id string) {
 	var done bool
 	var err error
 	if what == "retry" {
-		done, err = taskredis.RunNow(context.Background(), simClient{redis: w.redis}, queue, id)
+		done, err = taskredis.RetryHeld(context.Background(), simClient{redis: w.redis}, queue, id)
 	} else {
-		done, err = taskredis.GiveUp(context.Background(), simClient{redis: w.redis}, queue, id, func(m *taskredis.Message) { m.ErrorMsg = "given up" })
+		done, err = taskredis.SkipHeld(context.Background(), simClient{redis: w.redis}, queue, id, func(m *taskredis.Message) { m.ErrorMsg = "given up" })
 	}
 	w.logf("   %s of %s: %v", what, id, done)
 	switch {

@@ -96,7 +96,7 @@ func example() inspect.Explanation {
 	worker := inspect.Worker{Host: "worker-1", PID: 4100}
 	return inspect.Explanation{
 		Task: inspect.Task{Queue: "default", ID: "audit-7", Kind: "order:audit"}, State: inspect.StateWaiting, Resource: "order:536365",
-		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Refusals: 1, Tolerated: 3,
+		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Parks: 1, Tolerated: 3,
 		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100)",
 		Next:      time.Now().Add(40 * time.Minute),
 		Lock: &inspect.Lock{

@@ -38,16 +38,16 @@ local function acquire(lock)
   local key, value, due, permits, ticket
   local own = waiter ~= '' and reserved_for(lock, waiter)
   if own then
-    give_up(own)
+    delete_key(own)
     found = nil
   end
   local others = call('EXISTS', queue_of(lock), lines_of(lock)) > 0
   if own or not others then
-    key, value, due, permits = room(lock, found)
+    key, value, due, permits = open_key(lock, found)
   else
     if waiter ~= '' then ticket = Queue().join(lock, waiter, waited, given.retention) end
     local _, line = Lines().first_line(lock)
-    key, value, due, permits = Queue().serve_found(lock, math.min(ticket or 0, line), given.by)
+    key, value, due, permits = Queue().reserve_found(lock, math.min(ticket or 0, line), given.by)
     if key then
       local may, later = Lines().may_take(lock, ticket or now)
       if not may then key, value, due = nil, 'siding-reserved:line', later end

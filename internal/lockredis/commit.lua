@@ -67,8 +67,8 @@ local made = {} -- what parts returns: a table, as in the Lua of the Redis in me
 
 local function answer(key, kind, ...)
   local reply
-  if kind == 'acquire' then reply = take(key, ...) end
-  if kind == 'release' then reply = drop(key, ...) end
+  if kind == 'acquire' then reply = quick_take(key, ...) end
+  if kind == 'release' then reply = quick_release(key, ...) end
   if reply then return reply end
   if not made.make then made.make, made.tell = parts() end
   return made.make(key, kind, ...)

@@ -6,7 +6,7 @@ local call, try = redis.call, redis.pcall
 local troubles = {} -- sentences for the log
 local function digits(n) return string.format('%d', n) end
 local function text_of(caught) return type(caught) == 'table' and caught.err or tostring(caught) end -- of what pcall has caught
-local function begins(text, prefix) return string.sub(text, 1, #prefix) == prefix end
+local function has_prefix(text, prefix) return string.sub(text, 1, #prefix) == prefix end
 
 -- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
 -- again what waits.
@@ -86,7 +86,7 @@ end
 -- of that in its own, behind a line break in place of its second colon.
 local function holder_of(attempt) return string.match(attempt, '^siding:[^:\n]*\n(.*)$') or attempt end
 
-local FOREIGN = 1000000          -- us: so often a lock is looked at whose holder may leave without telling
+local RECHECK = 1000000          -- us: so often a lock is looked at whose holder may leave without telling
 local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
 
 -- What a lock holds; a table if that is no text.
@@ -94,7 +94,7 @@ local function value_of(lock) return try('GET', lock) end
 
 -- Since when a value reserves a lock, and for whom; nothing if it does not reserve it.
 local function reserved(value)
-  if type(value) ~= 'string' or not begins(value, 'siding-reserved:') then return end
+  if type(value) ~= 'string' or not has_prefix(value, 'siding-reserved:') then return end
   local since, waiter = string.match(value, '^siding%-reserved:[^:]+:(%d+):(.*)$')
   return tonumber(since), waiter
 end
@@ -111,10 +111,10 @@ end
 -- the next; it is not looked at again by this script.
 local function look_in(lock, value)
   local left = call('PTTL', lock)
-  if left < 0 then return FOREIGN end
+  if left < 0 then return RECHECK end
   left = math.max(left, 1) * 1000
-  if type(value) == 'string' and begins(value, 'siding:') then return left end
-  return math.min(left, FOREIGN)
+  if type(value) == 'string' and has_prefix(value, 'siding:') then return left end
+  return math.min(left, RECHECK)
 end
 
 -- Returns how to use a part of which most scripts need nothing: a function that returns the part's, and makes them when it is
@@ -127,4 +127,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, text_of, begins, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, FOREIGN, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, has_prefix, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, RECHECK, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -12,7 +12,7 @@ local function free(key, by, queue, waiting)
     return
   end
   local lock = lock_of(key)
-  give_up(key)
+  delete_key(key)
   waiting = waiting or call('EXISTS', lines_of(lock), queue_of(lock))
   if waiting > 0 then Lines().hand_on(key, by, queue, waiting) end
 end

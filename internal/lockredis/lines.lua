@@ -15,7 +15,7 @@ local GONE = 'gone'            -- in place of the trace, if nobody has freed the
 -- Has the lock looked at for a line at a time, also if that was due before: it was not the line's turn then.
 local function mark(lock, queue, due)
   ours('ZADD', siding(queue, 'ready'), digits(due), lock)
-  if due < now + FOREIGN then marked[queue] = true end -- an idle server looks each second
+  if due < now + RECHECK then marked[queue] = true end -- an idle server looks each second
 end
 
 -- Returns the queue whose line of tasks has the oldest head, and the ticket of that.
@@ -50,7 +50,7 @@ local function hand_on(key, by, queue, waiting)
   if waiting == 2 or #lines == 0 then waiter = Queue().first_waiter(lock) end
   local open, due, permits, _ = key, nil, nil, nil
   -- Whoever frees a permit may not know the rule. Then the first of each kind is told to ask, as that one knows it.
-  if rule_of(lock) or waiter and key == lock then open, _, due, permits = Queue().serve(lock, tonumber(lines[2] or math.huge), by) end
+  if rule_of(lock) or waiter and key == lock then open, _, due, permits = Queue().reserve(lock, tonumber(lines[2] or math.huge), by) end
   if #lines > 0 then
     if open then
       local trace = string.match(by, '%-trace%-(.+)$')
@@ -58,7 +58,7 @@ local function hand_on(key, by, queue, waiting)
     end
     offer(lock, lines, due or now, queue)
   end
-  if waiter and (open or permits and permits.from) then Queue().call_first(lock) end
+  if waiter and (open or permits and permits.from) then Queue().tell_first(lock) end
 end
 
 -- When a lock was freed while tasks waited, and by whose trace, '' if that is not known; 0 if nobody has.

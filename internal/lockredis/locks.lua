@@ -10,7 +10,7 @@
 -- Comes after permits.lua. Some functions need what the script has to define before:
 --
 --   take_lock, renew_lock  given, with ttl and fence_ttl, ms, as texts: Redis formats numbers slowly, as fractions
---   rule_of, room          prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
+--   rule_of, open_key       prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
 --
 -- Where a function takes what a key holds it reads that itself if it is nil. A key that is not there holds false. Those that
@@ -54,16 +54,16 @@ end
 -- somebody should look again, at the latest. Of a lock with permits the fourth is {used: how many are; reservations: how
 -- many of these; key: that of the permit which expires first; value: of that; from: when the rates allow a start, if they
 -- keep it}. value is what the lock holds.
-local function room(lock, value)
+local function open_key(lock, value)
   local rule = rule_of(lock)
   if value == nil then value = value_of(lock) end
   if not rule and not value then return lock end
   -- Somebody has the whole lock, perhaps from before the rule; or permits are in use, and this caller knows no rule.
   if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
-  return Permits().room(lock, rule)
+  return Permits().open_key(lock, rule)
 end
 
--- Takes a lock by a key that room has returned. Returns the fence, and the last one before it.
+-- Takes a lock by a key that open_key has returned. Returns the fence, and the last one before it.
 local function take_lock(key, token)
   local lock = lock_of(key)
   call('SET', key, token, 'PX', given.ttl)
@@ -83,10 +83,10 @@ local function take_locks(keys, token)
 end
 
 -- Deletes the key by which a lock is held or reserved.
-local function give_up(key)
+local function delete_key(key)
   local lock = lock_of(key)
   call('DEL', key)
-  if key ~= lock then Permits().give_up(key, lock) end
+  if key ~= lock then Permits().delete_key(key, lock) end
 end
 
 -- Returns the first key of a lock whose value fits, and that value: the key that the caller knows, whose value this is; or
@@ -150,4 +150,4 @@ local function left_of(key)
   return left
 end
 
-return fenced, rules, marked, rule_of, room, take_lock, take_locks, give_up, revoked_token, held_by, reserved_for, renew_lock, left_of
+return fenced, rules, marked, rule_of, open_key, take_lock, take_locks, delete_key, revoked_token, held_by, reserved_for, renew_lock, left_of

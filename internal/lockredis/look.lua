@@ -38,7 +38,7 @@ local lock, from, count, queue, waiter, rates = KEYS[1], tonumber(ARGV[1]), tonu
 -- include locks
 
 local function name_in(value) return type(value) == 'string' and string.match(value, '^siding:[^:]*:(.*)$') end
-local function is_revoked(value) return begins(value, 'siding:revoked-') and 1 or 0 end
+local function is_revoked(value) return has_prefix(value, 'siding:revoked-') and 1 or 0 end
 
 local value = value_of(lock)
 local state, holder, since, revoking = 'free', '', '0', 0

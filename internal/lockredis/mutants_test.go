@@ -36,7 +36,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a goroutine is not told of an offer", "lines.lua",
-		"call_first(lock) end\nend",
+		"tell_first(lock) end\nend",
 		"end\nend",
 		[]string{"TestLineThatNobodyServes/memory", "TestRatesOfBothKinds/memory"},
 	},

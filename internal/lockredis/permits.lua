@@ -38,7 +38,7 @@ end
 -- Returns the rule of a resource, by its own limits and those of an operator; see rule_of.
 local function rule(resource, limits, overrides)
   local own, override = find(limits, resource), find(overrides, resource)
-  if begins(resource, 'siding-') or not (own or override) then return false end
+  if has_prefix(resource, 'siding-') or not (own or override) then return false end
   local found = parse_rule(override or own, override and string.find(override, '/', 1, true) and override or own or '')
   if found.limit == 1 and #found.rates == 0 then return false end
   return found
@@ -54,8 +54,8 @@ local function next_start(lock, rates, reservations)
   return from > now and from or 0
 end
 
--- What room returns of a lock with a rule, while nobody has the whole lock.
-local function room(lock, rule)
+-- What open_key returns of a lock with a rule, while nobody has the whole lock.
+local function open_key(lock, rule)
   local permits, taken, expired, first = {used = 0, reservations = 0}, {}, {}, nil
   for _, number in ipairs(call('HKEYS', permits_of(lock))) do
     local key = permit_of(lock, number)
@@ -112,7 +112,7 @@ local function find_permit(lock, fits)
 end
 
 -- Deletes a permit from those that are in use.
-local function give_up(key, lock)
+local function delete_key(key, lock)
   call('HDEL', permits_of(lock), number_of(key))
   if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
 end
@@ -125,4 +125,4 @@ local function renewed(lock, lasts)
   return true
 end
 
-return permit_of, permits_of, number_of, parse_rule, rule, next_start, room, keep, taken, find_permit, give_up, renewed
+return permit_of, permits_of, number_of, parse_rule, rule, next_start, open_key, keep, taken, find_permit, delete_key, renewed

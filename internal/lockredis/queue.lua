@@ -14,26 +14,26 @@ local function first_waiter(lock)
 end
 
 -- Tells a waiter to come. Returns whether anybody listens.
-local function called(waiter)
+local function tell_waiter(waiter)
   local channel = string.match(waiter, '^siding%-%a+:[^:]*') or waiter
   local listeners = try('PUBLISH', channel, waiter) -- an error if an ACL forbids it
   return type(listeners) == 'number' and (listeners > 0 or cluster)
 end
 
--- Reserves a lock for goroutines, by what room has found free, as long as their turn is before a ticket. by is the name of
+-- Reserves a lock for goroutines, by what open_key has found free, as long as their turn is before a ticket. by is the name of
 -- the call, for the reservation. A waiter to whom nobody listens has gone: it is dropped, and the next one is tried. Returns
--- what room returns of the lock after that.
-local function serve(lock, before, by)
-  local key, value, due, permits = room(lock)
+-- what open_key returns of the lock after that.
+local function reserve(lock, before, by)
+  local key, value, due, permits = open_key(lock)
   while key do
     local waiter, ticket = first_waiter(lock)
     if not waiter or ticket >= before then break end
     call('ZREM', queue_of(lock), waiter)
-    if called(waiter) then
+    if tell_waiter(waiter) then
       call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', given.handoff)
       call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', given.fence_ttl + given.handoff)
       if key ~= lock then Permits().keep(key, lock, '0', given.handoff) end
-      key, value, due, permits = room(lock)
+      key, value, due, permits = open_key(lock)
     end
   end
   return key, value, due, permits
@@ -41,18 +41,18 @@ end
 
 -- Serves those who came before a ticket of a lock that may be free as its holder has gone. Only if a reservation was the
 -- last that was heard of the lock, it is for whoever comes by. So nobody waits for more than one waiter that has gone.
-local function serve_found(lock, before, by)
-  local key, value, due, permits = room(lock)
+local function reserve_found(lock, before, by)
+  local key, value, due, permits = open_key(lock)
   if not key or not first_waiter(lock) then return key, value, due, permits end
   local _, expired = last_fence(lock)
   if expired and not (permits and permits.reservations > 0) then return key, value, due, permits end
-  return serve(lock, before, by)
+  return reserve(lock, before, by)
 end
 
 -- Tells the first waiter to ask again, without a reservation: it may not have the lock yet, and hears when it may.
-local function call_first(lock)
+local function tell_first(lock)
   local waiter = first_waiter(lock)
-  while waiter and not called(waiter) do
+  while waiter and not tell_waiter(waiter) do
     call('ZREM', queue_of(lock), waiter)
     waiter = first_waiter(lock)
   end
@@ -76,4 +76,4 @@ local function join(lock, waiter, waited, retention)
   return ticket
 end
 
-return first_waiter, serve, serve_found, call_first, join
+return first_waiter, reserve, reserve_found, tell_first, join

@@ -17,7 +17,7 @@ local function now()
 end
 
 -- Takes a lock, and returns the fence.
-local function take(lock, token, ttl, fence_ttl, others)
+local function quick_take(lock, token, ttl, fence_ttl, others)
   if string.find(lock, '}', 1, true) then return end
   local slot = slot_of(lock)
   if call('EXISTS', lock, slot .. 'queue', slot .. 'lines') > 0 then
@@ -37,7 +37,7 @@ local function take(lock, token, ttl, fence_ttl, others)
 end
 
 -- Releases a lock, and returns 1.
-local function drop(lock, token, handoff, fence_ttl, others)
+local function quick_release(lock, token, handoff, fence_ttl, others)
   if string.find(lock, '}', 1, true) or call('GET', lock) ~= token then return end
   local slot = slot_of(lock)
   local queue = slot .. 'queue'
@@ -58,4 +58,4 @@ local function drop(lock, token, handoff, fence_ttl, others)
   return 1
 end
 
-return take, drop
+return quick_take, quick_release

@@ -41,7 +41,7 @@ local lock = lock_of(key)
 local record = beside(lock, 'revoked')
 local value, left = call('GET', key), call('PTTL', key)
 local rest = string.match(value or '', '^siding:(.*)$')
-local revoked = rest and begins(rest, 'revoked-')
+local revoked = rest and has_prefix(rest, 'revoked-')
 local calls = call('HGET', record, 'calls') or ''
 local who = ''
 if revoked or calls ~= '' then who = call('HGET', record, 'by') or '' end

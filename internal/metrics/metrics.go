@@ -34,9 +34,9 @@ type Metrics struct {
 
 // A class has the figures of a class of resources.
 type class struct {
-	acquired, refused, parked prometheus.Counter
-	ended                     map[queue.Via]prometheus.Counter // waits
-	waited                    prometheus.Observer
+	acquired, parks, contended prometheus.Counter
+	ended                      map[queue.Via]prometheus.Counter // waits
+	waited                     prometheus.Observer
 }
 
 // A kind has the figures of a kind of task.
@@ -64,13 +64,13 @@ func New() *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired; of a batch it counts for each task.", "class")
-	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
-	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
+	parks := counter("siding_task_parks_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
+	contended := counter("siding_tasks_contended_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
 	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
-	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
+	waited := histogram("siding_task_wait_seconds", "Time from the first park of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = telemetry.NewSet(func(name string) *class {
 		c := &class{
-			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
+			acquired: acquired.WithLabelValues(name), parks: parks.WithLabelValues(name), contended: contended.WithLabelValues(name),
 			ended: make(map[queue.Via]prometheus.Counter), waited: waited.WithLabelValues(name),
 		}
 		for _, via := range []queue.Via{queue.ViaHandOff, queue.ViaLimit, queue.ViaBatch, queue.ViaRecovery} {
@@ -112,9 +112,9 @@ func (m *Metrics) Observe(e queue.Event) {
 	switch e.Kind {
 	case queue.EventParked:
 		c := m.classes.Of(telemetry.Class(e.Resource))
-		c.refused.Inc()
+		c.parks.Inc()
 		if e.Parked == 1 {
-			c.parked.Inc()
+			c.contended.Inc()
 		}
 	case queue.EventAcquired:
 		m.acquired(e)

@@ -99,8 +99,8 @@ func TestEvents(t *testing.T) {
 	}
 	want(t, scrape(t, m), map[string]float64{
 		`siding_locks_acquired_total{class="order"}`:                                       6,
-		`siding_tasks_refused_total{class="order"}`:                                        2,
-		`siding_tasks_parked_total{class="order"}`:                                         1,
+		`siding_task_parks_total{class="order"}`:                                           2,
+		`siding_tasks_contended_total{class="order"}`:                                      1,
 		`siding_waits_ended_total{class="order",via="handoff"}`:                            1,
 		`siding_waits_ended_total{class="order",via="recovery"}`:                           1,
 		`siding_waits_ended_total{class="order",via="batch"}`:                              1,

@@ -31,7 +31,7 @@ type Taken struct {
 	Fence  int64   // of the lock, or the first one; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
 	Fences []int64 // of several locks, in their order
 	Ticket int64   // the task's place
-	Parked int     // how often the task has waited
+	Parks  int     // how often the task has waited
 	Losses int     // how often it lost its lock
 	// BegunBefore says that its handler may have begun before, at this place: then the time since Ticket is no wait.
 	BegunBefore bool
@@ -91,7 +91,7 @@ type ParkedTask struct {
 	Queue, ID, Lock string
 	Kind            string // "" if the client did not write it
 	Holder          string // what the lock holds; "" if it is free, and others were there before
-	Times           int    // how often the task has waited, this time included
+	Parks           int    // how often the task has waited, this time included
 	Replaced        string // the id of the task whose place it has taken, "" for none
 }
 
@@ -142,7 +142,7 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		group := parked.List()
 		p := ParkedTask{Queue: source(group.Number()), Lock: group.Text(), Holder: group.Text(), Replaced: group.Text()}
 		for tasks := group.List(); tasks.More(); {
-			p.ID, p.Kind, p.Times = tasks.Text(), tasks.Text(), int(tasks.Number())
+			p.ID, p.Kind, p.Parks = tasks.Text(), tasks.Text(), int(tasks.Number())
 			a.Parked = append(a.Parked, p)
 		}
 	}
@@ -185,7 +185,7 @@ func (t *Taken) readPast(r *redisreply.Reader, text string) {
 	losses, rest, _ := strings.Cut(rest, " ")
 	begun, rest, _ := strings.Cut(rest, " ")
 	freed, by, _ := strings.Cut(rest, " ")
-	t.Parked, t.Losses, t.BegunBefore, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), begun == "1", r.Parse(freed), by
+	t.Parks, t.Losses, t.BegunBefore, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), begun == "1", r.Parse(freed), by
 }
 
 // readResult reads the result of an outcome: a word, and what belongs to it.

@@ -48,7 +48,7 @@ local function keys_for(locks, ticket, queue, asks, waits)
   local keys = {}
   for lock in each(locks) do
     local first, oldest = Lines().first_line(lock)
-    local key, value, due = Queue().serve_found(lock, math.min(oldest, ticket), by)
+    local key, value, due = Queue().reserve_found(lock, math.min(oldest, ticket), by)
     if key and oldest < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
         if asks and waits or older == queue or goes_on(older, lock) then key = nil end

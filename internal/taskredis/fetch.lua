@@ -8,14 +8,14 @@ local function free_key(lock, ticket)
   local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
   if others == 0 and not rule_of(lock) then return lock end
   local first, oldest = Lines().first_line(lock)
-  local key, value, due = Queue().serve_found(lock, math.min(ticket, oldest), by)
+  local key, value, due = Queue().reserve_found(lock, math.min(ticket, oldest), by)
   if key and not first then return key end
   busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, free = key ~= nil, text = Parking().sentence(lock, value), of = {}}
   return nil
 end
 
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
-local function take(q, id)
+local function take_or_park(q, id)
   local task = q.task .. id
   local have = read(task)
   local state, resource, locks = have.state, have.siding_resource, have.siding_lock
@@ -91,7 +91,7 @@ local function from_pending(q)
     end
     q.next = q.next + 1
     local id = q.ids[q.next]
-    local ok, found = pcall(take, q, id)
+    local ok, found = pcall(take_or_park, q, id)
     if not ok then snooze(q, id, found) elseif found then return true end
     so.parks = so.parks - 1
   end
@@ -111,7 +111,7 @@ local function from_ready(q)
     local ok, found = pcall(Ready().look, q, first[1])
     if not ok then
       troubles[#troubles + 1] = first[1] .. ': ' .. text_of(found)
-      call('ZADD', q.ready, digits(now + FOREIGN), first[1])
+      call('ZADD', q.ready, digits(now + RECHECK), first[1])
     elseif found then
       return true
     end

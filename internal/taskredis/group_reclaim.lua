@@ -10,7 +10,7 @@
 -- Guarantee: a task of the set is in its group before the set is deleted.
 
 local sets, groups = KEYS[1], KEYS[2]
-local prefix, hold = ARGV[1], tonumber(ARGV[2])
+local prefix, timeout = ARGV[1], tonumber(ARGV[2])
 
 local now = tonumber(redis.call('TIME')[1])
 local set = redis.call('ZRANGEBYSCORE', sets, '-inf', string.format('%.0f', now), 'LIMIT', 0, 1)[1]
@@ -18,7 +18,7 @@ if not set then
   return false
 end
 -- If the rest fails, as a key has a wrong type, the next call takes the next set.
-redis.call('ZADD', sets, string.format('%.0f', now + hold), set)
+redis.call('ZADD', sets, string.format('%.0f', now + timeout), set)
 local group = string.match(set, '^(.*):[^:]*$')
 local tasks = redis.call('ZRANGE', set, 0, -1, 'WITHSCORES')
 for i = 1, #tasks, 2 do

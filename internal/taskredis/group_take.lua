@@ -17,7 +17,7 @@
 -- a server that has died, and nobody looks at those tasks again before another one comes.
 
 local group, set, sets = KEYS[1], KEYS[2], KEYS[3]
-local grace, delay, size, hold = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local grace, delay, size, timeout = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Each call has a set of its own, so the set exists if this very call has come before and its answer was lost.
 if redis.call('EXISTS', set) == 1 then
@@ -36,7 +36,7 @@ if not (full or delay > 0 and came(0) <= now - delay or came(-1) <= now - grace)
   return {}
 end
 
-redis.call('ZADD', sets, string.format('%.0f', now + hold), set) -- first, so no set is ever unknown
+redis.call('ZADD', sets, string.format('%.0f', now + timeout), set) -- first, so no set is ever unknown
 if full and waiting > size then
   local oldest = redis.call('ZRANGE', group, 0, size - 1, 'WITHSCORES')
   for i = 1, #oldest, 2 do

@@ -54,9 +54,9 @@ func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, 
 	return lines, more, nil
 }
 
-// RunNow has the task that holds a line run now, before those behind it. It returns false, and changes nothing, if the task holds
+// RetryHeld has the task that holds a line run now, before those behind it. It returns false, and changes nothing, if the task holds
 // none, or is about to run.
-func RunNow(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, error) {
+func RetryHeld(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, error) {
 	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "retry", "", "", "").Bool()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: retry a task: %w", err)
@@ -64,9 +64,9 @@ func RunNow(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, er
 	return done, nil
 }
 
-// GiveUp gives up the task that holds a line: it is archived, and the line goes on. change writes down in the task why. It returns
-// false as [RunNow] does.
-func GiveUp(ctx context.Context, rdb redis.UniversalClient, queue, id string, change func(*Message)) (bool, error) {
+// SkipHeld gives up the task that holds a line: it is archived, and the line goes on. change writes down in the task why. It returns
+// false as [RetryHeld] does.
+func SkipHeld(ctx context.Context, rdb redis.UniversalClient, queue, id string, change func(*Message)) (bool, error) {
 	before, err := rdb.HGet(ctx, TaskKey(queue, id), "msg").Bytes()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: read a task: %w", err)

@@ -28,7 +28,7 @@ func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 			held, _, err := HeldLines(t.Context(), t.rdb, []string{"q"}, "")
 			t.must(err)
 			expect.Need(t, len(held) == 1 && held[0].ID == id && held[0].Until.IsZero(), "want the line stopped by %s, have %+v", id, held)
-			if did, err := GiveUp(t.Context(), t.rdb, "q", id, func(*Message) {}); !did || err != nil {
+			if did, err := SkipHeld(t.Context(), t.rdb, "q", id, func(*Message) {}); !did || err != nil {
 				t.Fatalf("give up: %v, %v", did, err)
 			}
 			if id == "1" {

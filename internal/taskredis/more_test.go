@@ -39,7 +39,7 @@ func TestStepBeginsMore(t *testing.T) {
 		again := expect.Value(s.Step(t.Context(), step))(t)
 		expect.Need(t, len(again.Taken) == 3 && again.Results[0] == Begun, "run twice: want the same, have %+v", again)
 		for i, member := range a.Taken {
-			expect.That(t, member.Lock == "" && member.Fence == 0 && member.First == first.Name && member.Queue == "q" && member.Parked == 1, "have %+v", member)
+			expect.That(t, member.Lock == "" && member.Fence == 0 && member.First == first.Name && member.Queue == "q" && member.Parks == 1, "have %+v", member)
 			if again.Taken[i].Attempt != member.Attempt || again.Taken[i].First != member.First {
 				t.Errorf("run twice: want %q, have %q", member.Attempt, again.Taken[i].Attempt)
 			}

@@ -21,7 +21,7 @@ local function next_in_line(q, lock, head, ticket, moves)
     -- While the rule has room for more, the lock stays due.
     local due = now + ttl * 1000
     if rule_of(lock) then
-      local _, _, later = room(lock)
+      local _, _, later = open_key(lock)
       due = later or now
     end
     call('ZADD', q.ready, digits(due), lock)
@@ -66,8 +66,8 @@ local function look(q, lock)
     call('ZADD', q.ready, digits(us), lock)
     return false
   end
-  if to_upkeep[lock] and to_upkeep[lock][q.name] then return later(now + FOREIGN) end
-  local key, value, due = room(lock)
+  if to_upkeep[lock] and to_upkeep[lock][q.name] then return later(now + RECHECK) end
+  local key, value, due = open_key(lock)
   if type(value) == 'table' and value.err then
     troubles[#troubles + 1] = lock .. ': ' .. value.err
   end
@@ -93,9 +93,9 @@ local function look(q, lock)
       call('ZADD', lines_of(lock), ticket, q.name) -- whoever has left the line without a word would be first for ever
       -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
       key, value, due = Ask().keys_for(have.siding_lock, tonumber(ticket), q.name)
-      if not key then return later(due > now and math.min(due, now + FOREIGN) or now + FOREIGN) end
+      if not key then return later(due > now and math.min(due, now + RECHECK) or now + RECHECK) end
     elseif waits and Queue().first_waiter(lock) then
-      key, value, due = Queue().serve_found(lock, tonumber(ticket), by)
+      key, value, due = Queue().reserve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
     end
     if waits then
@@ -145,7 +145,7 @@ local function more(i, queue, id, attempt, o)
     local have = read(task)
     local ends = end_of(have.siding_deadline, have.siding_wait_ends)
     if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end
-    if not begins(have.msg or call('HGET', task, 'msg') or '', o.head) then break end
+    if not has_prefix(have.msg or call('HGET', task, 'msg') or '', o.head) then break end
     start_waiting(q, id, task, '', ticket, have, lock)
     call('ZREM', line, id)
     at = at + 2

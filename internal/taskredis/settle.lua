@@ -157,7 +157,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     marked[queue] = true
   elseif kind == 'ask' then
     local result = Ask().ask(queue, id, task, attempt, o)
-    if begins(result, 'granted') then let_go(own_keys, queue, trace) end
+    if has_prefix(result, 'granted') then let_go(own_keys, queue, trace) end
     if result ~= 'parked' then return result end
   end
   if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
@@ -170,7 +170,7 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, o)
   local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, o)
   if not ok then result = 'error ' .. text_of(result) end
   results[i] = result
-  if begins(result, 'granted') then
+  if has_prefix(result, 'granted') then
     for _, value in ipairs({digits(i), queue, id, attempt}) do granted[#granted + 1] = value end
   end
 end

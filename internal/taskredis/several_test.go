@@ -62,7 +62,7 @@ func TestStepTakesAllLocksOrNone(t *testing.T) {
 		s.takes("", done(holders[0]), 3, "q")
 		t.want("lock:a", "")
 		set := s.takes("set ", done(holders[1]), 3, "q")
-		if set[0].Lock != locksOf("a", "b", "c") || len(set[0].Fences) != 3 || set[0].Fence != set[0].Fences[0] || set[0].Parked != 1 || set[0].Freed == 0 {
+		if set[0].Lock != locksOf("a", "b", "c") || len(set[0].Fences) != 3 || set[0].Fence != set[0].Fences[0] || set[0].Parks != 1 || set[0].Freed == 0 {
 			t.Errorf("have %+v", set[0])
 		}
 		for i, name := range []string{"a", "b", "c"} {
@@ -289,7 +289,7 @@ func TestStepStopsSeveralLines(t *testing.T) {
 			t.must(err)
 			expect.That(t, len(held) == 1 && held[0].ID == "set" && held[0].Lock == lock, "%s: want its line held by the task, have %+v", lock, held)
 		}
-		did := expect.Value(GiveUp(t.Context(), t.rdb, "q", "set", func(*Message) {}))(t)
+		did := expect.Value(SkipHeld(t.Context(), t.rdb, "q", "set", func(*Message) {}))(t)
 		_, a := s.make(nil, 2, "q")
 		have := strings.Fields(idsOf(a.Taken))
 		expect.That(t, did && len(have) == 2, "want those behind it, have %v, %v", did, have)

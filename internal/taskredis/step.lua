@@ -169,11 +169,11 @@ if known == number then
     index = tonumber(index)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_begun_at')
     local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
-    if begins(attempt, attempt_head) and renew(queue, id, attempt, lock) then
+    if has_prefix(attempt, attempt_head) and renew(queue, id, attempt, lock) then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[3], '0', '')}) do
         tasks[#tasks + 1] = value
       end
-    elseif begins(attempt, attempt_head) then
+    elseif has_prefix(attempt, attempt_head) then
       -- The lock of a batch has been lost since, or revoked. When its first attempt ends those behind it begin, so the others have
       -- to be back in their places by then; one that has a lock of its own is put back when that and its lease are over.
       give_back(queue, id, attempt, have[2])

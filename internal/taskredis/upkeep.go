@@ -81,13 +81,13 @@ func (u *Upkeep) Resign(ctx context.Context) error {
 	return err
 }
 
-func (u *Upkeep) look(ctx context.Context, l Look, hold time.Duration) (is Looked, _ error) {
+func (u *Upkeep) look(ctx context.Context, l Look, electedFor time.Duration) (is Looked, _ error) {
 	const most = 100 // tasks that are moved or deleted
 	far := 0.0
 	if l.Cut {
 		far = u.TTL.Seconds() + 1
 	}
-	argv := texts([]any{u.Session, hold.Milliseconds(), far, l.Clean, most}, l.Queues)
+	argv := texts([]any{u.Session, electedFor.Milliseconds(), far, l.Clean, most}, l.Queues)
 	r := redisreply.NewReader(lookScript.Run(ctx, u.Redis, []string{u.Key()}, argv...).Result())
 	if r.Number() == 1 {
 		is = Looked{Elected: true, Now: r.Number(), Next: r.Number(), Unfinished: r.Texts(), Found: r.Texts(), Ended: r.Texts(), Troubles: r.Texts()}

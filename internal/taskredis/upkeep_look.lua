@@ -1,11 +1,11 @@
 -- Looks at queues: forwards the tasks whose time has come, and says which queues need a server.
 --
--- KEYS[1]  elected  the session of the server that looks after the queues
--- ARGV[1]  session  of the server that asks
--- ARGV[2]  holds    for how many ms it stays elected
--- ARGV[3]  far      s: how far ahead a lock or a lease may be due; 0 to look for none that is further
--- ARGV[4]  clean    how many completed tasks that have expired to delete of each queue at most; 0 for none
--- ARGV[5]  most     how many tasks to move, delete or cut of all queues, give or take some
+-- KEYS[1]  elected      the session of the server that looks after the queues
+-- ARGV[1]  session      of the server that asks
+-- ARGV[2]  elected_for  for how many ms it stays elected
+-- ARGV[3]  far          s: how far ahead a lock or a lease may be due; 0 to look for none that is further
+-- ARGV[4]  clean        how many completed tasks that have expired to delete of each queue at most; 0 for none
+-- ARGV[5]  most         how many tasks to move, delete or cut of all queues, give or take some
 -- ARGV[6...]  the queues
 --
 -- Returns {0} if another server is elected, else {1, now in us, next, again, found, ended, troubles}:
@@ -18,7 +18,7 @@
 -- Guarantees: a lock is never given less time than its attempt may trust it for. A task leaves the set of its old state after it is in that of the new one. What cannot be read is set
 -- aside for hours, and stops no other task. Two servers that look do no harm.
 
-local session, holds, far, clean, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local session, elected_for, far, clean, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local queues = {unpack(ARGV, 6)}
 
 local ELECTED_FOR = 3000 -- ms: for so long a server stays elected, unless it resigns
@@ -38,7 +38,7 @@ if type(elected) == 'string' and elected ~= session then
 end
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('DEL', KEYS[1])
-call('SET', KEYS[1], session, 'PX', holds)
+call('SET', KEYS[1], session, 'PX', elected_for)
 
 local unseen, unfinished, found, ended = {}, {}, {}, {}
 local so = { -- how far this has come

@@ -14,10 +14,10 @@ import (
 // metrics are the instruments and their sets of attributes. An event of a known kind and class finds
 // its set without an allocation.
 type metrics struct {
-	acquired, parked, refused, waitsEnded, lost, recovered, endedByPolicy metric.Int64Counter
-	waited, handOff, ran                                                  metric.Float64Histogram
-	running                                                               metric.Int64UpDownCounter
-	sets                                                                  *telemetry.Set[*telemetry.Set[metric.MeasurementOption]] // by kind, then by class
+	acquired, contended, parks, waitsEnded, lost, recovered, endedByPolicy metric.Int64Counter
+	waited, handOff, ran                                                   metric.Float64Histogram
+	running                                                                metric.Int64UpDownCounter
+	sets                                                                   *telemetry.Set[*telemetry.Set[metric.MeasurementOption]] // by kind, then by class
 }
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
@@ -34,13 +34,13 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	}
 	m := &metrics{
 		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
-		parked:        counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks, and were never parked before."),
-		refused:       counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
+		contended:     counter("siding.tasks.contended", "{task}", "Tasks that began to wait for their locks, and had not waited before."),
+		parks:         counter("siding.task.parks", "{park}", "How often tasks found their locks busy."),
 		waitsEnded:    counter("siding.waits.ended", "{wait}", "Waits after which tasks acquired their locks, by what ended the wait."),
 		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
 		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has put back into their places, as their own workers died or were cut off."),
 		endedByPolicy: counter("siding.tasks.ended_by_policy", "{task}", "Tasks that ended without their handlers, as their policy says, by what it did."),
-		waited:        seconds("siding.task.wait", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		waited:        seconds("siding.task.wait", "Time from the first park of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 		handOff:       seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
 		ran:           seconds("siding.task.duration", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 	}
@@ -58,9 +58,9 @@ func (m *metrics) observe(e queue.Event) {
 	ctx, of := context.Background(), m.sets.Of(e.TaskKind).Of(classOf(e.Resource))
 	switch e.Kind {
 	case queue.EventParked:
-		m.refused.Add(ctx, 1, of)
+		m.parks.Add(ctx, 1, of)
 		if e.Parked == 1 {
-			m.parked.Add(ctx, 1, of)
+			m.contended.Add(ctx, 1, of)
 		}
 	case queue.EventAcquired:
 		m.acquired.Add(ctx, 1, of)

@@ -53,7 +53,7 @@ func TestCounts(t *testing.T) {
 	telemetry.Observe(queue.Event{Kind: queue.EventLost, Resource: "order:1"})
 	have := b.sum(t)
 	for name, want := range map[string]int64{
-		"siding.tasks.parked": 1, "siding.tasks.refused": 3, "siding.tasks.recovered": 1, "siding.tasks.ended_by_policy": 1, "siding.locks.lost": 1, "siding.tasks.running": 0,
+		"siding.tasks.contended": 1, "siding.task.parks": 3, "siding.tasks.recovered": 1, "siding.tasks.ended_by_policy": 1, "siding.locks.lost": 1, "siding.tasks.running": 0,
 		"siding.waits.ended": 0, "siding.tasks.waiting": 3, "siding.locks.held": 2, "siding.queue.paused": 1, "siding.queue.tasks waiting": 5,
 		"siding.queue.tasks retrying": 6, "siding.servers": 3,
 	} {

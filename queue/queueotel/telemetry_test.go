@@ -310,7 +310,7 @@ func TestMetrics(t *testing.T) {
 	b.ended(t, "run order:ship", 3)
 	b.ended(t, "run note", 1)
 	want := map[string]int64{
-		"siding.locks.acquired": 3, "siding.tasks.parked": 2, "siding.tasks.refused": 2, "siding.waits.ended": 2,
+		"siding.locks.acquired": 3, "siding.tasks.contended": 2, "siding.task.parks": 2, "siding.waits.ended": 2,
 		"siding.tasks.running": 0, "siding.task.wait": 2, "siding.lock.handoff": 2, "siding.task.duration": 4,
 	}
 	expect.Eventually(t, "all events counted", func() bool { return b.sum(t)["siding.task.duration"] == 4 })

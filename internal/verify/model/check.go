@@ -111,7 +111,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			}
 			continue
 		}
-		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != GoOn && move.Event != Judge {
+		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != RetryHeld && move.Event != Judge {
 			return fmt.Sprintf("own outcome: task %d is moved by an attempt that it has left", id)
 		}
 	}

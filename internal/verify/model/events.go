@@ -50,7 +50,7 @@ func (m *Model) apply(s *State, move Move) bool {
 	case Drain:
 		sv.Drains, sv.Asleep, sv.Alarm = true, false, false
 	case Continue:
-		m.goOn(s, server)
+		m.resume(s, server)
 	case Unseen:
 		queue.Seen = false
 	case Pause:
@@ -115,8 +115,8 @@ func (m *Model) taskEvent(s *State, move Move) {
 		if t.Status = Archived; t.Set != Stopped { // which holds its line again
 			t.Set = NotIn
 		}
-	case GoOn, GiveUp:
-		if t.Set = NotIn; move.Event == GoOn {
+	case RetryHeld, SkipHeld:
+		if t.Set = NotIn; move.Event == RetryHeld {
 			t.Status, t.Set = Retry, Waits
 			s.Damaged = s.Damaged || t.Line != t.Ticket // upkeep leaves the place of an archived task alone, and finds it now
 		}
@@ -124,7 +124,7 @@ func (m *Model) taskEvent(s *State, move Move) {
 			(&script{Model: m, s: s}).mark(move.Queue, move.Resource, 1)
 		}
 		queue.Notify = true
-	case RunNow:
+	case DashboardRuns:
 		if t.Status = Pending; !t.holds() {
 			t.Set = NotIn
 		}
@@ -139,8 +139,8 @@ func (a *Attempt) unheard() bool {
 	return a.Phase == Begun || a.Phase == Ended && a.Result == IsGranted
 }
 
-// goOn is a process that continues. What its heartbeat finds is renewed.
-func (m *Model) goOn(s *State, server uint8) {
+// resume is a process that continues. What its heartbeat finds is renewed.
+func (m *Model) resume(s *State, server uint8) {
 	s.Servers[server].Stopped = false
 	for i := range s.Attempts {
 		a := &s.Attempts[i]

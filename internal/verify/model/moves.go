@@ -33,13 +33,13 @@ const (
 	Continue
 	Heartbeat
 	Failover
-	GoOn
-	GiveUp
+	RetryHeld
+	SkipHeld
 	Judge // by mistake only
 
 	Delete
 	Archive
-	RunNow
+	DashboardRuns
 	EnqueueAgain
 	LockerTakes
 	Revoke
@@ -67,8 +67,8 @@ var eventWords = [...]string{
 	LockerLeaves: "the Locker leaves lock R", LockerTakes: "a Locker takes lock R", Revoke: "lock R is revoked",
 	ForeignLeaves: "the plain program leaves lock R", Unpause: "queue Q is resumed", Upkeep: "upkeep rebuilds what is missing",
 	Continue: "server S goes on", Heartbeat: "server S's heartbeat finds that locks are not its own", Failover: "the replica is the master now",
-	GoOn: "an operator has task T run, which has stopped its line", GiveUp: "an operator gives up task T, which has stopped its line",
-	Judge: "the forwarder gives task T another time", Delete: "task T is deleted", Archive: "task T is archived", RunNow: "task T is run from the dashboard",
+	RetryHeld: "an operator has task T run, which has stopped its line", SkipHeld: "an operator gives up task T, which has stopped its line",
+	Judge: "the forwarder gives task T another time", Delete: "task T is deleted", Archive: "task T is archived", DashboardRuns: "task T is run from the dashboard",
 	EnqueueAgain: "the id of task T is enqueued again", Pause: "queue Q is paused",
 	StepUnheard: "server S makes a step, and hears no answer", StepDelayed: "server S sends a step that does not arrive yet",
 	StepFails: "server S makes a step that fails at write N", Crash: "server S dies, and another one starts", Stop: "server S stops, or is cut off",

@@ -191,15 +191,15 @@ func (b *builder) task(id ID) {
 	case t.Status == Retry && t.Set != NotIn:
 		may(Delete, nobody)
 		may(Archive, nobody)
-		may(RunNow, nobody) // also by asynq's forwarder
+		may(DashboardRuns, nobody) // also by asynq's forwarder
 		if t.Set == Waits && b.Mistake == UntilForgotten {
 			may(Judge, nobody)
 		}
 	case t.Status == Archived && t.Set == Stopped:
 		may(Delete, nobody)
-		may(RunNow, nobody)
-		may(GoOn, byOperator+spec.Queue)
-		may(GiveUp, byOperator+spec.Queue)
+		may(DashboardRuns, nobody)
+		may(RetryHeld, byOperator+spec.Queue)
+		may(SkipHeld, byOperator+spec.Queue)
 	}
 	if t.Status == Retry && (t.Set == Backoff || t.Set == Held) {
 		may(TimeComes, byTask+uint8(id))

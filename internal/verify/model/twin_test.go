@@ -181,7 +181,7 @@ func (w *twin) move(tr model.Transition) {
 		w.must(w.inspector.DeleteTask(queue, id))
 	case model.Archive:
 		w.must(w.inspector.ArchiveTask(queue, id))
-	case model.RunNow:
+	case model.DashboardRuns:
 		w.must(w.inspector.RunTask(queue, id))
 	case model.TimeComes:
 		if w.state.Tasks[move.Task-1].Set == model.Held {
@@ -190,10 +190,10 @@ func (w *twin) move(tr model.Transition) {
 		} else {
 			w.must(w.inspector.RunTask(queue, id))
 		}
-	case model.GoOn:
-		w.holds(taskredis.RunNow(w.ctx(), w.rdb, queue, id))
-	case model.GiveUp:
-		w.holds(taskredis.GiveUp(w.ctx(), w.rdb, queue, id, func(*taskredis.Message) {}))
+	case model.RetryHeld:
+		w.holds(taskredis.RetryHeld(w.ctx(), w.rdb, queue, id))
+	case model.SkipHeld:
+		w.holds(taskredis.SkipHeld(w.ctx(), w.rdb, queue, id, func(*taskredis.Message) {}))
 	case model.LeaseEnds:
 		w.leaseEnds(queue, id)
 	case model.Expire:

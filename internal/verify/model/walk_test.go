@@ -98,7 +98,7 @@ func TestWalksFindMistakes(t *testing.T) {
 
 // alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
 var alike = []model.Event{
-	model.Delete, model.Archive, model.RunNow, model.EnqueueAgain, model.Pause,
+	model.Delete, model.Archive, model.DashboardRuns, model.EnqueueAgain, model.Pause,
 	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
 }
 
