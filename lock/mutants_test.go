@@ -61,7 +61,7 @@ var mistakes = []verify.Mutant{
 	{
 		"a refusal is shared by all", "contenders.go",
 		"return other.rule != rule",
-		"return false",
+		"return false && other.rule != rule",
 		[]string{"TestRefusalConcernsOneLimit"},
 	},
 	{
