@@ -150,7 +150,7 @@ func TestFailoverOfBothLanes(t *testing.T) {
 	one, other := p.senders[0], p.senders[1]
 	one.recorded, one.recordedAt, other.recorded, other.recordedAt = 4, now, 9, now
 	named := func(id string) []taskredis.Outcome { return []taskredis.Outcome{{Name: taskredis.Name{ID: id}}} }
-	ago := func(seconds time.Duration) time.Time { return now.Add(-seconds * time.Second) }
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	p.recent = []sentOutcomes{{other, 8, ago(5), named("known")}, {one, 3, ago(4), named("known, too")}, {other, 9, ago(3), named("member")}, {one, 4, ago(2), named("first")}}
 	l.toSend(&attempt{outcome: named("ended")[0]})
 	idle, cancel := context.WithCancel(t.Context())
