@@ -207,7 +207,7 @@ func (g *guardedTestbed) enqueueAll(t *testing.T) {
 	for i := range 40 {
 		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"53636%d","lines":%d},"unique":true,"retention":"1s"}`+"\n", i%2, i+1)
 	}
-	fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"delay":"1s"}`)
+	fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"delay":"1s","retention":"1s"}`)
 	for range 2 {
 		fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"debounce":"acl","delay":"2s","max_delay":"2s"}`)
 	}

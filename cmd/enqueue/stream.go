@@ -96,7 +96,7 @@ type streamDecoder struct {
 	queue string // for lines that name none
 	// content makes the ids of lines that have none. Without it they are random.
 	content   content
-	retention time.Duration // of lines of a file that name none
+	retention time.Duration // of lines of a file that have an id, and name none
 }
 
 // jobs yields the tasks of the lines that r reads. With live set, jobs yields a pause before each
@@ -161,9 +161,11 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	if d.content.hash == "" {
 		return queue.Job{Task: task, Options: opts}, nil
 	}
-	opts.Retention = cmp.Or(opts.Retention, d.retention)
 	if opts.TaskID == "" && opts.Debounce == "" {
 		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
+	}
+	if opts.TaskID != "" { // else its id is of no use to whoever sends it again
+		opts.Retention = cmp.Or(opts.Retention, d.retention)
 	}
 	return queue.Job{Task: task, Options: opts}, nil
 }
