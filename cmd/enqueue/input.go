@@ -32,9 +32,9 @@ covers. The id of each task is derived from that hash and the line, and while Re
 has a task of an id there is no second one. The limit: this program ended after a
 batch and before its checkpoint (kill -9, power, a lost answer), workers have
 finished tasks of that batch, and their retention has passed before the next run.
-Then these are enqueued again. The journal of the ledger knows the ids and refuses the second
-effect. A file with other content is another file: if lines are added to one, all
-of them are enqueued.`
+Then these are enqueued again. The journal of the ledger knows the ids and refuses
+the second effect. A file with other content is another file: if lines are added to
+one, all of them are enqueued.`
 
 // errInterrupted is the end of a run whose context has ended.
 var errInterrupted = errors.New("interrupted")

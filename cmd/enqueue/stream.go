@@ -56,7 +56,7 @@ last batch of them comes again, and replaces those that still wait.`,
 			return a.stream(cmd.Context(), in, retention)
 		},
 	}
-	cmd.Flags().DurationVar(&retention, "retention", keptFor, "keep tasks from a file, whose lines say nothing else, for this long after their success")
+	cmd.Flags().DurationVar(&retention, "retention", keptFor, "keep tasks from a file for this long after their success, if their lines do not say how long")
 	in.addFlags(cmd.Flags())
 	return cmd
 }
@@ -158,13 +158,10 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 		return queue.Job{}, err
 	}
 	opts.Queue = cmp.Or(opts.Queue, d.queue)
-	if d.content.hash == "" {
-		return queue.Job{Task: task, Options: opts}, nil
-	}
-	if opts.TaskID == "" && opts.Debounce == "" {
+	if d.content.hash != "" && opts.TaskID == "" && opts.Debounce == "" {
 		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
 	}
-	if opts.TaskID != "" { // else its id is of no use to whoever sends it again
+	if d.content.hash != "" && opts.TaskID != "" { // else its id is of no use to whoever sends it again
 		opts.Retention = cmp.Or(opts.Retention, d.retention)
 	}
 	return queue.Job{Task: task, Options: opts}, nil

@@ -72,17 +72,17 @@ func (a *app) queueResumeCommand() *cobra.Command {
 // setQueue pauses or resumes a queue.
 func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) error {
 	return a.with(ctx, func(ctx context.Context, c *connection) error {
-		now, known, err := c.queue(ctx, name)
+		before, known, err := c.queue(ctx, name)
 		switch {
 		case err != nil:
 			return c.failed(ctx, err)
 		case !known:
 			return unchanged("there is no queue %q: `lockctl doctor` lists all", name)
-		case now.Paused == pause:
+		case before.Paused == pause:
 			return unchanged("the queue %q is %s", name, map[bool]string{true: "paused already", false: "not paused"}[pause])
 		}
-		tasks := tasksOf(now)
-		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", cli.Plain(name), count(tasks, "unfinished task"), now.Active)
+		tasks := tasksOf(before)
+		about := fmt.Sprintf("queue %s: %s, %d of them run now\n", cli.Plain(name), count(tasks, "unfinished task"), before.Active)
 		if err := a.ask(ctx, d, name, about, "Have no task of this queue start?"); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 		}
 		if err := set(name); err != nil {
 			// asynq refuses the second copy of a call, which go-redis sends if the answer to the first is lost.
-			if now, known, again := c.queue(ctx, name); again != nil || !known || now.Paused != pause {
+			if is, known, lookErr := c.queue(ctx, name); lookErr != nil || !known || is.Paused != pause {
 				return c.failed(ctx, err)
 			}
 		}

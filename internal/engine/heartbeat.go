@@ -30,23 +30,23 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	l.beatNext = now.Add(l.cfg.RenewEvery)
 	beats := make(map[*scope][]*attempt)
 	for _, a := range l.attempts {
-		if p := l.scopes[l.scopeOf(a.Queue)]; p.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
-			beats[p] = append(beats[p], a)
+		if sc := l.scopes[l.scopeOf(a.Queue)]; sc.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+			beats[sc] = append(beats[sc], a)
 		}
 	}
-	for p, beat := range beats {
+	for sc, beat := range beats {
 		slices.SortFunc(beat, func(x, y *attempt) int { return strings.Compare(x.Attempt, y.Attempt) }) // the same order each time
 		names := make([]taskredis.Name, len(beat))
 		for i, a := range beat {
 			names[i] = a.Name
 		}
-		p.beat = beat
+		sc.beat = beat
 		go func() {
 			limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
 			defer cancel()
-			kept, err := l.renew(limited, p.name, names)
+			kept, err := l.renew(limited, sc.name, names)
 			select {
-			case l.beats <- beaten{p, now, kept, err}:
+			case l.beats <- beaten{sc, now, kept, err}:
 			case <-ctx.Done():
 			}
 		}()

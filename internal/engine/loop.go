@@ -221,20 +221,20 @@ func (l *loop) reportOfGone(r report) {
 
 // toSend has the outcome of an attempt go with the next step of its scope.
 func (l *loop) toSend(a *attempt) {
-	p := l.scopes[l.scopeOf(a.Queue)]
-	p.unsent = append(p.unsent, a)
+	sc := l.scopes[l.scopeOf(a.Queue)]
+	sc.unsent = append(sc.unsent, a)
 }
 
 // sendSteps has each scope send a step if there is something to say, or if it is to take tasks.
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 	single := l.cfg.Cluster
-	for _, p := range l.scopes {
-		single = single || p.careful > 0
+	for _, sc := range l.scopes {
+		single = single || sc.careful > 0
 	}
 	free := l.free()
 	draws, slots := l.queues.draw(free, now, single, func(queue string) bool { return l.scopes[l.scopeOf(queue)].mayTake(free) })
-	for _, p := range l.scopes {
-		p.send(ctx, now, draws, slots)
+	for _, sc := range l.scopes {
+		sc.send(ctx, now, draws, slots)
 	}
 }
 
@@ -245,8 +245,8 @@ func (l *loop) free() int {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running
-	for _, p := range l.scopes {
-		for _, s := range p.senders {
+	for _, sc := range l.scopes {
+		for _, s := range sc.senders {
 			if s.flight != nil {
 				n -= len(s.flight.Slots)
 			}
@@ -279,8 +279,8 @@ func (l *loop) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, p := range l.scopes {
-		p.next(sooner)
+	for _, sc := range l.scopes {
+		sc.next(sooner)
 	}
 	if l.free() > 0 { // else nothing is drawn
 		if at, ok := l.queues.next(); ok {
@@ -320,8 +320,8 @@ func (l *loop) checkDrained() {
 
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
-	for _, p := range l.scopes {
-		if p.waiting() > 0 || p.underWay() > 0 {
+	for _, sc := range l.scopes {
+		if sc.waiting() > 0 || sc.underWay() > 0 {
 			return true
 		}
 	}

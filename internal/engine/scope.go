@@ -24,16 +24,16 @@ type scope struct {
 }
 
 func newScope(l *loop, name string) *scope {
-	p := &scope{loop: l, name: name}
+	sc := &scope{loop: l, name: name}
 	for lane := range taskredis.Lanes {
-		p.senders[lane] = &sender{scope: p, lane: lane}
+		sc.senders[lane] = &sender{scope: sc, lane: lane}
 	}
-	return p
+	return sc
 }
 
 // underWay returns how many steps are under way.
-func (p *scope) underWay() (n int) {
-	for _, s := range p.senders {
+func (sc *scope) underWay() (n int) {
+	for _, s := range sc.senders {
 		if s.flight != nil {
 			n++
 		}
@@ -42,29 +42,29 @@ func (p *scope) underWay() (n int) {
 }
 
 // waiting returns how many outcomes wait for a step.
-func (p *scope) waiting() int {
-	return len(p.unsent) + len(p.senders[0].resend) + len(p.senders[1].resend)
+func (sc *scope) waiting() int {
+	return len(sc.unsent) + len(sc.senders[0].resend) + len(sc.senders[1].resend)
 }
 
 // worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
 // with half of the slots or more: a step costs Redis about as much as two tasks do, however few it has. With a quarter, tasks that do
 // nothing went by 6 in a step, not by 9, and cost Redis a tenth more.
-func (p *scope) worth(n int) bool {
-	busy := p.underWay()
-	return busy == 0 || busy < len(p.senders) && 2*n >= min(p.loop.cfg.Concurrency, 2*mostSlots)
+func (sc *scope) worth(n int) bool {
+	busy := sc.underWay()
+	return busy == 0 || busy < len(sc.senders) && 2*n >= min(sc.loop.cfg.Concurrency, 2*mostSlots)
 }
 
 // mayTake reports whether the next step may take tasks for so many free slots.
-func (p *scope) mayTake(free int) bool {
-	return p.worth(max(free, p.waiting())) && (p.careful == 0 || p.waiting() == 0)
+func (sc *scope) mayTake(free int) bool {
+	return sc.worth(max(free, sc.waiting())) && (sc.careful == 0 || sc.waiting() == 0)
 }
 
 // send has a sender send a step if there is something to say, or one of the draws is of this scope. It also sends the steps
 // again whose answers are late.
-func (p *scope) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
-	for _, s := range p.senders {
+func (sc *scope) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
+	for _, s := range sc.senders {
 		switch {
-		case s.flight == nil && p.worth(max(len(slots), p.waiting())):
+		case s.flight == nil && sc.worth(max(len(slots), sc.waiting())):
 			if s.send(ctx, now, draws, slots) {
 				draws, slots = nil, nil
 			}
@@ -75,21 +75,21 @@ func (p *scope) send(ctx context.Context, now time.Time, draws []taskredis.Draw,
 }
 
 // next says when there is something to do if nothing happens.
-func (p *scope) next(sooner func(time.Time)) {
-	for _, s := range p.senders {
+func (sc *scope) next(sooner func(time.Time)) {
+	for _, s := range sc.senders {
 		switch {
 		case s.flight != nil && s.flight.tries < mostTries:
 			sooner(s.flight.resendAt)
-		case s.flight == nil && p.mayBeForgotten() && p.worth(p.waiting()):
-			sooner(p.askNext)
+		case s.flight == nil && sc.mayBeForgotten() && sc.worth(sc.waiting()):
+			sooner(sc.askNext)
 		}
 	}
 }
 
 // complain logs that Redis does not answer a call, or refuses it, once in a while.
-func (p *scope) complain(ctx context.Context, call string, err error) {
-	if now := time.Now(); now.Sub(p.complained) >= 5*time.Second {
-		p.complained = now
-		p.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
+func (sc *scope) complain(ctx context.Context, call string, err error) {
+	if now := time.Now(); now.Sub(sc.complained) >= 5*time.Second {
+		sc.complained = now
+		sc.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", call, "error", err)
 	}
 }

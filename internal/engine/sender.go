@@ -310,7 +310,7 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 
 // mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the scope has a step
 // each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
-func (p *scope) mayBeForgotten() bool { return time.Since(p.settledAt) <= remembered }
+func (sc *scope) mayBeForgotten() bool { return time.Since(sc.settledAt) <= remembered }
 
 // A clock tells Redis' time by the answers of Redis.
 type clock struct {

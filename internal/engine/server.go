@@ -72,8 +72,8 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
-	for _, p := range s.loop.scopes {
-		p.clock.set(now.UnixMicro(), sent)
+	for _, sc := range s.loop.scopes {
+		sc.clock.set(now.UnixMicro(), sent)
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listeners = s.newListeners(queues)

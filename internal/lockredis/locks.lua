@@ -10,7 +10,7 @@
 -- Comes after permits.lua. Some functions need what the script has to define before:
 --
 --   take_lock, renew_lock  given, with ttl and fence_ttl, ms, as texts: Redis formats numbers slowly, as fractions
---   rule_of, open_key       prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
+--   rule_of, open_key      prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
 --
 -- Where a function takes what a key holds it reads that itself if it is nil. A key that is not there holds false. Those that

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,8 +59,9 @@ func TestFileLines(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%q: want no error, have %v", row, err)
 				}
-				have := []string{l.Order, l.SKU, l.Description, strconv.FormatInt(l.Quantity, 10), row[4], row[5], l.Customer, row[7]}
-				if diff := cmp.Diff(row, have); diff != "" {
+				want := append(slices.Clone(row[:4]), row[6]) // the other columns are no fields, but for the price
+				have := []string{l.Order, l.SKU, l.Description, strconv.FormatInt(l.Quantity, 10), l.Customer}
+				if diff := cmp.Diff(want, have); diff != "" {
 					t.Fatalf("line %d (-want +have):\n%s", i+2, diff)
 				}
 				if want := price(t, row); l.Price != want {
