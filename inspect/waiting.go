@@ -19,8 +19,8 @@ func (j judge) waiting() Verdict {
 		return j.unguarded()
 	case j.x.lock.Position == 0:
 		return Verdict{
-			Wrong:  "Yes: the task has lost its position, as after an eviction or a failover.",
-			Clears: "A server puts it back, at its old position, when it comes upon it: within a minute, or later if many tasks wait.",
+			Wrong:  "Yes: the task has lost its place, as after an eviction or a failover.",
+			Clears: "A server puts it back, at its old place, when it comes upon it: within a minute, or later if many tasks wait.",
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", ShellArg(j.x.ID)),
 		}
 	}

@@ -511,7 +511,7 @@ var states = map[string]want{
 			b.do("zrem", "siding:{"+b.queue+"}:line:"+b.lockKey(), id)
 			return id
 		},
-		state: inspect.StateWaiting, trouble: true, wrong: "has lost its position", clears: "A server puts it back",
+		state: inspect.StateWaiting, trouble: true, wrong: "has lost its place", clears: "A server puts it back",
 	},
 	"held for a task that no queue has": {
 		prepare: func(b *bed) string {

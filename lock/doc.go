@@ -73,7 +73,7 @@
 //
 // Waiters in the wait queue get the lock in the order in which they came, with these exceptions:
 //
-//   - A waiter that is woken, and does not come within Config.HandoffTimeout, takes its position again
+//   - A waiter that is woken, and does not come within Config.HandoffTimeout, takes its place again
 //     when it comes.
 //   - After such a reservation has expired, the next who asks takes the lock.
 //   - A caller that polls or tries once takes a free lock whoever of the goroutines is queued.

@@ -141,7 +141,7 @@ func TestHolderDiedAndANewcomerIsFirst(t *testing.T) {
 		second := s.refuse("w2")
 		s.expire()
 		if busy := s.refuse("w2"); busy.Position != 1 || busy.Ticket != second.Ticket {
-			s.Errorf("want w2's ticket kept, and its position behind w1 who is called, have %+v", busy)
+			s.Errorf("want w2's ticket kept, and its place behind w1 who is called, have %+v", busy)
 		}
 		s.wantNext("w1")
 		s.wantTTL(s.key, 59*time.Second, time.Minute)

@@ -16,7 +16,7 @@ type Store interface{ store.Store }
 // caller closes rdb. If the client can subscribe, a release wakes the next waiter. A redis.Ring
 // wakes none: it would listen on another server than the one that has the lock. Give a
 // *redis.ClusterClient without a wrapper. Behind one, some waiters are taken to be gone, and come
-// at their fallback times, in their old positions. A user with an ACL needs the channels
+// at their fallback times, in their old places. A user with an ACL needs the channels
 // siding-goroutine:*, to wait in a wait queue and to wake waiters.
 //
 // Set ContextTimeoutEnabled of the client. go-redis never interrupts a call when its context is

@@ -177,7 +177,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	p.enqueue = taskredis.Enqueue{
 		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,
 		Debounce: o.Debounce, Delay: o.Delay, MaxDelay: o.MaxDelay,
-		Resource: resource, Priority: o.Priority, Judged: o.Policy != nil && !o.Policy.parks(),
+		Resource: resource, Priority: o.Priority, HasPolicy: o.Policy != nil && !o.Policy.parks(),
 	}
 	return p, nil
 }

@@ -40,7 +40,7 @@ const (
 	// EventCoalesced: the task was dropped, as an equal one waits; or, with OnBusyReplace, a later one.
 	// Other is the id of that one.
 	EventCoalesced
-	// EventReplaced: the task was deleted while it waited, as a later one has taken its position.
+	// EventReplaced: the task was deleted while it waited, as a later one has taken its place.
 	// Other is the id of that one.
 	EventReplaced
 	// EventWaitedTooLong: the task has waited for longer than its [Policy.MaxWait], and does not run.

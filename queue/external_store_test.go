@@ -211,7 +211,7 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	b.wantCounts(tasks, 0)
 }
 
-// A store of locks that does not answer costs no task a retry or its position.
+// A store of locks that does not answer costs no task a retry or its place.
 func TestExternalStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	b := setupUnfenced(t)

@@ -274,8 +274,8 @@ func (c ServerConfig) checkPolicies() error {
 	return nil
 }
 
-// judgedKinds returns the kinds whose tasks do not just wait.
-func (s *Server) judgedKinds() []string {
+// policyKinds returns the kinds whose tasks do not just wait.
+func (s *Server) policyKinds() []string {
 	kinds := slices.Sorted(maps.Keys(s.cfg.Policies))
 	return slices.DeleteFunc(kinds, func(kind string) bool { return s.cfg.Policies[kind].parks() })
 }

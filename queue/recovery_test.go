@@ -136,8 +136,8 @@ func TestKilledTasks(t *testing.T) {
 		"a fourth crash of four":                       {recovery: queue.Recovery{Crashes: 4}, retries: 1, crashes: 3},
 		"no crash is tolerated":                        {recovery: queue.Recovery{Crashes: -1}, retries: 1, want: asynq.TaskStateRetry, retried: 1},
 		"without retries":                              {retries: queue.NoRetries, want: asynq.TaskStateArchived},
-		"without retries, but asked for":               {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
-		"without retries, asked for, the fourth crash": {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, crashes: 3, want: asynq.TaskStateArchived},
+		"without retries, but asked for":               {recovery: queue.Recovery{NoRetriesToo: true}, retries: queue.NoRetries},
+		"without retries, asked for, the fourth crash": {recovery: queue.Recovery{NoRetriesToo: true}, retries: queue.NoRetries, crashes: 3, want: asynq.TaskStateArchived},
 		"unguarded":                                    {retries: 1, task: note{}, want: asynq.TaskStateRetry, retried: 1},
 	}, func(b *bundle, tt row) {
 		b.unsafe = true // the killed one's handler goes on

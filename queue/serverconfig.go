@@ -131,9 +131,9 @@ type Recovery struct {
 	// twice as long each time, up to a minute. A further loss is a failure of the task's own. So a
 	// task that can never finish comes to an end. Defaults to 10; -1 tolerates none.
 	Losses int
-	// NoRetries has a task without retries (MaxRetry(0)) run again after a crash, although its
-	// handler may have started. Otherwise such a task is archived.
-	NoRetries bool
+	// NoRetriesToo has a task without retries (MaxRetry(0)), too, run again after a crash, although
+	// its handler may have started. Otherwise such a task is archived.
+	NoRetriesToo bool
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {

@@ -87,8 +87,8 @@ type Config struct {
 	Need    func(m *taskredis.Message, waited bool) (Need, error)
 	Handler Handler
 	// Refused returns the error of a task that is not to wait for its lock.
-	Refused func(ctx context.Context, t *Task, r Refusal) error
-	Judged  []string // kinds of tasks that have a policy, whatever their client wrote
+	Refused     func(ctx context.Context, t *Task, r Refusal) error
+	PolicyKinds []string // kinds of tasks that have a policy, whatever their client wrote
 	// OnFailure says what becomes of the line of a task that has failed; nil for Overtake.
 	OnFailure func(m *taskredis.Message) OnFailure
 
@@ -110,10 +110,10 @@ type Config struct {
 	GroupMaxDelay    time.Duration
 	GroupMaxSize     int
 
-	Overrun time.Duration // for which a handler may go on after its context has ended
-	Crashes int           // that use no retry
-	OnceToo bool          // a crash of a task without retries uses none either
-	Losses  int           // of locks, that use no retry
+	Overrun      time.Duration // for which a handler may go on after its context has ended
+	Crashes      int           // that use no retry
+	NoRetriesToo bool          // a crash of a task without retries uses none either
+	Losses       int           // of locks, that use no retry
 
 	// The four below are told things one after the other, and hold up no task.
 

@@ -141,7 +141,7 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 // begin now.
 func (t *Task) Begin(ctx context.Context) error {
 	a, l := t.attempt, t.loop
-	if a.Lock == "" || !t.WaitOver && (t.Retry > 0 || l.cfg.OnceToo) {
+	if a.Lock == "" || !t.WaitOver && (t.Retry > 0 || l.cfg.NoRetriesToo) {
 		return nil
 	}
 	for {

@@ -68,7 +68,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: own.ID, Holder: store.Process(),
-		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Handoff: s.cfg.Handoff, Crashes: s.cfg.Crashes, OnceToo: s.cfg.OnceToo, Judged: s.cfg.Judged,
+		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Handoff: s.cfg.Handoff, Crashes: s.cfg.Crashes, NoRetriesToo: s.cfg.NoRetriesToo, PolicyKinds: s.cfg.PolicyKinds,
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)

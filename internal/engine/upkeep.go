@@ -112,7 +112,7 @@ func roundTrips(queues []string) int {
 func newUpkeep(cfg *Config, session, scope string, queues []string, every time.Duration, found func(queues ...string)) *upkeep {
 	u := &upkeep{
 		calls: &taskredis.Upkeep{
-			Redis: cfg.Redis, Session: session, Scope: scope, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, OnceToo: cfg.OnceToo,
+			Redis: cfg.Redis, Session: session, Scope: scope, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, NoRetriesToo: cfg.NoRetriesToo,
 		},
 		cfg: cfg, peekEvery: every, found: found, logger: cfg.Logger,
 		troubles: troubles{logger: cfg.Logger}, quiet: make(map[string]time.Time),

@@ -7,7 +7,7 @@ import (
 
 type waitedKey struct{}
 
-// WithWaited says that whoever waits for a lock under the context has waited for so long already, which decides its position.
+// WithWaited says that whoever waits for a lock under the context has waited for so long already, which decides its place.
 func WithWaited(ctx context.Context, waited time.Duration) context.Context {
 	return context.WithValue(ctx, waitedKey{}, waited)
 }

@@ -41,7 +41,7 @@ local function acquire(lock)
     delete_key(own)
     found = nil
   end
-  local others = call('EXISTS', queue_of(lock), lines_of(lock)) > 0
+  local others = call('EXISTS', wait_queue_of(lock), lines_of(lock)) > 0
   if own or not others then
     key, value, due, permits = open_key(lock, found)
   else
@@ -55,7 +55,7 @@ local function acquire(lock)
   end
   if key then
     local fence = take_lock(key, token)
-    if others and waiter ~= '' then call('ZREM', queue_of(lock), waiter) end
+    if others and waiter ~= '' then call('ZREM', wait_queue_of(lock), waiter) end
     return {1, fence, key}
   end
 
@@ -63,7 +63,7 @@ local function acquire(lock)
   local position, at = 0, permits and permits.key or lock
   if waiter ~= '' then
     ticket = ticket or Queue().join(lock, waiter, waited, given.retention)
-    position = call('ZRANK', queue_of(lock), waiter) + 1
+    position = call('ZRANK', wait_queue_of(lock), waiter) + 1
   end
   local left, fence = call('PTTL', at), digits(last_fence(lock))
   if value == 'siding-reserved:line' then left = math.ceil((due - now) / 1000) end
@@ -74,7 +74,7 @@ local function acquire(lock)
   end
   local later = permits and permits.from and math.ceil((due - now) / 1000) or 0
   if waiter ~= '' and math.max(left, later) + given.handoff > tonumber(given.retention) then -- it may sleep for so long
-    call('PEXPIRE', queue_of(lock), math.max(left, later) + given.handoff)
+    call('PEXPIRE', wait_queue_of(lock), math.max(left, later) + given.handoff)
   end
   return {0, value, left, fence, position, digits(ticket or 0), permits and permits.used or 0, later}
 end

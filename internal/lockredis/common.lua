@@ -60,8 +60,8 @@ local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
 -- The key of what belongs to a lock.
-local function beside(lock, what) return slot_of(lock) .. what end
-local function queue_of(lock) return beside(lock, 'queue') end
+local function beside(lock, what) return base_of(lock) .. what end
+local function wait_queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
 
 -- A task may need several locks. Their names, and the keys by which it holds them, are then one text, with a line break between
@@ -127,4 +127,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, text_of, has_prefix, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, queue_of, lines_of, several, each, needs, lock_of, holder_of, RECHECK, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, has_prefix, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, wait_queue_of, lines_of, several, each, needs, lock_of, holder_of, RECHECK, LIMITED, value_of, reserved, last_fence, look_in, lazily

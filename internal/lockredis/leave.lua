@@ -16,7 +16,7 @@ local function leave(lock)
   local waiter = given.waiter
   rules[lock] = given.rule ~= '' and Permits().parse_rule(given.rule)
   local first = Queue().first_waiter(lock) == waiter
-  ours('ZREM', queue_of(lock), waiter)
+  ours('ZREM', wait_queue_of(lock), waiter)
   local key = reserved_for(lock, waiter)
   if key then
     free(key, given.by)

@@ -73,7 +73,7 @@ for _, permit in ipairs(permits) do
   for _, field in ipairs(permit) do listed[#listed + 1] = field end
 end
 
-local all, first, waited, lines, goroutines = {{'', queue_of(lock)}}, math.huge, 0, {}, 0
+local all, first, waited, lines, goroutines = {{'', wait_queue_of(lock)}}, math.huge, 0, {}, 0
 local queues = call('ZRANGE', lines_of(lock), 0, -1)
 for _, name in ipairs(queues) do all[#all + 1] = {name, siding(name, 'line:' .. lock)} end
 

@@ -60,7 +60,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a new task does not look for goroutines", "../taskredis/fetch.lua",
-		"local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))",
+		"local others = call('EXISTS', lock, lines_of(lock), wait_queue_of(lock))",
 		"local others = call('EXISTS', lock, lines_of(lock))",
 		[]string{"TestHolderDies/a_new_task_looks,_a_goroutine_is_first/memory"},
 	},
@@ -78,7 +78,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a quick release does not look for tasks", "quick.lua",
-		"call('EXISTS', slot .. 'lines') == 0 and try(",
+		"call('EXISTS', base .. 'lines') == 0 and try(",
 		"try(",
 		[]string{"TestOrderOfArrival/tg/memory"},
 	},

@@ -9,7 +9,7 @@
 
 -- Returns the goroutine that came first, and its ticket.
 local function first_waiter(lock)
-  local head = ours('ZRANGE', queue_of(lock), 0, 0, 'WITHSCORES')
+  local head = ours('ZRANGE', wait_queue_of(lock), 0, 0, 'WITHSCORES')
   return head[1], tonumber(head[2])
 end
 
@@ -28,7 +28,7 @@ local function reserve(lock, before, by)
   while key do
     local waiter, ticket = first_waiter(lock)
     if not waiter or ticket >= before then break end
-    call('ZREM', queue_of(lock), waiter)
+    call('ZREM', wait_queue_of(lock), waiter)
     if tell_waiter(waiter) then
       call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', given.handoff)
       call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', given.fence_ttl + given.handoff)
@@ -53,7 +53,7 @@ end
 local function tell_first(lock)
   local waiter = first_waiter(lock)
   while waiter and not tell_waiter(waiter) do
-    call('ZREM', queue_of(lock), waiter)
+    call('ZREM', wait_queue_of(lock), waiter)
     waiter = first_waiter(lock)
   end
 end
@@ -63,16 +63,16 @@ end
 --   retention  of a wait queue to which nobody comes, ms
 -- Returns its ticket.
 local function join(lock, waiter, waited, retention)
-  local queue = queue_of(lock)
-  local ticket = tonumber(ours('ZSCORE', queue, waiter) or '0')
+  local wait_queue = wait_queue_of(lock)
+  local ticket = tonumber(ours('ZSCORE', wait_queue, waiter) or '0')
   if ticket == 0 then
     ticket = now - waited
     if waited == 0 then -- a newcomer: behind the others, also when the clock stepped back
-      ticket = math.max(now, tonumber(ours('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0') + 1)
+      ticket = math.max(now, tonumber(ours('ZRANGE', wait_queue, -1, -1, 'WITHSCORES')[2] or '0') + 1)
     end
-    call('ZADD', queue, digits(ticket), waiter)
+    call('ZADD', wait_queue, digits(ticket), waiter)
   end
-  call('PEXPIRE', queue, retention)
+  call('PEXPIRE', wait_queue, retention)
   return ticket
 end
 

@@ -19,17 +19,17 @@ end
 -- Takes a lock, and returns the fence.
 local function quick_take(lock, token, ttl, fence_ttl, others)
   if string.find(lock, '}', 1, true) then return end
-  local slot = slot_of(lock)
-  if call('EXISTS', lock, slot .. 'queue', slot .. 'lines') > 0 then
+  local base = base_of(lock)
+  if call('EXISTS', lock, base .. 'queue', base .. 'lines') > 0 then
     local value = try('GET', lock)
     local waiter = type(value) == 'string' and string.match(value, '^siding%-reserved:[^:]+:%d+:(.*)$')
     if not waiter or string.match(others, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n(.*)$') ~= waiter then return end
   end
   local fence = now()
-  local before = try('SET', slot .. 'fence', fence, 'PX', fence_ttl, 'GET')
+  local before = try('SET', base .. 'fence', fence, 'PX', fence_ttl, 'GET')
   if before and before.err then return end
   if before and before >= fence then -- the clock was set back; as texts, for both have as many digits until the year 2286
-    call('SET', slot .. 'fence', before, 'PX', fence_ttl)
+    call('SET', base .. 'fence', before, 'PX', fence_ttl)
     return
   end
   call('SET', lock, token, 'PX', ttl)
@@ -39,22 +39,22 @@ end
 -- Releases a lock, and returns 1.
 local function quick_release(lock, token, handoff, fence_ttl, others)
   if string.find(lock, '}', 1, true) or call('GET', lock) ~= token then return end
-  local slot = slot_of(lock)
-  local queue = slot .. 'queue'
-  if call('EXISTS', queue, slot .. 'lines') == 0 then
+  local base = base_of(lock)
+  local wait_queue = base .. 'queue'
+  if call('EXISTS', wait_queue, base .. 'lines') == 0 then
     call('DEL', lock)
     return 1
   end
-  local waiter = call('EXISTS', slot .. 'lines') == 0 and try('ZRANGE', queue, 0, 0)[1]
+  local waiter = call('EXISTS', base .. 'lines') == 0 and try('ZRANGE', wait_queue, 0, 0)[1]
   local channel = waiter and string.match(waiter, '^siding%-goroutine:[^:]*')
   local by, fence = string.match(others, '^([^\n]*)\n(%d+)$')
   if not channel or fence == '0' then return end
   local listeners = try('PUBLISH', channel, waiter)
   if type(listeners) ~= 'number' or listeners == 0 and not cluster then return end
-  call('ZREM', queue, waiter)
-  call('SET', slot .. 'released:' .. by, '1', 'PX', 10000)
+  call('ZREM', wait_queue, waiter)
+  call('SET', base .. 'released:' .. by, '1', 'PX', 10000)
   call('SET', lock, 'siding-reserved:' .. by .. ':' .. now() .. ':' .. waiter, 'PX', handoff)
-  call('SET', slot .. 'fence', fence .. '*', 'PX', fence_ttl + handoff)
+  call('SET', base .. 'fence', fence .. '*', 'PX', fence_ttl + handoff)
   return 1
 end
 

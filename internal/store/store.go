@@ -65,7 +65,7 @@ type Request struct {
 	// Waiter joins the wait queue of a busy lock; "" does not. The name is unique in the wait
 	// queue, and the same in each request of the waiter. It begins with [GoroutinePrefix].
 	Waiter  string
-	Waited  time.Duration // for how long already, which decides its position
+	Waited  time.Duration // for how long already, which decides its place
 	Handoff Handoff
 }
 

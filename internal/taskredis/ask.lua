@@ -6,7 +6,7 @@ local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tas
 
 -- How many wait for a lock.
 local function waiting_for(lock)
-  local n = call('ZCARD', queue_of(lock))
+  local n = call('ZCARD', wait_queue_of(lock))
   for _, queue in ipairs(ours('ZRANGE', lines_of(lock), 0, -1)) do n = n + call('ZCARD', siding(queue, 'line:' .. lock)) end
   return n
 end

@@ -37,7 +37,7 @@
 //	siding_deadline   when it is given up, Unix seconds; not there for never
 //	siding_kind       its type, if it has a resource
 //	siding_once       there if it has a resource and no retries; then siding_began is the attempt whose handler began last
-//	siding_judged     there if it has a policy of its own
+//	siding_policy     there if it has a policy of its own
 //	siding_debounce   the key of its debounce, if it has one: only a task that names the key is replaced
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //

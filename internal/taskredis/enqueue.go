@@ -54,9 +54,9 @@ type Enqueue struct {
 	// one, stored by an earlier send of the same call, and nothing has to be kept to know it.
 	OwnID bool
 
-	Resource string // "" for none, or none that the client knows
-	Priority int    // 0 for none
-	Judged   bool   // the task has a policy of its own
+	Resource  string // "" for none, or none that the client knows
+	Priority  int    // 0 for none
+	HasPolicy bool   // the task has a policy of its own
 }
 
 // An Enqueuer stores tasks. It is safe for use by several goroutines.
@@ -231,8 +231,8 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	if e.Resource != "" && m.Retry == 0 {
 		c.argv = append(c.argv, "siding_once", 1)
 	}
-	if e.Judged {
-		c.argv = append(c.argv, "siding_judged", 1)
+	if e.HasPolicy {
+		c.argv = append(c.argv, "siding_policy", 1)
 	}
 	if debounce != "" {
 		c.argv = append(c.argv, "siding_debounce", debounce)

@@ -5,7 +5,7 @@
 -- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
 local function free_key(lock, ticket)
   if busy[lock] then return nil end
-  local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
+  local others = call('EXISTS', lock, lines_of(lock), wait_queue_of(lock))
   if others == 0 and not rule_of(lock) then return lock end
   local first, oldest = Lines().first_line(lock)
   local key, value, due = Queue().reserve_found(lock, math.min(ticket, oldest), by)
@@ -44,7 +44,7 @@ local function take_or_park(q, id)
     return false
   end
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
-  local asks = not own and (have.siding_judged or judged ~= '' and have.siding_kind and string.find(judged, '\n' .. have.siding_kind .. '\n', 1, true))
+  local asks = not own and (have.siding_policy or policy_kinds ~= '' and have.siding_kind and string.find(policy_kinds, '\n' .. have.siding_kind .. '\n', 1, true))
   if one_lock and not no_run and not asks then
     lock = prefix .. resource
     key = free_key(lock, own and tonumber(have.siding_ticket) or now)

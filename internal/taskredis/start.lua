@@ -26,7 +26,7 @@ local function read(task)
   local have, reply = {}, nil
   if so.large then
     local fields = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until',
-      'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged',
+      'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_policy',
       'siding_equal', 'siding_held', 'siding_once', 'siding_crashes', 'siding_begun_at'}
     reply = try('HMGET', task, unpack(fields))
     for i, value in ipairs(reply) do have[fields[i]] = value end

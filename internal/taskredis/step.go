@@ -132,10 +132,10 @@ type Steps struct {
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
 	// Handoff is how long a lock is reserved for a goroutine that came before the tasks; 0 for 5 s.
-	Handoff time.Duration
-	Crashes int      // how many crashes of a task use no retry
-	Judged  []string // kinds of tasks that have a policy
-	OnceToo bool     // a crash also of a task without retries uses none
+	Handoff      time.Duration
+	Crashes      int      // how many crashes of a task use no retry
+	PolicyKinds  []string // kinds of tasks that have a policy
+	NoRetriesToo bool     // a crash also of a task without retries uses none
 
 	rules atomic.Pointer[Rules]
 }
@@ -169,7 +169,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	argv := make([]any, 0, 20+9*len(s.Outcomes)+2*len(s.Draws)+2*len(s.Slots))
 	argv = append(argv, s.Number, s.After, s.OtherAfter, s.Sent, fmt.Sprintf("siding:%s-%d-%d-", c.Session, s.Lane, s.Number), " on "+c.Holder,
 		LockPrefix(s.Scope, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
-		c.Crashes, flag(c.OnceToo), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
+		c.Crashes, flag(c.NoRetriesToo), rules.Limits, rules.Overrides, c.policyKinds(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
 		argv = s.Outcomes[i].append(argv)
@@ -186,12 +186,12 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	return answer, nil
 }
 
-// judged returns the kinds that have a policy, each between line breaks.
-func (c *Steps) judged() string {
-	if len(c.Judged) == 0 {
+// policyKinds returns the kinds that have a policy, each between line breaks.
+func (c *Steps) policyKinds() string {
+	if len(c.PolicyKinds) == 0 {
 		return ""
 	}
-	return "\n" + strings.Join(c.Judged, "\n") + "\n"
+	return "\n" + strings.Join(c.PolicyKinds, "\n") + "\n"
 }
 
 // record is the key of what the server's last step in a lane came to.

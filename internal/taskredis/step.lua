@@ -16,7 +16,7 @@
 --   crashes, again                how many crashes of a task use no retry; 1 if that holds for tasks without retries, too
 --   limits, overrides             how many may hold a lock at once, and how often one may start: for each pattern of
 --                                 resources a line break, the pattern, a tab, and a rule; see rule_of
---   judged                        kinds of tasks that have a policy, each between line breaks, or ''
+--   policy_kinds                  kinds of tasks that have a policy, each between line breaks, or ''
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
 --   outcomes                      how many follow; each is queue, id, attempt, lock, trace, kind, and then; a lock, here and
 --                                 below, may be several, with a line break between two of them, and their fences a comma
@@ -76,7 +76,7 @@ local number, after, other_after, sent = tonumber(arg()), tonumber(arg()), tonum
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl, handoff = arg(), arg(), arg(), tonumber(arg())
 local free_crashes, no_retries_too = tonumber(arg()), arg() == '1'
-local limits, overrides, judged = arg(), arg(), arg()
+local limits, overrides, policy_kinds = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
 local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks.lua and queue.lua
 

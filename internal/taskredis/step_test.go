@@ -284,7 +284,7 @@ func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		s, other := t.server("one"), t.server("two")
-		s.Judged = []string{"kind"}
+		s.PolicyKinds = []string{"kind"}
 		t.pending("q", "0", "a")
 		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
 		taken := s.takes("0 ", nil, 1, "q")
@@ -507,7 +507,7 @@ func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		s := t.server("one")
-		s.Judged, s.TTL = []string{"kind"}, 500*time.Millisecond
+		s.PolicyKinds, s.TTL = []string{"kind"}, 500*time.Millisecond
 		t.pending("q", "0", "a")
 		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
 		taken := s.takes("0 ", nil, 1, "q")

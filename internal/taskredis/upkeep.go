@@ -20,13 +20,13 @@ import (
 // engine. A call takes Redis about a millisecond. It may be made twice, and by two servers. None reads a message but
 // that of a task which has crashed.
 type Upkeep struct {
-	Redis   redis.Cmdable
-	Session string        // unique among all servers
-	Scope   string        // in a Cluster the queue; else ""
-	Queues  []string      // all that are looked after
-	TTL     time.Duration // of locks
-	Crashes int           // how many crashes of a guarded task use no retry
-	OnceToo bool          // also of one without retries
+	Redis        redis.Cmdable
+	Session      string        // unique among all servers
+	Scope        string        // in a Cluster the queue; else ""
+	Queues       []string      // all that are looked after
+	TTL          time.Duration // of locks
+	Crashes      int           // how many crashes of a guarded task use no retry
+	NoRetriesToo bool          // also of one without retries
 }
 
 // ElectedFor is how long a server stays elected after [Upkeep.Look].
@@ -142,7 +142,7 @@ type Leases struct {
 // their lease has ended, as in asynq, and those with one that have crashed too often, once their lock is gone. It passes
 // the first leases that have ended, and looks at some hundred of the others.
 func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (Leases, error) {
-	r := redisreply.NewReader(leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.OnceToo)).Result())
+	r := redisreply.NewReader(leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.NoRetriesToo)).Result())
 	l := Leases{Now: r.Number(), Left: int(r.Number()), More: r.Number() == 1, Found: r.Number() == 1}
 	for rows := r.List(); rows.More(); {
 		l.Crashed = append(l.Crashed, Crash{queue, rows.Text(), rows.Text(), rows.Text(), rows.Text()})

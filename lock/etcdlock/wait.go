@@ -59,7 +59,7 @@ func (s *Store) join(ctx context.Context, c store.Request, l *listener) (store.R
 	return s.enter(ctx, c, ses, l)
 }
 
-// enter creates the key of a waiter, if it has none. The key is its position in the wait
+// enter creates the key of a waiter, if it has none. The key is its place in the wait
 // queue. If nobody is before it, the waiter gets the lock.
 func (s *Store) enter(ctx context.Context, c store.Request, ses *session, l *listener) (store.Result, error) { //nolint:contextcheck // a position outlives the call
 	prefix := prefixOf(c.Key)

@@ -161,7 +161,7 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	release(t, take(t, locker, t.Name()))
 }
 
-// TestSessionEndsWhileWaiting: a waiter that loses its position joins again, at the end, as
+// TestSessionEndsWhileWaiting: a waiter that loses its place joins again, at the end, as
 // soon as it notices.
 func TestSessionEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
