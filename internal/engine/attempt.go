@@ -65,7 +65,8 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		a.slots = 1
 	}
 	switch {
-	case l.stopping, a.Lock != "" && !now.Before(*a.trusted.Load()), // in the second case the answer took too long
+	case l.stopping, a.slots > 0 && l.running >= l.cfg.Concurrency, // the answer is late, and its slots went to others
+		a.Lock != "" && !now.Before(*a.trusted.Load()), // it is too late
 		a.First.Attempt != "" && (!joins || first.lost):
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 		a.outcome.Lock = a.lock()
@@ -242,7 +243,7 @@ func (l *loop) remove(a *attempt) {
 func (l *loop) cancelTask(id string) {
 	for _, a := range l.attempts {
 		if a.ID == id {
-			a.worker().end(context.Canceled)
+			l.end(a.worker(), context.Canceled)
 		}
 	}
 }
@@ -321,13 +322,30 @@ func (l *loop) lose(a *attempt) {
 	}
 	a.lost = a.lost || a.ended.IsZero()
 	a.trusted.Store(&time.Time{})
-	a.end(store.ErrLost)
+	l.end(a, store.ErrLost)
 }
 
 // abort ends the contexts of all handlers.
 func (l *loop) abort() {
 	for _, a := range l.attempts {
-		a.end(errShutdown)
+		l.end(a, errShutdown)
+	}
+}
+
+// end ends the context of an attempt, and of its batch. From now on its handler may go on for as long as one whose time is over.
+func (l *loop) end(a *attempt, cause error) {
+	a.end(cause)
+	by := time.Now().Add(l.cfg.Overrun)
+	for _, m := range a.members() {
+		l.overrunsBy(m.attempt, by)
+	}
+	l.overrunsBy(a, by)
+}
+
+func (l *loop) overrunsBy(a *attempt, by time.Time) {
+	if by.Before(a.overrunsAt) {
+		a.overrunsAt = by
+		l.lookBy(by)
 	}
 }
 

@@ -30,7 +30,12 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	l.beatNext = now.Add(l.cfg.RenewEvery)
 	beats := make(map[*scope][]*attempt)
 	for _, a := range l.attempts {
-		if sc := l.scopes[l.scopeOf(a.Queue)]; sc.beat == nil && !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+		sc := l.scopes[l.scopeOf(a.Queue)]
+		switch {
+		case a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL:
+		case sc.beat != nil:
+			sc.beatAgain = true // the one under way may be without this attempt
+		default:
 			beats[sc] = append(beats[sc], a)
 		}
 	}
@@ -74,6 +79,9 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
 	} else {
 		l.lapsed = false
+	}
+	if b.scope.beatAgain {
+		b.scope.beatAgain, l.beatNext = false, time.Now()
 	}
 	for i, a := range attempts[:len(b.kept)] {
 		switch {

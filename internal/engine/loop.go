@@ -67,10 +67,9 @@ type loop struct {
 	beatNext  time.Time
 	lookAt    time.Time // when expire has to look at the attempts
 
-	armed    []chan []string // of the listeners, see there: one, and in a Cluster one for each queue
-	stopping bool            // no more tasks are taken
-	closing  bool            // likewise, as the server shuts down
-	onHold   bool            // likewise, until Hold(false)
+	stopping bool // no more tasks are taken
+	closing  bool // likewise, as the server shuts down
+	onHold   bool // likewise, until Hold(false)
 	drained  chan struct{}
 	done     chan struct{} // closed when run has returned
 }
@@ -96,7 +95,6 @@ func newLoop(cfg *Config, calls caller) *loop {
 	for queue := range cfg.Queues {
 		if name := l.scopeOf(queue); l.scopes[name] == nil {
 			l.scopes[name] = newScope(l, name)
-			l.armed = append(l.armed, make(chan []string, 1))
 		}
 	}
 	return l
@@ -239,7 +237,8 @@ func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 }
 
 // free returns how many slots a step may ask tasks for: those that are not taken, and not promised to a step that is
-// under way.
+// under way. If such a step comes to nothing for too long, others get its slots: one master of a Cluster that does not answer must
+// not keep the slots from the others.
 func (l *loop) free() int {
 	if l.stopping || l.onHold {
 		return 0
@@ -247,7 +246,7 @@ func (l *loop) free() int {
 	n := l.cfg.Concurrency - l.running
 	for _, sc := range l.scopes {
 		for _, s := range sc.senders {
-			if s.flight != nil {
+			if s.flight != nil && !s.flight.overdue() {
 				n -= len(s.flight.Slots)
 			}
 		}
@@ -294,15 +293,15 @@ func (l *loop) nextTime(now time.Time) time.Time {
 	return next
 }
 
-// listen has the listener wait for notifications if there are slots for what it would tell of, and nothing is known to
-// be there.
+// listen has the listener of each scope wait for notifications if there are slots for what it would tell of, and nothing is
+// known to be there.
 func (l *loop) listen() {
-	if l.free() <= 0 || !l.queues.idle() || l.sending() {
+	if l.free() <= 0 {
 		return
 	}
-	for _, armed := range l.armed {
-		if len(armed) == 0 {
-			armed <- l.queues.served(time.Now()) // only the loop sends
+	for _, sc := range l.scopes {
+		if len(sc.armed) == 0 && l.queues.idle(sc.name) && !sc.sending() {
+			sc.armed <- l.queues.served(time.Now()) // only the loop sends
 		}
 	}
 }
@@ -321,7 +320,7 @@ func (l *loop) checkDrained() {
 // sending reports whether an outcome or a step is on its way.
 func (l *loop) sending() bool {
 	for _, sc := range l.scopes {
-		if sc.waiting() > 0 || sc.underWay() > 0 {
+		if sc.sending() {
 			return true
 		}
 	}

@@ -185,7 +185,7 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	one := l.queues.all["q"]
 	l.queues.hasNot(one)
 	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
-	l.scopes[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, resendAt: now.Add(time.Second)}
+	l.scopes[""].senders[0].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, since: now, resendAt: now.Add(time.Second)}
 	next := l.nextTime(now)
 	expect.That(t, next.After(now), "want the loop to sleep, have it look again in %v", next.Sub(now))
 }
@@ -287,6 +287,146 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 		_, away := lost.Load("away")
 		err, q := lost.Load("q")
 		expect.That(t, away && !q, "want only the task of the master that is away lost, have %v and %v (%v)", away, q, err)
+	})
+}
+
+// In a Cluster the master of one queue answers no step. That keeps neither slots from the other queues, nor the loop from hearing of
+// their tasks. When it answers late, and there are no slots any more for what it gives, its tasks go back.
+func TestStepWithoutOneMaster(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		back, given := make(chan struct{}), []taskredis.Outcome(nil)
+		var there, ran atomic.Bool
+		cfg := loopConfig(t, func(ctx context.Context, _ *Task) error { ran.Store(true); <-ctx.Done(); return nil })
+		cfg.Cluster, cfg.Concurrency, cfg.Queues = true, 1, map[string]int{"away": 1, "q": 1}
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			if s.Scope == "away" {
+				<-back
+				given = append(given, s.Outcomes...)
+			}
+			a := settles(s)
+			if len(s.Slots) > 0 && (s.Scope == "q" && there.Load() || s.Scope == "away" && s.Number == 1) {
+				one := takenTask("of "+s.Scope, "", 0)
+				one.Queue = s.Scope
+				a.Taken = []taskredis.Taken{one}
+			}
+			return a, nil
+		}})
+		l.queues.random = func(int) int { return 0 } // the first of the queues, if that may be taken from
+		l.queues.hasNot(l.queues.all["q"])
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(overdue + 2*time.Second)
+		select {
+		case <-l.scopes["q"].armed:
+		default:
+			t.Error("want the loop to wait for notifications of the other queue")
+		}
+		there.Store(true)
+		l.hasFound("q")
+		time.Sleep(time.Second)
+		expect.That(t, ran.Load(), "want the task of the other queue to run")
+		close(back)
+		time.Sleep(time.Second)
+		cancel()
+		synctest.Wait()
+		expect.That(t, len(given) == 1 && given[0].ID == "of away" && given[0].Kind == taskredis.Requeue,
+			"want the task of the master that was away put back, have %+v", given)
+	})
+}
+
+// A context may end long before its task's time is over. From then on the handler may go on for as long as after that.
+func TestHandlerThatGoesOnAfterItsContext(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"an operator cancels it": false, "its lock is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var ended atomic.Bool
+				returns := make(chan struct{})
+				cfg := loopConfig(t, func(ctx context.Context, _ *Task) error {
+					context.AfterFunc(ctx, func() { ended.Store(true) })
+					<-returns
+					return nil
+				})
+				cfg.Overrun = 10 * time.Second
+				l := newLoop(cfg, script{
+					step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+						a := settles(s)
+						if isFirst(s) {
+							a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)} // with a minute
+						}
+						return a, nil
+					},
+					renew: func(attempts []taskredis.Name) ([]bool, error) {
+						return slices.Repeat([]bool{!lost}, len(attempts)), nil
+					},
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				go l.run(ctx)
+				time.Sleep(cfg.RenewEvery - time.Second)
+				if !lost {
+					l.cancel("1")
+				}
+				time.Sleep(2 * time.Second)
+				expect.That(t, ended.Load(), "want the context of the handler ended")
+				for _, want := range []int{1, 0} {
+					running := 0
+					err := l.do(ctx, func() { running = l.running })
+					expect.That(t, err == nil && running == want, "want %d slots taken, have %d, %v", want, running, err)
+					time.Sleep(cfg.Overrun)
+				}
+				close(returns)
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// The answer that brings an attempt comes so late that its lock is about to expire, while a heartbeat without it is under way.
+func TestHeartbeatThatIsWantedSoonFollowsTheOneUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lost atomic.Int64
+		var second atomic.Pointer[taskredis.Step]
+		start := time.Now()
+		cfg := loopConfig(t, func(ctx context.Context, _ *Task) error {
+			select {
+			case <-ctx.Done():
+				lost.Add(1)
+			case <-time.After(19*time.Second - time.Since(start)):
+			}
+			return nil
+		})
+		until := func(s int) { time.Sleep(time.Until(start.Add(time.Duration(s) * time.Second))) }
+		l := newLoop(cfg, script{
+			step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+				a := settles(s)
+				switch {
+				case isFirst(s):
+					a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
+				case second.CompareAndSwap(nil, s):
+					until(11) // it was sent in the first second, so the lock may expire in the 15th
+					a.Taken = []taskredis.Taken{takenTask("2", "lock:b", 2)}
+				case s == second.Load() && time.Since(start) < 11*time.Second: // the same step again
+					return nil, nil
+				}
+				return a, nil
+			},
+			renew: func(attempts []taskredis.Name) ([]bool, error) {
+				until(12)
+				return slices.Repeat([]bool{true}, len(attempts)), nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(time.Second / 2)
+		l.hasFound("q")
+		until(20)
+		cancel()
+		synctest.Wait()
+		expect.That(t, lost.Load() == 0, "want both tasks to keep their locks, %d have lost them", lost.Load())
 	})
 }
 

@@ -19,6 +19,7 @@ type queues struct {
 	strict bool
 	random func(n int) int // from 0 to n-1
 	work   []*queue        // those that may have something, in the order of their priorities if that is strict
+	turn   int             // which of sorted is looked at next beside those, see beside
 }
 
 type queue struct {
@@ -133,8 +134,13 @@ func (q *queues) served(now time.Time) []string {
 	return names
 }
 
-// idle reports whether no queue has anything to take.
-func (q *queues) idle() bool { return len(q.work) == 0 }
+// idle reports whether no queue of a scope has anything to take.
+func (q *queues) idle(scope string) bool {
+	if scope == "" {
+		return len(q.work) == 0
+	}
+	return !q.all[scope].work
+}
 
 // draw draws the queues for so many free slots: as asynq draws them, by weights or by strict priority, for each slot
 // on its own. A queue of which may says no is left out. With single, the sender tries only the first queue for each slot.
@@ -148,16 +154,21 @@ func (q *queues) draw(free int, now time.Time, single bool, may func(queue strin
 			q.has(one)
 		}
 	}
+	if len(q.work) == 0 {
+		return nil, nil
+	}
 	var candidates []*queue
 	for _, one := range q.work {
 		if !now.Before(one.rests) && may(one.name) {
 			candidates = append(candidates, one)
 		}
 	}
+	if len(candidates) > 0 || single { // else none may, as on one Redis all are alike
+		candidates = q.beside(candidates, now, single, may)
+	}
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	candidates = q.beside(candidates, now, single, may)
 	indexes := make(map[*queue]byte, len(candidates))
 	var draws []taskredis.Draw
 	var slots []taskredis.Order
@@ -184,15 +195,18 @@ func (q *queues) draw(free int, now time.Time, single bool, may func(queue strin
 
 // beside adds queues that have nothing as far as is known. Only idle servers are told of tasks, so one that has work would not
 // hear of those in another queue, which may come first. A few queues are looked at in each step; of many, or if a slot tries
-// one only, some are from time to time, so that those that have work get their turns.
+// one only, some are in their turn, so that those that have work get theirs.
 func (q *queues) beside(candidates []*queue, now time.Time, single bool, may func(queue string) bool) []*queue {
 	few, most := !single && len(q.all) <= mostTried, mostTried/2
-	for _, one := range q.sorted {
+	for i := range q.sorted {
+		at := (q.turn + i) % len(q.sorted)
+		one := q.sorted[at]
 		if one.work || now.Before(one.rests) || !few && now.Sub(one.looked) < lookAgain || !may(one.name) {
 			continue
 		}
 		candidates = append(candidates, one)
-		if most--; most == 0 && !few {
+		if most--; most == 0 && !few { // the others come first the next time, whether a slot tries these or not
+			q.turn = at + 1
 			break
 		}
 	}

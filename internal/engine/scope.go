@@ -19,12 +19,14 @@ type scope struct {
 	askNext    time.Time      // when to ask whether Redis has forgotten them
 	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
-	beat       []*attempt // of the heartbeat that is under way; nil for none
+	beat       []*attempt    // of the heartbeat that is under way; nil for none
+	beatAgain  bool          // another one was to leave meanwhile
+	armed      chan []string // of the listener, see there
 	complained time.Time
 }
 
 func newScope(l *loop, name string) *scope {
-	sc := &scope{loop: l, name: name}
+	sc := &scope{loop: l, name: name, armed: make(chan []string, 1)}
 	for lane := range taskredis.Lanes {
 		sc.senders[lane] = &sender{scope: sc, lane: lane}
 	}
@@ -46,6 +48,9 @@ func (sc *scope) waiting() int {
 	return len(sc.unsent) + len(sc.senders[0].resend) + len(sc.senders[1].resend)
 }
 
+// sending reports whether an outcome or a step is on its way.
+func (sc *scope) sending() bool { return sc.waiting() > 0 || sc.underWay() > 0 }
+
 // worth reports whether so many outcomes, or slots, are worth a step now. While one step is under way another one leaves only
 // with half of the slots or more: a step costs Redis about as much as two tasks do, however few it has. With a quarter, tasks that do
 // nothing went by 6 in a step, not by 9, and cost Redis a tenth more.
@@ -54,8 +59,14 @@ func (sc *scope) worth(n int) bool {
 	return busy == 0 || busy < len(sc.senders) && 2*n >= min(sc.loop.cfg.Concurrency, 2*mostSlots)
 }
 
-// mayTake reports whether the next step may take tasks for so many free slots.
+// mayTake reports whether the next step may take tasks for so many free slots. It may not beside one of which nothing was heard
+// for too long.
 func (sc *scope) mayTake(free int) bool {
+	for _, s := range sc.senders {
+		if s.flight != nil && s.flight.overdue() {
+			return false
+		}
+	}
 	return sc.worth(max(free, sc.waiting())) && (sc.careful == 0 || sc.waiting() == 0)
 }
 

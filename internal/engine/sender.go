@@ -34,10 +34,14 @@ type flight struct {
 	*taskredis.Step
 
 	attempts []*attempt // of the outcomes
+	since    time.Time  // when it was sent first
 	tries    int        // that have no answer yet
 	silence  time.Duration
 	resendAt time.Time
 }
+
+// overdue reports whether a step is under way for so long that it takes no tasks, unless Redis has made it already.
+func (f *flight) overdue() bool { return time.Since(f.since) > overdue }
 
 // sentOutcomes are the outcomes of a step that was answered, for a Redis that forgets them.
 type sentOutcomes struct {
@@ -63,6 +67,7 @@ const (
 	mostTries    = 4                // of a step at once
 	refusedPause = time.Second      // before a step that Redis has refused is sent again
 	remembered   = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
+	overdue      = 3 * time.Second  // after which a step that Redis has not made yet takes no tasks any more, see step.lua
 	askAgain     = time.Second      // after a step, whether Redis knows of it, while it may forget outcomes
 )
 
@@ -75,7 +80,7 @@ const (
 
 // send sends a step if there is something to say, or to ask. It reports whether it has.
 func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) bool {
-	f := &flight{Step: &taskredis.Step{Scope: s.name, Lane: s.lane}, silence: firstSilence}
+	f := &flight{Step: &taskredis.Step{Scope: s.name, Lane: s.lane}, since: now, silence: firstSilence}
 	s.addOutcomes(f)
 	if s.careful == 0 || len(f.Outcomes) == 0 {
 		s.addSlots(f, draws, slots)

@@ -102,14 +102,14 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 func (s *Server) newListeners(queues []string) []*listener {
 	if !s.cfg.Cluster {
 		return []*listener{{
-			redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.armed[0],
+			redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.scopes[""].armed,
 			idle: s.calls.Idle, wake: taskredis.WakeKey("", s.calls.Session), logger: s.cfg.Logger,
 		}}
 	}
 	all := make([]*listener, len(queues))
 	for i, queue := range queues {
 		all[i] = &listener{
-			redis: s.cfg.Redis, queues: []string{queue}, found: s.loop.notified, armed: s.loop.armed[i],
+			redis: s.cfg.Redis, queues: []string{queue}, found: s.loop.notified, armed: s.loop.scopes[queue].armed,
 			wake: taskredis.WakeKey(queue, s.calls.Session), logger: s.cfg.Logger,
 		}
 	}

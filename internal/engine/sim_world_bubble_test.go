@@ -511,7 +511,7 @@ func (w *world) startServer(i int) {
 	}
 	b := &bell{n: n}
 	l := &listener{
-		redis: b, idle: n.idle, queues: w.queues, found: n.loop.notified, armed: n.loop.armed[0],
+		redis: b, idle: n.idle, queues: w.queues, found: n.loop.notified, armed: n.loop.scopes[""].armed,
 		wake: "siding:wake:" + n.name, logger: cfg.Logger,
 	}
 	w.wg.Go(func() { n.loop.run(n.ctx) })
