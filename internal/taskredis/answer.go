@@ -15,7 +15,7 @@ type Result string
 const (
 	Settled Result = "settled" // as the outcome says
 	Granted Result = "granted" // Ask: the attempt holds the lock
-	Parked  Result = "parked"  // Ask: the lock is busy, and the task waits; the attempt is over
+	Parked  Result = "parked"  // Ask: the lock is busy, and the task waits, or is pending again; the attempt is over
 	// Ask: the lock is busy, and the policy does not have the task wait; the attempt goes on.
 	Rejected  Result = "rejected"
 	Coalesced Result = "coalesced" // likewise, as an equal task waits

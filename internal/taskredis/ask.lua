@@ -34,6 +34,17 @@ local function delete_waiting(queue, id, lock)
   call('DEL', task)
 end
 
+-- Whether a task waits in the line of a queue. asynq's tools, and upkeep, may have deleted those who did.
+local function anybody_waits(queue, lock)
+  local most = 100
+  local heads = ours('ZRANGE', siding(queue, 'line:' .. lock), 0, most - 1, 'WITHSCORES')
+  for i = 1, #heads, 2 do
+    local have = read(asynq(queue, 't:' .. heads[i]))
+    if waits_for(queue, heads[i], have, lock, digits(tonumber(heads[i + 1]))) then return true end
+  end
+  return #heads == 2 * most -- nobody has looked at those behind
+end
+
 -- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line.
 local function goes_on(queue, lock)
   local held = call('ZSCORE', siding(queue, 'held'), lock)
@@ -43,7 +54,7 @@ end
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,
 -- what the first one holds that it cannot have, when to look at that, and which it is.
 --   asks   whether the task asks: then all older lines are before it, also those of other queues that do not go on, and get an offer
---   waits  whether it waits for that: if not, only those that go on are before it
+--   waits  whether it waits for that: if not, only those are before it that wait themselves, in lines that go on
 local function keys_for(locks, ticket, queue, asks, waits)
   local keys = {}
   for lock in each(locks) do
@@ -51,7 +62,7 @@ local function keys_for(locks, ticket, queue, asks, waits)
     local key, value, due = Queue().reserve_found(lock, math.min(oldest, ticket), by)
     if key and oldest < ticket then
       for _, older in ipairs(ours('ZRANGEBYSCORE', lines_of(lock), '-inf', '(' .. digits(ticket))) do
-        if asks and waits or older == queue or goes_on(older, lock) then key = nil end
+        if asks and waits or (older == queue or goes_on(older, lock)) and (waits or anybody_waits(older, lock)) then key = nil end
       end
       if not key and asks then due = first == queue and now or now + Lines().OFFER end
     end
@@ -63,7 +74,7 @@ end
 
 -- Settles an attempt that asks for a lock, or for several, which it gets all at once. It may go before those who wait if it came
 -- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
--- may have begun. Policies that compare tasks are for those that need one lock.
+-- may have begun. Policies that compare tasks are for those that need one lock. Returns 'again' if the task is to ask once more.
 local function ask(queue, id, task, attempt, o)
   local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind')
   local want, came, ticket = o.want, have[1], tonumber(have[1])
@@ -83,6 +94,7 @@ local function ask(queue, id, task, attempt, o)
   value = type(value) == 'string' and value or ''
   local replaced, equal, wait_ends = '', o.equal, tonumber(have[3] or '') or 0
   if not own then
+    if o.on_busy == 'reject' and more_crashed[queue] then return 'again' end -- whether anybody is before it is not known yet
     if o.on_busy == 'reject' then return 'rejected 0 ' .. value end
     local other_queue, other, other_came, other_ticket, others_end
     if equal ~= '' then other_queue, other, other_came, other_ticket, others_end = equal_of(want, equal) end

@@ -2,6 +2,7 @@ package taskredis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,12 +95,29 @@ func TestAskHeedsAnOffer(t *testing.T) {
 	})
 }
 
-// A task that is not to wait takes a free lock, also if tasks of a queue wait for it that nobody serves.
+// A task that is not to wait takes a free lock, also if tasks of a queue wait for it that nobody serves, or if those are gone that
+// did wait, and only the record of their line is left.
 func TestRejectHeedsNobodyWhoIsAbsent(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
-		for _, served := range []bool{true, false} {
-			q, older := fmt.Sprint("q-", served), fmt.Sprint("older-", served)
+		nothing := func(string, string) error { return nil }
+		for name, test := range map[string]struct {
+			older  string // the queue of the one that waits; "" for the same
+			before func(older, lock string) error
+			want   Result
+		}{
+			"served":      {"older", nothing, Rejected},
+			"same":        {"", nothing, Rejected},
+			"unserved":    {"older", func(older, _ string) error { return t.rdb.HDel(t.Context(), "siding:slots", older).Err() }, Granted},
+			"empty":       {"", func(older, lock string) error { return t.rdb.Del(t.Context(), LineKey(older, lock)).Err() }, Granted},
+			"empty other": {"older", func(older, lock string) error { return t.rdb.Del(t.Context(), LineKey(older, lock)).Err() }, Granted},
+			"deleted":     {"", func(older, _ string) error { return t.rdb.Del(t.Context(), TaskKey(older, "waits")).Err() }, Granted},
+		} {
+			q := "q " + name
+			older := q
+			if test.older != "" {
+				older = test.older + name
+			}
 			s := t.server("server of " + q)
 			t.pending(q, "holds", q)
 			holds := s.takes("holds ", nil, 1, q)
@@ -107,13 +125,40 @@ func TestRejectHeedsNobodyWhoIsAbsent(t *testing.T) {
 			s.takes("", nil, 1, older)
 			t.pending(q, "asks", "")
 			asks := s.takes("asks ", nil, 1, q)
-			if !served {
-				t.must(t.rdb.HDel(t.Context(), "siding:slots", older).Err())
-			}
+			t.must(test.before(older, "lock:"+q))
 			s.takes("", done(holds...), 0)
 			_, a := s.make([]Outcome{{Name: asks[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{OnBusy: Reject}}}, 0)
-			expect.Equal(t, fmt.Sprint("result, served ", served), a.Results[0], map[bool]Result{true: Rejected, false: Granted}[served])
+			expect.Equal(t, name, a.Results[0], test.want)
 		}
+	})
+}
+
+// More tasks have crashed than one step puts back. As long as it is not known who is before it, a task that is not to wait asks again.
+func TestRejectAsksAgainBesideMuchThatHasCrashed(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s, dead := t.server("one"), t.server("dead")
+		ask := func(a Taken) Result {
+			_, answer := s.make([]Outcome{{Name: a.Name, Kind: Ask, Want: "lock:free", Policy: Policy{OnBusy: Reject}}}, 0)
+			return answer.Results[0]
+		}
+		t.pending("q", "asks", "")
+		asks := s.takes("asks ", nil, 1, "q")
+		for i := range 30 {
+			t.pending("q", fmt.Sprint(i), fmt.Sprint("r", i))
+		}
+		_, a := dead.make(nil, 30, "q")
+		for _, crashed := range a.Taken {
+			t.must(t.rdb.Del(t.Context(), crashed.Lock).Err())
+			t.add(LeaseKey("q"), crashed.ID, 1)
+		}
+		have := ask(asks[0])
+		expect.That(t, have == Parked, "beside 30 that have crashed: want it parked, have %s", have)
+		_, a = s.make(nil, 40, "q")
+		i := slices.IndexFunc(a.Taken, func(t Taken) bool { return t.ID == "asks" })
+		expect.Need(t, len(a.Taken) == 31 && i >= 0, "want it taken again, and the others, have %q", idsOf(a.Taken))
+		have = ask(a.Taken[i])
+		expect.That(t, have == Granted, "once all are back: want it granted, have %s", have)
 	})
 }
 

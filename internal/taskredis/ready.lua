@@ -30,18 +30,6 @@ local function next_in_line(q, lock, head, ticket, moves)
   end
 end
 
--- Reports whether a task waits for a lock with a ticket. One that is pending, as an operator has it run, still does so at its place,
--- but not if its time is over: then it ends when it is popped.
-local function waits_for(q, id, have, lock, ticket)
-  if have.err or have.siding_ticket ~= ticket or not needs(have.siding_lock or '', lock) then return false end
-  if have.state == 'pending' then
-    local ends = end_of(have.siding_deadline, have.siding_wait_ends)
-    return ends == 0 or ends > now_s
-  end
-  local score = have.state == 'retry' and call('ZSCORE', q.retry, id)
-  return score and tonumber(score) == tonumber(have.siding_until)
-end
-
 -- Begins an attempt of a task that has waited for a lock, and leaves its line to the caller.
 --   key, line  as start has them
 local function start_waiting(q, id, task, key, ticket, have, lock, line)
@@ -83,7 +71,7 @@ local function look(q, lock)
     end
     local task = q.task .. id
     local have = read(task)
-    local waits = waits_for(q, id, have, lock, ticket)
+    local waits = waits_for(q.name, id, have, lock, ticket)
     local goes_on_at = have.siding_held and Hold().holds_until(have.siding_held, have.state, waits)
     if goes_on_at then
       Hold().list_line(q.name, lock, have.siding_held) -- as several tasks may hold a line, and the one before may have ended its hold
@@ -92,7 +80,7 @@ local function look(q, lock)
     if waits and have.siding_lock ~= lock then
       call('ZADD', lines_of(lock), ticket, q.name) -- whoever has left the line without a word would be first for ever
       -- Until it has them all it holds none. Whoever frees the others has their lines looked at; this is for those that tell nobody.
-      key, value, due = Ask().keys_for(have.siding_lock, tonumber(ticket), q.name)
+      key, value, due = Ask().keys_for(have.siding_lock, tonumber(ticket), q.name, false, true)
       if not key then return later(due > now and math.min(due, now + RECHECK) or now + RECHECK) end
     elseif waits and Queue().first_waiter(lock) then
       key, value, due = Queue().reserve_found(lock, tonumber(ticket), by)
@@ -144,7 +132,7 @@ local function more(i, queue, id, attempt, o)
     local task = asynq(queue, 't:' .. id)
     local have = read(task)
     local ends = end_of(have.siding_deadline, have.siding_wait_ends)
-    if not waits_for(q, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end
+    if not waits_for(q.name, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end
     if not has_prefix(have.msg or call('HGET', task, 'msg') or '', o.head) then break end
     start_waiting(q, id, task, '', ticket, have, lock)
     call('ZREM', line, id)

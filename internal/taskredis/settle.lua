@@ -25,6 +25,13 @@ local function to_pending(queue, id, task)
   call('HSET', task, 'state', 'pending')
 end
 
+-- Puts back a task that was taken.
+local function back_to_pending(queue, id, task)
+  to_pending(queue, id, task)
+  call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
+  marked[queue] = true
+end
+
 -- Returns the ticket of a task, and until when it stays in the retry set while it waits.
 local function place_of(task)
   local ticket, deadline, wait_ends = unpack(call('HMGET', task, 'siding_ticket', 'siding_deadline', 'siding_wait_ends'))
@@ -152,13 +159,15 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
   elseif kind == 'requeue' and lock ~= '' then
     back_in_line(queue, id, task, lock_of(lock))
   elseif kind == 'requeue' then
-    to_pending(queue, id, task)
-    call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
-    marked[queue] = true
+    back_to_pending(queue, id, task)
   elseif kind == 'ask' then
     local result = Ask().ask(queue, id, task, attempt, o)
     if has_prefix(result, 'granted') then let_go(own_keys, queue, trace) end
-    if result ~= 'parked' then return result end
+    if result == 'again' then
+      back_to_pending(queue, id, task)
+    elseif result ~= 'parked' then
+      return result
+    end
   end
   if kind ~= 'done' then call('HDEL', task, 'siding_attempt') end -- also a server of asynq may take it next
   leaves(queue, id)

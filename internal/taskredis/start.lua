@@ -38,6 +38,18 @@ local function read(task)
   return have
 end
 
+-- Reports whether a task waits for a lock with a ticket. One that is pending, as an operator has it run, still does so at its place,
+-- but not if its time is over: then it ends when it is popped.
+local function waits_for(queue, id, have, lock, ticket)
+  if have.err or have.siding_ticket ~= ticket or not needs(have.siding_lock or '', lock) then return false end
+  if have.state == 'pending' then
+    local ends = end_of(have.siding_deadline, have.siding_wait_ends)
+    return ends == 0 or ends > now_s
+  end
+  local score = have.state == 'retry' and call('ZSCORE', asynq(queue, 'retry'), id)
+  return score and tonumber(score) == tonumber(have.siding_until)
+end
+
 -- When a task that has no place yet came, us: for each that this step looks at a bit later, as they keep their order.
 local function comes()
   so.came = so.came + 1
@@ -84,4 +96,4 @@ local function flush(q)
   q.passed, q.waits, q.lines, q.starts, q.leases = 0, {}, {}, {}, {}
 end
 
-return lease_end, ask_end, plain_end, without, past, read, comes, start, flush
+return lease_end, ask_end, plain_end, without, past, read, waits_for, comes, start, flush
