@@ -3,12 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -20,7 +20,7 @@ import (
 // themselves would leave it no turn. One of several resources waits for none of them while it holds another.
 func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
 	asked, ran := time.Now(), false
-	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self), MaxHold: plus(time.Until(a.EndsBy), s.cfg.Overrun)}
+	opts := &lock.Options{Holder: lease.Note(a.Type + " " + a.ID + " on " + s.self)}
 	waiting := ctx
 	names := store.Names(a.Resource)
 	if a.Taken.Parks > 0 && s.queued && len(names) == 1 {
@@ -63,21 +63,34 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	return &engine.SnoozeError{Err: err, After: after, Waits: waits, First: true}
 }
 
-// plus adds two durations. What is too long for a [time.Duration] is the longest there is.
-func plus(a, b time.Duration) time.Duration {
-	if a > 0 && b > math.MaxInt64-a {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
 // doUnder runs work under the locks of some resources.
 func (s *Server) doUnder(ctx context.Context, names []string, opts *lock.Options, work func(context.Context) error) error {
 	for _, name := range slices.Backward(names) {
 		next := work
-		work = func(ctx context.Context) error { return s.locker.Do(ctx, name, opts, next) }
+		work = func(ctx context.Context) error { return s.underLock(ctx, name, opts, next) }
 	}
 	return work(ctx) //nolint:wrapcheck // the caller reads it
+}
+
+// underLock is [lock.Locker.Do], but that the lock is renewed for no longer than a handler may go on after the end of its context.
+func (s *Server) underLock(ctx context.Context, name string, opts *lock.Options, work func(context.Context) error) (err error) {
+	held, err := s.locker.Acquire(ctx, name, opts)
+	if err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	defer func() {
+		if rerr := held.Release(ctx); errors.Is(rerr, lock.ErrLost) {
+			err = errors.Join(rerr, err)
+		}
+	}()
+	renewed, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		_ = sleep.For(renewed, s.cfg.Overrun)
+		stop()
+	})()
+	held.Context(renewed)
+	return work(held.Context(ctx))
 }
 
 // turnWait is how long a task that was refused before waits in the wait queue of its lock.

@@ -73,23 +73,39 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ended context for longer than the limit is reported. Its lock is no
-// longer renewed, so that the resource is not held for ever. The reservation of a task on an
+// A handler that ignores its ended context for longer than the limit is reported, whether its time is over, or an operator has
+// canceled it. Its lock is no longer renewed, so that the resource is not held for ever. The reservation of a task on an
 // external store ends in the same way.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
-	cfg := lock.Config{TTL: time.Second}
-	eachOf(t, onOne, map[string]func() queue.ServerConfig{
-		"own lock":     func() queue.ServerConfig { return queue.ServerConfig{Lock: cfg} },
-		"given locker": func() queue.ServerConfig { return queue.ServerConfig{Store: locktest.NewMemory(), Lock: cfg} },
-	}, func(b *bundle, locks func() queue.ServerConfig) {
+	type row struct {
+		elsewhere bool // its lock is in another store
+		canceled  bool
+	}
+	eachOf(t, onOne, map[string]row{
+		"own lock": {}, "another store": {elsewhere: true},
+		"own lock, canceled": {canceled: true}, "another store, canceled": {elsewhere: true, canceled: true},
+	}, func(b *bundle, tt row) {
 		logs := newLogs(b)
 		b.unsafe = true // the server gives the zombie up
-		p := &plain{guardConfig: locks()}
+		p := &plain{guardConfig: queue.ServerConfig{Lock: lock.Config{TTL: time.Second}}}
+		timeout := time.Second
+		if tt.elsewhere {
+			p.guardConfig.Store = locktest.NewMemory()
+		}
+		if tt.canceled {
+			timeout = time.Hour
+		}
 		p.config.Concurrency = 1 // its slot is free
 		p.guardConfig.Overrun, p.guardConfig.Logger, p.guardConfig.Observe = 300*time.Millisecond, logs.logger, b.observe
 		p.serve(b)
-		zombie, id := b.begin(0, queue.Options{Timeout: time.Second})
+		zombie, id := b.begin(0, queue.Options{Timeout: timeout})
+		expect.Eventually(b, "the end of its context", func() bool {
+			if tt.canceled {
+				expect.OK(b, b.inspector.CancelProcessing(id)) // time and again, as the server may not listen yet
+			}
+			return isClosed(zombie.ended)
+		})
 		expect.Eventually(b, "a report", func() bool { return len(logs.lines("goes on after its time is over", slog.LevelError)) == 1 })
 		b.awaitGone(b.enqueue(b.job(1)))
 		b.awaitGone(id) // as one whose worker has died, it runs again

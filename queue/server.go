@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,6 +259,14 @@ func (s *Server) Run(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), plus(s.cfg.Asynq.ShutdownTimeout, s.cfg.Overrun))
 	defer cancel()
 	return errors.Join(err, s.Shutdown(limit))
+}
+
+// plus adds two durations. What is too long for a [time.Duration] is the longest there is.
+func plus(a, b time.Duration) time.Duration {
+	if a > 0 && b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // Locker returns the Locker of the server, for a handler that needs a second lock. A handler that
