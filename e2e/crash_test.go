@@ -64,7 +64,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			if slices.ContainsFunc(victims, byPID) != electedDies {
 				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
 			}
-			s.startWorker(t)
+			survivor := s.startWorker(t)
 			for n := range kills {
 				waiting = append(waiting, enqueue(fmt.Sprintf("crash-%d", n)))
 			}
@@ -86,6 +86,8 @@ func TestWorkersAreKilled(t *testing.T) {
 			if info := s.queueInfo(t); info.FailedTotal != 0 || info.ProcessedTotal != 2*kills {
 				t.Errorf("want %d tasks processed and none failed, have %d and %d", 2*kills, info.ProcessedTotal, info.FailedTotal)
 			}
+			counted := fmt.Sprintf("\nsiding_tasks_recovered_total{kind=%q} %d\n", tasks.AuditOrder{}.Kind(), kills)
+			expect.Eventually(t, "all counted by their kind", func() bool { return strings.Contains(fetch(t, survivor.base(t)+"/metrics"), counted) })
 		})
 	}
 }

@@ -83,7 +83,7 @@ const (
 type Event struct {
 	Kind     EventKind
 	TaskID   string
-	TaskKind string
+	TaskKind string // empty in EventParked, EventReplaced and EventRecovered if a plain asynq client enqueued the task
 	Queue    string // asynq's, as in [Receipt]
 	Resource string // of the task, or several as [AllOf] has them; empty for EventStarted and EventFinished
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
@@ -168,7 +168,8 @@ func (s *Server) parked(t *taskredis.ParkedTask, resource string) {
 		ev.Holder = lease.HolderOf(t.Holder)
 	}
 	if t.Replaced != "" {
-		s.observe(Event{Kind: EventReplaced, TaskID: t.Replaced, Queue: t.Queue, Resource: resource, Other: t.ID})
+		// Only tasks of one kind replace each other.
+		s.observe(Event{Kind: EventReplaced, TaskID: t.Replaced, TaskKind: t.Kind, Queue: t.Queue, Resource: resource, Other: t.ID})
 	}
 	s.observe(ev)
 }
@@ -182,7 +183,7 @@ func (s *Server) busyErr(resource string) error {
 }
 
 // recovered tells the observer of a task whose server has died.
-func (s *Server) recovered(t taskredis.Name, resource string) {
+func (s *Server) recovered(t taskredis.RecoveredTask, resource string) {
 	s.cfg.Logger.Warn("a task whose worker died or was cut off has its place in its line again", "task_id", t.ID, "queue", t.Queue, "resource", resource)
-	s.observe(Event{Kind: EventRecovered, TaskID: t.ID, Queue: t.Queue, Resource: resource})
+	s.observe(Event{Kind: EventRecovered, TaskID: t.ID, TaskKind: t.Kind, Queue: t.Queue, Resource: resource})
 }

@@ -219,7 +219,8 @@ func TestReplace(t *testing.T) {
 		five := b.enqueueWaiter(2, 3, unique) // the replaced one is unique no more
 		b.wantWaiters(one, five, three)
 		for old, late := range map[string]string{two: four, four: five} {
-			expect.Equal(b, "what has replaced "+old, b.await(queue.EventReplaced, old, 1).Other, late)
+			e := b.await(queue.EventReplaced, old, 1)
+			expect.That(b, e.Other == late && e.TaskKind == (job{}).Kind(), "%s: want it told that %s has replaced it, have %+v", old, late, e)
 			expect.That(b, b.state(old) == 0, "want %s gone", old)
 		}
 		g.open()

@@ -86,7 +86,7 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	b.awaitGone(append(waiters, id, otherID)...)
 	for _, lost := range []string{id, otherID} {
 		e := b.await(queue.EventRecovered, lost, 1)
-		expect.That(t, e.Resource != "" && e.Queue == b.queue, "%s: want its recovery told, have %+v", lost, e)
+		expect.That(t, e.Resource != "" && e.Queue == b.queue && e.TaskKind == (job{}).Kind(), "%s: want its recovery told, have %+v", lost, e)
 	}
 	b.wantEvents(queue.EventRecovered, "", 2)
 	b.wantCounts(3, 0)

@@ -124,7 +124,7 @@ type Config struct {
 	Settled func(t *Task, err error, lost bool)
 	// Parked is told of a task that found its resource busy, and Recovered of one that was put back as its server had died.
 	Parked    func(t *taskredis.ParkedTask, resource string)
-	Recovered func(t taskredis.Name, resource string)
+	Recovered func(t taskredis.RecoveredTask, resource string)
 
 	Versions string // what the server runs, in words, for its entry
 	// Terms are what the servers of a queue should have alike. Start refuses if those of a live one are about other locks, unless

@@ -72,7 +72,7 @@ type Answer struct {
 	Drawn             []Drawn // as Step.Draws; empty if the step was answered from its record
 	Taken             []Taken
 	Parked            []ParkedTask
-	Recovered         []Name   // tasks whose servers have died, and that are back in their places
+	Recovered         []RecoveredTask
 	Troubles          []string // for the log
 }
 
@@ -93,6 +93,12 @@ type ParkedTask struct {
 	Holder          string // what the lock holds; "" if it is free, and others were there before
 	Parks           int    // how often the task has waited, this time included
 	Replaced        string // the id of the task whose place it has taken, "" for none
+}
+
+// A RecoveredTask is a task whose server has died, and that a step has put back into its place.
+type RecoveredTask struct {
+	Queue, ID, Lock string
+	Kind            string // "" if the client did not write it
 }
 
 func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
@@ -147,7 +153,7 @@ func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
 		}
 	}
 	for recovered.More() {
-		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.Number()), ID: recovered.Text(), Lock: recovered.Text()})
+		a.Recovered = append(a.Recovered, RecoveredTask{source(recovered.Number()), recovered.Text(), recovered.Text(), recovered.Text()})
 	}
 	a.Troubles = r.Texts()
 	if err := r.Err(); err != nil {

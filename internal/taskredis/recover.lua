@@ -18,12 +18,12 @@ local function recover(queue, index)
   local before, seen = #recovered, MOST_ENDED
   local ended_leases = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_ENDED)
   for i, id in ipairs(ended_leases) do
-    if (#recovered - before) / 3 == MOST_CRASHED then
+    if (#recovered - before) / 4 == MOST_CRASHED then
       seen = i - 1
       break
     end
     local task = asynq(queue, 't:' .. id)
-    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource')
+    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource', 'siding_kind')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
     local free_crash, back_in_line = crashed < free_crashes and (no_retries_too or not have[8] or have[9] ~= attempt), nil
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
@@ -63,7 +63,8 @@ local function recover(queue, index)
       call('HSET', task, 'siding_crashes', crashed + 1)
       call('HDEL', task, 'siding_attempt')
       leave_active(queue, id)
-      recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, back_in_line
+      local n = #recovered
+      recovered[n + 1], recovered[n + 2], recovered[n + 3], recovered[n + 4] = index, id, back_in_line, have[11] or ''
     end
   end
   more_crashed[queue] = #ended_leases > seen

@@ -51,7 +51,7 @@
 --             deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
 --             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
---   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
+--   recovered four values each: number of the queue, or of the outcome below 0; id, lock, and kind or '' of a task whose server has died
 --   troubles  sentences for the log
 --
 -- Guarantees: an outcome whose attempt is not its task's latest changes nothing of the task, but frees the lock that the attempt

@@ -292,7 +292,7 @@ func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 		expect.Need(t, taken[0].Lock == "", "want no lock before it asks, have %q", taken[0].Lock)
 		t.add(LeaseKey("q"), "0", 1)
 		_, a := other.make(nil, 1, "q")
-		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 || a.Recovered[0].Lock != "lock:a" {
+		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 || a.Recovered[0].Lock != "lock:a" || a.Recovered[0].Kind != "kind" {
 			t.Fatalf("want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
 		}
 		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Once: true}
