@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"reflect"
 	"slices"
@@ -31,13 +32,16 @@ func TestServerConfigValidate(t *testing.T) {
 		want string // "" for a valid one
 	}{
 		{cfg: queue.ServerConfig{}},
+		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1_000_000}, Concurrency: 1_000_000}}},
 		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, DelayedTaskCheckInterval: 10 * time.Millisecond}}},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{" ": 1}}}, `queue: queues: want names of 1 to 256 ` + names + `" "`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"{a}": 1}}}, `queue: queues: want names of 1 to 256 ` + names + `"{a}"`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a/b": 1}}}, `queue: queues: want names of 1 to 256 ` + names + `"a/b"`},
 		// asynq leaves a queue without a weight out, and takes its default for some values below zero.
-		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}}}, `queue: queues: off: want a weight of 1 or more, have 0`},
-		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": -2}}}, `queue: queues: a: want a weight of 1 or more, have -2`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}}}, `queue: queues: off: want a weight of 1 to 1000000, have 0`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": -2}}}, `queue: queues: a: want a weight of 1 to 1000000, have -2`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": math.MaxInt, "b": 1}}}, fmt.Sprint(`queue: queues: a: want a weight of 1 to 1000000, have `, math.MaxInt)},
+		{queue.ServerConfig{Asynq: asynq.Config{Concurrency: math.MaxInt}}, fmt.Sprint(`queue: concurrency: want 1000000 at most, have `, math.MaxInt)},
 		{queue.ServerConfig{Asynq: asynq.Config{Concurrency: -3}}, `queue: concurrency: want 0 or more, have -3`},
 		{queue.ServerConfig{Asynq: asynq.Config{HealthCheckInterval: -1}}, `queue: health check interval: want 0 or more, have -1ns`},
 		{queue.ServerConfig{Asynq: asynq.Config{GroupMaxDelay: -time.Second}}, `queue: group max delay: want 0 or more, have -1s`},

@@ -23,6 +23,9 @@ const HeaderResource = "siding-resource"
 // headerPrefix begins the names of headers that are kept for Siding.
 const headerPrefix = "siding-"
 
+// maxNumber bounds numbers that are added up, or that things in memory are made for.
+const maxNumber = 1_000_000
+
 // A ResourceFunc returns the resource of a task by its payload. With an error, or an empty name,
 // the task is archived: no retry can mend its payload.
 type ResourceFunc func(payload []byte) (string, error)
@@ -38,7 +41,7 @@ type ServerConfig struct {
 	//   - TaskCheckInterval has no meaning: an idle server is told of new tasks.
 	//   - Logger and LogLevel have none either: Logger, below, has its own level.
 	//   - Numbers and times below 0 are errors, and so is a queue of weight 0 or below. asynq leaves such a
-	//     queue out, and takes its default for some of the others.
+	//     queue out, and takes its default for some of the others. Concurrency and weights are a million at most.
 	//
 	// Names of queues are as [Options.Queue] wants them. A task that waits for its resource is
 	// no failure: ErrorHandler, IsFailure and RetryDelayFunc are not asked about it. A panic in one of
@@ -163,7 +166,7 @@ func served(queues map[string]int) map[string]int {
 // Validate returns an error that names the first field that cannot work. Zero
 // fields stand for their defaults.
 func (c ServerConfig) Validate() error {
-	if err := cmp.Or(c.checkQueues(), c.checkSet(), c.checkSigns()); err != nil {
+	if err := cmp.Or(c.checkQueues(), c.checkSet(), c.checkNumbers()); err != nil {
 		return err
 	}
 	if c.Lock.Prefix == lock.NoPrefix {
@@ -219,8 +222,8 @@ func (c ServerConfig) checkQueues() error {
 		if want := wantName(name, maxName); want != "" {
 			return fmt.Errorf("queue: queues: want names of %s, have %q", want, clip(name))
 		}
-		if weight := c.Asynq.Queues[name]; weight < 1 {
-			return fmt.Errorf("queue: queues: %s: want a weight of 1 or more, have %d", name, weight)
+		if weight := c.Asynq.Queues[name]; weight < 1 || weight > maxNumber {
+			return fmt.Errorf("queue: queues: %s: want a weight of 1 to %d, have %d", name, maxNumber, weight)
 		}
 	}
 	return nil
@@ -245,8 +248,8 @@ func (c ServerConfig) checkSet() error {
 	return nil
 }
 
-// checkSigns returns an error that names the first number or time that is below what it may be.
-func (c ServerConfig) checkSigns() error {
+// checkNumbers returns an error that names the first number or time that is below what it may be, or above.
+func (c ServerConfig) checkNumbers() error {
 	a, r := c.Asynq, c.Recovery
 	for _, f := range []struct {
 		name string
@@ -264,6 +267,9 @@ func (c ServerConfig) checkSigns() error {
 		if f.low {
 			return fmt.Errorf("queue: %s: want 0 or more, have %v", f.name, f.have)
 		}
+	}
+	if a.Concurrency > maxNumber {
+		return fmt.Errorf("queue: concurrency: want %d at most, have %d", maxNumber, a.Concurrency)
 	}
 	if r.Crashes < -1 {
 		return fmt.Errorf("queue: recovery: crashes: want 0 or more, or -1 for none, have %d", r.Crashes)
