@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -67,7 +68,7 @@ func (t *Telemetry) produce(ctx context.Context, task queue.Task, opts *queue.Op
 		traced = *opts
 	}
 	kind := ""
-	if task != nil {
+	if !lockredis.None(task) { // the client refuses a nil one
 		kind = task.Kind()
 	}
 	ctx, span := t.tracer.Start(ctx, "enqueue "+kind, trace.WithSpanKind(trace.SpanKindProducer),

@@ -232,6 +232,20 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A task that is a nil pointer is refused, as by the client itself.
+func TestNilTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, task := range map[string]queue.Task{"nil": nil, "a nil pointer": (*ship)(nil)} {
+		_, want := b.client.Enqueue(t.Context(), task, nil)
+		_, err := b.telemetry.Enqueue(t.Context(), b.client, task, nil)
+		results, _ := b.telemetry.EnqueueBatch(t.Context(), b.client, []queue.Job{{Task: task}})
+		if want == nil || err == nil || err.Error() != want.Error() || results[0].Err == nil || results[0].Err.Error() != want.Error() {
+			t.Errorf("%s: want %v, have %v, and in a batch %v", name, want, err, results[0].Err)
+		}
+	}
+}
+
 // A plain asynq program has spans of its runs, too.
 func TestPlainAsynq(t *testing.T) {
 	t.Parallel()
