@@ -239,6 +239,37 @@ func TestErrorsThatAreNoText(t *testing.T) {
 	})
 }
 
+// A nilError has no text while it is nil.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// An error that cannot say what it is, such as a nil pointer in the interface, is a failure like others, told once.
+func TestErrorsThatPanic(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		err    error
+		told   int // times
+		reason string
+		state  asynq.TaskState
+	}
+	eachOf(t, onOne, map[string]row{
+		"nil":       {(*nilError)(nil), 1, "<nil>", asynq.TaskStateRetry},
+		"permanent": {queue.Permanent((*nilError)(nil)), 1, "<nil>", asynq.TaskStateArchived},
+		"missing":   {queue.Unavailable((*nilError)(nil)), 0, "nil pointer", asynq.TaskStateRetry},
+	}, func(b *bundle, tt row) {
+		var told atomic.Int32
+		cfg := queue.ServerConfig{}
+		cfg.Asynq.ErrorHandler = asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { told.Add(1) })
+		b.serve(cfg, b.run)
+		b.act(1, func() error { return tt.err })
+		id := b.enqueue(b.job(1))
+		info := b.awaitState(id, tt.state)
+		expect.That(b, strings.Contains(info.LastErr, tt.reason) && int(told.Load()) == tt.told,
+			"want %q, told %d times, have %q, %d times", tt.reason, tt.told, info.LastErr, told.Load())
+	})
+}
+
 // A pointer may be a task. The payload null is none.
 type pointed struct{ Res string }
 

@@ -122,7 +122,7 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if errors.Is(err, asynq.RevokeTask) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.Frees(taskredis.Done)}
 	}
-	m.ErrorMsg, m.LastFailedAt = err.Error(), time.Now().Unix()
+	m.ErrorMsg, m.LastFailedAt = fmt.Sprint(err), time.Now().Unix() // Error panics on a nil pointer, Sprint does not
 	if m.Retried >= m.Retry || errors.Is(err, asynq.SkipRetry) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode(), Unique: m.Frees(taskredis.Archive)}
 	}
@@ -160,7 +160,7 @@ func (l *loop) taskOf(a *attempt) *Task {
 // snooze has a task come again without a retry.
 func (l *loop) snooze(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
-	m.ErrorMsg = err.Error()
+	m.ErrorMsg = fmt.Sprint(err) // as in failed
 	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Snooze, Message: m.Encode(), After: after, WaitOver: a.waitOver(), Losses: losses}
 }
 
