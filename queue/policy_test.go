@@ -144,14 +144,16 @@ func TestMaxWait(t *testing.T) {
 		cfg := queue.ServerConfig{Observe: b.observe}
 		called := make(chan queue.Info, 1)
 		if test.calls {
-			cfg.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
+			cfg.OnMaxWait = func(ctx context.Context, task *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				_, err := task.ResultWriter().Write([]byte("too late: " + id))
 				called <- queue.InfoFrom(ctx)
-				return nil
+				return err
 			}
 		}
 		b.serve(cfg, b.run)
 		g := b.occupy()
-		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: test.maxWait}})
+		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: test.maxWait}, Retention: time.Hour})
 		// On a slow machine a second is over before the task has been parked.
 		expect.Eventually(b, "it parked or too late", func() bool {
 			return len(b.of(queue.EventParked, id))+len(b.of(queue.EventWaitedTooLong, id)) > 0
@@ -169,7 +171,7 @@ func TestMaxWait(t *testing.T) {
 		if test.calls {
 			info := within(b, patience, "OnMaxWait", called)
 			expect.That(b, info.ID == id && info.Resource == b.resource, "want the task, have %+v", info)
-			b.awaitGone(id)
+			expect.Equal(b, "result", string(b.awaitState(id, asynq.TaskStateCompleted).Result), "too late: "+id)
 		} else if info := b.awaitState(id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "waited too long: for "+b.resource) || info.Retried != 0 {
 			b.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
 		}

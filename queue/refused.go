@@ -56,11 +56,11 @@ func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Dura
 	ev := a.event(EventWaitedTooLong)
 	ev.Resource, ev.Waited, ev.Err = resource, waited, err
 	s.observe(ev)
-	if s.cfg.OnMaxWait == nil {
+	if s.onMaxWait == nil {
 		return err
 	}
 	if err := a.Begin(ctx); err != nil {
 		return err
 	}
-	return s.cfg.OnMaxWait(ctx, engine.AsynqTask(a.Message))
+	return s.onMaxWait(ctx, a.Task)
 }

@@ -45,6 +45,7 @@ type Server struct {
 	typed      map[string]func([]byte) string // by kind: the resource of a task without a header, see Handle
 	routes     map[string]asynq.HandlerFunc   // by kind; fixed once started
 	middleware []asynq.MiddlewareFunc         // likewise
+	onMaxWait  engine.Handler                 // once started: ServerConfig.OnMaxWait, nil for none
 	engine     *engine.Server                 // once started
 
 	mu       sync.Mutex
@@ -229,8 +230,13 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 	if s.cfg.Store != nil {
 		cfg.Prefix = taskredis.WaitPrefix + l.Prefix
 	}
+	var err error
+	if s.cfg.OnMaxWait != nil {
+		if s.onMaxWait, err = asynqhandler.New(s.rdb, asynq.HandlerFunc(s.cfg.OnMaxWait)); err != nil {
+			return cfg, fmt.Errorf("queue: start: %w", err)
+		}
+	}
 	if c.ErrorHandler != nil {
-		var err error
 		if cfg.OnError, err = asynqhandler.NewErrorHandler(c.ErrorHandler); err != nil {
 			return cfg, fmt.Errorf("queue: start: %w", err)
 		}

@@ -95,9 +95,10 @@ type ServerConfig struct {
 	// queues need the same Policies.
 	Policies map[string]Policy
 	// OnMaxWait is called, in place of the handler, with a task that has waited for longer than its
-	// [Policy.MaxWait]. The task is done if OnMaxWait returns nil. An error of
-	// OnMaxWait is one of the task's own, and uses a retry. OnMaxWait is then called again, and also if
-	// its worker dies: the handler does not run any more. Nil archives such tasks.
+	// [Policy.MaxWait]. Its arguments are like those of a handler, but no middleware of [Server.Use] runs.
+	// The task is done if OnMaxWait returns nil. An error of OnMaxWait is one of the task's own, and uses
+	// a retry. OnMaxWait is then called again, and also if its worker dies: the handler does not run any
+	// more. Nil archives such tasks.
 	OnMaxWait func(context.Context, *asynq.Task) error
 	// Overrun is how long a handler may go on after its context has ended. Then the server logs
 	// an error, stops renewing the lock, and uses the slot for another task. Defaults to 1 min.
