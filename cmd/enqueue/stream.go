@@ -161,8 +161,8 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	if d.content.hash != "" && opts.TaskID == "" && opts.Debounce == "" {
 		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
 	}
-	if d.content.hash != "" && opts.TaskID != "" { // else its id is of no use to whoever sends it again
-		opts.Retention = cmp.Or(opts.Retention, d.retention)
+	if d.content.hash != "" && opts.TaskID != "" && line.Retention == "" { // without an id, what is sent again is another task
+		opts.Retention = d.retention
 	}
 	return queue.Job{Task: task, Options: opts}, nil
 }

@@ -242,6 +242,7 @@ func TestStreamRetention(t *testing.T) {
 	server := redistest.Shared(t)
 	text := `{"kind":"order:audit","payload":{"order":"1"},"id":"a"}
 {"kind":"order:audit","payload":{"order":"1"},"id":"b","retention":"9s"}
+{"kind":"order:audit","payload":{"order":"1"},"id":"c","retention":"0s"}
 `
 	path := writeFile(t, "tasks.jsonl", text)
 	for q, tt := range map[string]struct {
@@ -255,7 +256,7 @@ func TestStreamRetention(t *testing.T) {
 	} {
 		have := enqueue(t, tt.stdin, append([]string{"stream", "--redis", server.Addr, "--queue", q}, tt.args...)...)
 		expect.Need(t, have.status == cli.StatusOK, "%s: have %+v", q, have)
-		for id, want := range map[string]time.Duration{"a": tt.a, "b": 9 * time.Second} {
+		for id, want := range map[string]time.Duration{"a": tt.a, "b": 9 * time.Second, "c": 0} {
 			info, err := inspect(t, server).GetTaskInfo(q, id)
 			expect.OK(t, err)
 			expect.Equal(t, q+" "+id, info.Retention, want)
