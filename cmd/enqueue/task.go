@@ -59,7 +59,11 @@ task may be stored all the same: with an --id you can try again safely.`,
 				}
 			}
 			task.Kind = args[0]
-			if task.Payload, err = a.payload(payload); err != nil {
+			task.Payload, err = a.payload(cmd.Context(), payload)
+			if errors.Is(err, errInterrupted) {
+				return cli.Fault(err)
+			}
+			if err != nil {
 				return fmt.Errorf("--payload: %w", err)
 			}
 			return a.enqueueTask(cmd.Context(), task, opts)
@@ -75,9 +79,9 @@ task may be stored all the same: with an --id you can try again safely.`,
 }
 
 // payload returns the text that --payload stands for.
-func (a *app) payload(value string) ([]byte, error) {
+func (a *app) payload(ctx context.Context, value string) ([]byte, error) {
 	if value == "-" {
-		return io.ReadAll(a.stdin)
+		return io.ReadAll(interruptible(ctx, a.stdin))
 	}
 	if value == "@" {
 		return nil, errors.New("want the path of a file behind @, have nothing")

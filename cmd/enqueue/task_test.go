@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +99,28 @@ func TestTaskEnqueued(t *testing.T) {
 				t.Errorf("task as asynq sees it (-want +have):\n%s", diff)
 			}
 		})
+	}
+}
+
+// An interrupt ends the program also while it waits for its stdin.
+func TestTaskInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	stdin, typed := io.Pipe()
+	defer typed.Close()
+	var errs bytes.Buffer
+	ended := make(chan int)
+	go func() {
+		a := &app{stdin: stdin, stdout: io.Discard, stderr: &errs}
+		ended <- a.run(ctx, []string{"task", "order:audit", "--dry-run", "--payload", "-"})
+	}()
+	expect.Value(typed.Write([]byte("{")))(t) // returns once the program reads
+	interrupt()
+	select {
+	case status := <-ended:
+		wantResult(t, result{"", "enqueue: interrupted\n", cli.StatusFault}, result{"", errs.String(), status})
+	case <-time.After(time.Minute): //nolint:forbidigo // only a test that fails waits for it
+		t.Fatal("want the program ended by an interrupt")
 	}
 }
 
