@@ -246,21 +246,24 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx
 // has ended. Unlike asynq's, Run handles no signals: make ctx by signal.NotifyContext. Run returns
-// nil if all tasks have ended by then, or once somebody else has called Shutdown. Draining takes at most
-// ShutdownTimeout of asynq.Config and [ServerConfig.Overrun] together; the process should then end.
-// On a server that was started or shut down, or that another call starts just now, Run changes
-// nothing and returns an error. If the server cannot be started otherwise, Run closes its
-// connection.
+// nil if all tasks have ended by then, if ctx ends before the server has started, or once somebody else
+// has called Shutdown. Draining takes at most ShutdownTimeout of asynq.Config and
+// [ServerConfig.Overrun] together; the process should then end. On a server that was started or shut
+// down, or that another call starts just now, Run changes nothing and returns an error. If the server
+// cannot be started otherwise, Run closes its connection.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
 	}
 	err := s.start(ctx) // Shutdown ends the claim
-	if err == nil {
+	switch {
+	case err == nil:
 		select {
 		case <-ctx.Done():
 		case <-s.done:
 		}
+	case ctx.Err() != nil: // it was to end before it had begun
+		err = nil
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), plus(s.cfg.Asynq.ShutdownTimeout, s.cfg.Overrun))
 	defer cancel()

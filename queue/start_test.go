@@ -106,6 +106,26 @@ func TestRunEndsWithShutdown(t *testing.T) {
 	expect.OK(t, within(t, patience, "the end of Run", ran))
 }
 
+// A Run whose context ends while it asks Redis has nothing to drain, and Redis is all right.
+func TestRunThatEndsAsItStarts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	queue.Handle(s, b.run)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+		if isProbe(cmd) {
+			stop()
+			cmd.SetErr(ctx.Err())
+			return ctx.Err()
+		}
+		return send()
+	}))
+	expect.OK(t, s.Run(ctx))
+	expect.Equal(t, "start after that", fmt.Sprint(s.Start(t.Context())), shutBefore)
+}
+
 // Of many calls at once one starts the server, and the others leave it alone, also while it is
 // being started.
 func TestConcurrentStarts(t *testing.T) {
