@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
@@ -78,7 +79,7 @@ func (s *Server) probe(ctx context.Context) error {
 	}
 	all.Wait()
 	if err := cmp.Or(errs...); err != nil {
-		return fmt.Errorf("queue: %s: %w", whatFailed(err), err)
+		return &redisreply.CallError{Err: fmt.Errorf("queue: %s: %w", whatFailed(err), err)}
 	}
 	return nil
 }

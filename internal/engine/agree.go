@@ -40,7 +40,7 @@ func (s *Server) agree(ctx context.Context, own *taskredis.ServerInfo) error {
 func (s *Server) compare(ctx context.Context, own *taskredis.ServerInfo) (attrs []any, _ error) {
 	servers, err := taskredis.Servers(ctx, s.cfg.Redis)
 	if err != nil {
-		return nil, fmt.Errorf("engine: start: %w", err)
+		return nil, startFailed(err)
 	}
 	for _, other := range servers {
 		var differs []string

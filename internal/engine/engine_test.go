@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -110,6 +111,8 @@ func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 	f.rdb.ZAdd(ctx, "asynq:servers", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: "asynq:servers:{old:7:x}"})
 	err := New(f.config(nil)).Start(ctx, taskredis.Rules{})
 	expect.That(t, err != nil && strings.Contains(err.Error(), "old (pid 7)"), "want the old server named, have %v", err)
+	_, ofRedis := errors.AsType[*redisreply.CallError](err)
+	expect.That(t, !ofRedis, "want it to be no error of Redis, have %v", err)
 }
 
 // Functions of the user that do not return hold up the end of a server no longer than its context allows. The error

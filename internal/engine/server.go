@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -44,7 +45,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	sent := time.Now()
 	now, err := s.cfg.Redis.Time(ctx).Result()
 	if err != nil {
-		return fmt.Errorf("engine: start: %w", err)
+		return startFailed(err)
 	}
 	queues := slices.Sorted(maps.Keys(s.cfg.Queues))
 	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
@@ -60,7 +61,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	for _, queue := range queues {
 		moved, err := taskredis.TakeOver(ctx, s.cfg.Redis, queue)
 		if err != nil {
-			return fmt.Errorf("engine: start: %w", err)
+			return startFailed(err)
 		}
 		if moved > 0 {
 			s.cfg.Logger.InfoContext(ctx, "tasks that waited for an earlier release were taken over", "queue", queue, "tasks", moved)
@@ -97,6 +98,11 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	return nil
 }
 
+// startFailed returns the error of a start whose call to Redis has failed.
+func startFailed(err error) error {
+	return &redisreply.CallError{Err: fmt.Errorf("engine: start: %w", err)}
+}
+
 // newListeners returns what waits for notifications: one for all queues, and in a Cluster, where each has a slot of its own, one
 // for each.
 func (s *Server) newListeners(queues []string) []*listener {
@@ -121,7 +127,7 @@ func (s *Server) newListeners(queues []string) []*listener {
 func refuseOthers(ctx context.Context, rdb redis.UniversalClient, queues []string) error {
 	others, err := taskredis.OtherServers(ctx, rdb, queues)
 	if err != nil {
-		return fmt.Errorf("engine: start: %w", err)
+		return startFailed(err)
 	}
 	if len(others) == 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/metrics"
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -173,11 +174,14 @@ func (m *Member) takeTasks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := m.server.Start(ctx)
-	if errors.Is(err, queue.ErrOtherLocks) { // Redis is all right
+	if _, ofRedis := errors.AsType[*redisreply.CallError](err); ofRedis {
+		return m.Config.Redis.Failed(m.name, err)
+	}
+	if errors.Is(err, queue.ErrOtherLocks) {
 		return fmt.Errorf("%w (lock.allow_others: true starts it all the same)", err)
 	}
 	if err != nil {
-		return m.Config.Redis.Failed(m.name, err)
+		return err
 	}
 	m.phase.Store(running)
 	return nil

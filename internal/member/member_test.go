@@ -89,6 +89,13 @@ func TestServe(t *testing.T) {
 			m.Server.Asynq.DelayedTaskCheckInterval = time.Microsecond
 			return m.Run(ctx, register, nil)
 		}, nil, cli.StatusFault, "own: queue: delayed task check interval: want 10ms or more, have 1µs"},
+		"middleware": {func(ctx context.Context, m *Member) error { // Redis is all right
+			return m.Run(ctx, func(s *queue.Server) { register(s); s.Use(nil) }, nil)
+		}, nil, cli.StatusFault, "own: queue: use: middleware 1: want a function, have nil"},
+		"another database": {func(ctx context.Context, m *Member) error {
+			m.Redis.DB = 99
+			return m.Run(ctx, register, nil)
+		}, nil, cli.StatusFault, "own: redis " + server.Addr + ": queue: redis refuses: "},
 		"beside ends": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(context.Context, string) error { return nil })
 		}, nil, cli.StatusOK, `msg="worker ended"`},

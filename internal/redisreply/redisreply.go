@@ -30,6 +30,15 @@ var codeless = []string{
 	"while the cluster is down",
 }
 
+// A CallError is an error of a call to Redis: its answer, or why there is none. It tells those of a start from others, such as that
+// of a handler that is missing.
+type CallError struct{ Err error }
+
+func (e *CallError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *CallError) Unwrap() error { return e.Err }
+
 // Answered reports whether err is an answer of Redis, and not of the network or the client.
 func Answered(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
