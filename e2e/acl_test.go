@@ -592,6 +592,12 @@ func TestRightsOfAnOperator(t *testing.T) {
 	w.kill(t)
 	g.prolong(t)
 	expect.Value(g.enqueue(ctx, "task", "order:audit", "--payload", `{"order":"1"}`, "--id", "pends"))(t)
+	// What becomes of tasks each of which is the only one of its group. asynq deletes the group with it.
+	grouped := map[string]string{"to-run": "pending", "to-archive": "archived", "to-delete": ""}
+	for id := range grouped {
+		client := asynq.NewClientFromRedisClient(g.admin)
+		expect.Value(client.EnqueueContext(ctx, asynq.NewTask("test:grouped", nil), asynq.TaskID(id), asynq.Group(id)))(t)
+	}
 	expect.OK(t, errors.Join(
 		g.fillLines(ctx),
 		g.admin.ZAdd(ctx, "{lock:order:536365}:queue", redis.Z{Score: 1, Member: "siding-goroutine:gone:1"}).Err(),
@@ -614,6 +620,9 @@ func TestRightsOfAnOperator(t *testing.T) {
 		"archive pends --reason drill --yes",
 		"run pends",
 		"delete pends --reason drill --yes",
+		"run to-run",
+		"archive to-archive --reason drill --yes",
+		"delete to-delete --reason drill --yes",
 		"limit set res:9 0 --reason drill",
 		"limit list",
 		"limit unset res:9",
@@ -621,6 +630,15 @@ func TestRightsOfAnOperator(t *testing.T) {
 	} {
 		if out, errs, status := g.lockctl(t, strings.Fields(args)...); status != 0 {
 			t.Errorf("lockctl %s: want status 0, have %d\n%s%s", args, status, out, errs)
+		}
+	}
+	for id, want := range grouped {
+		state := "" // of one that is deleted
+		if info, err := asynq.NewInspectorFromRedisClient(g.admin).GetTaskInfo("default", id); err == nil {
+			state = info.State.String()
+		}
+		if state != want {
+			t.Errorf("%s, the only task of its group: want it %q, have %q", id, want, state)
 		}
 	}
 	// The lock of another program is free, or goes to the next waiter, at once.
