@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +26,8 @@ const (
 type Finding struct {
 	// Server is the address of a master of a Cluster, and empty elsewhere.
 	Server string
-	// Trait is a setting of Redis, or "clock", "persistence", "version" or "unguarded server".
+	// Trait is a setting of Redis, or "clock", "persistence", "version" or "unguarded server"; or, of a Redis that takes no writes
+	// now, why it refuses them: "memory", "disk" or "role".
 	Trait string
 	// Have is the value of the trait, empty if Redis does not tell.
 	Have string
@@ -34,7 +36,8 @@ type Finding struct {
 }
 
 // CheckRedis returns a finding for each trait by which a Redis may lose tasks or locks. Such a Redis
-// evicts keys, has no persistence, has another time than this machine, or is too old. A trait that the
+// evicts keys, has no persistence, has another time than this machine, or is too old. So does one that refuses writes, as it is
+// full, cannot write to its disk, or is a replica. A trait that the
 // user may not ask for has a finding without advice. Many providers forbid CONFIG GET, and INFO then
 // tells a part. In a Cluster each master is asked.
 //
@@ -127,7 +130,7 @@ func traitsOf(ctx context.Context, rdb redis.UniversalClient) (traits, error) {
 	info := pipe.Info(ctx)
 	var configs []*redis.MapStringStringCmd
 	// One call each, as go-redis takes one pattern.
-	for _, pattern := range []string{"maxmemory*", "append*", "save"} {
+	for _, pattern := range []string{"maxmemory*", "append*", "save", "stop-writes*"} {
 		configs = append(configs, pipe.ConfigGet(ctx, pattern))
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !refusedByRedis(err) {
@@ -156,7 +159,39 @@ func traitsOf(ctx context.Context, rdb redis.UniversalClient) (traits, error) {
 }
 
 func (t traits) check() []Finding {
-	return slices.Concat(t.checkVersion(), t.checkEviction(), t.checkPersistence())
+	return slices.Concat(t.checkVersion(), t.checkWrites(), t.checkEviction(), t.checkPersistence())
+}
+
+// checkWrites finds out why Redis refuses writes now, by what INFO says of it.
+func (t traits) checkWrites() (found []Finding) {
+	const refused = "no task is enqueued, and servers that run may look as if they were dead"
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(t[name], 10, 64)
+		return n
+	}
+	// Redis does not count all that it uses.
+	used, limit := number("used_memory")-number("mem_not_counted_for_evict"), number("maxmemory")
+	evicts := t["maxmemory-policy"] != "" && t["maxmemory-policy"] != "noeviction" // then it makes room
+	if limit > 0 && used >= limit && !evicts {
+		found = append(found, Finding{Trait: "memory", Have: fmt.Sprintf("%d of maxmemory %d bytes", used, limit), Advice: "Redis is full, and refuses what needs memory; " +
+			refused + ": raise maxmemory, or shorten the retention of tasks"})
+	}
+	stops, known := t["stop-writes-on-bgsave-error"]
+	save, saveKnown := t["save"]
+	failed := func(name string) bool { return t[name] != "" && t[name] != "ok" }
+	snapshot := failed("rdb_last_bgsave_status") && (!known || stops == "yes") && (!saveKnown || save != "")
+	if snapshot || failed("aof_last_write_status") && t["appendonly"] == "yes" {
+		what := "append-only file"
+		if snapshot {
+			what = "snapshot"
+		}
+		found = append(found, Finding{Trait: "disk", Have: "no " + what + " written", Advice: "the last try failed, and Redis refuses all writes; " + refused +
+			": make room on the disk of Redis, or mend the rights of its folder"})
+	}
+	if role := t["role"]; role != "" && role != "master" {
+		found = append(found, Finding{Trait: "role", Have: role, Advice: "a replica refuses all writes; " + refused + ": give the address of the master, or those of the Sentinels"})
+	}
+	return found
 }
 
 func (t traits) checkVersion() []Finding {

@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,45 @@ func TestCheckRedis(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, test.args...)
 			same(t, "traits", traits(t, s.Client(t)), test.want)
+		})
+	}
+}
+
+// A Redis that takes no writes at the moment is named with what keeps it from that.
+func TestCheckRedisThatRefusesWrites(t *testing.T) {
+	t.Parallel()
+	config := func(name, value string) func(*redis.Client) error {
+		return func(rdb *redis.Client) error { return rdb.ConfigSet(t.Context(), name, value).Err() }
+	}
+	noSnapshot := func(rdb *redis.Client) error {
+		err := os.RemoveAll(rdb.ConfigGet(t.Context(), "dir").Val()["dir"])
+		return errors.Join(err, rdb.ConfigSet(t.Context(), "save", "3600 1").Err(), rdb.BgSave(t.Context()).Err())
+	}
+	kept := []string{"--appendonly", "yes"}
+	tests := []struct {
+		name string
+		args []string
+		do   func(*redis.Client) error
+		want string // "" for none
+	}{
+		{"full", kept, config("maxmemory", "1"), "memory="},
+		{"full, and makes room", append(kept, "--maxmemory-policy", "allkeys-lru"), config("maxmemory", "1"), "maxmemory-policy="},
+		{"has room", kept, config("maxmemory", "100mb"), ""},
+		{"no snapshot", nil, noSnapshot, "disk=no snapshot"},
+		{"no snapshot, which it does not mind", []string{"--stop-writes-on-bgsave-error", "no"}, noSnapshot, ""},
+		{"replica", kept, func(rdb *redis.Client) error { return rdb.SlaveOf(t.Context(), "127.0.0.1", "1").Err() }, "role=slave"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t, test.args...).Client(t)
+			expect.OK(t, test.do(rdb))
+			// A snapshot fails a moment later.
+			expect.Eventually(t, "the snapshot's end", func() bool {
+				return strings.Contains(rdb.Info(t.Context(), "persistence").Val(), "rdb_bgsave_in_progress:0")
+			})
+			have := strings.Join(traits(t, rdb), ", ")
+			expect.That(t, strings.HasPrefix(have, test.want) && (have == "") == (test.want == "") && !strings.Contains(have, ", "), "want %q alone, have %q", test.want, have)
 		})
 	}
 }

@@ -45,7 +45,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Look for faults of Redis, the servers, the queues and the locks",
 		Long: `Look for faults of the whole installation, and say what each means and what to do.
 
-It checks that Redis answers soon, keeps its data, evicts nothing and is new enough;
+It checks that Redis answers soon, takes writes, keeps its data, evicts nothing and is
+new enough;
 the clocks of Redis and of the servers; that every queue has servers, and that all of
 them take locks and run the same version; that a server looks after the queues;
 and it looks for tasks of dead workers, for handlers that go on without their locks,
@@ -82,6 +83,7 @@ type examination struct {
 	locks   []inspect.Lock
 	orphans []inspect.Orphan
 	nodes   []node
+	refuses bool // Redis refuses writes
 	checks  []check
 }
 

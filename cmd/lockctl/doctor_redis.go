@@ -106,12 +106,16 @@ func (x *examination) reachable() {
 	}
 }
 
+// refusals are the traits of a Redis that refuses writes.
+var refusals = []string{"memory", "disk", "role"}
+
 // traitChecks are the checks of [queue.CheckRedis], and their traits.
 var traitChecks = []struct {
 	check, fine string
 	traits      []string
 }{
 	{"redis version", "new enough", []string{"version"}},
+	{"writes", "Redis takes writes", refusals},
 	{"eviction", "Redis throws nothing away", []string{"maxmemory-policy"}},
 	{"persistence", "Redis keeps its data over a restart", []string{"persistence", "appendfsync"}},
 	{"clock of redis", "as this machine's", []string{"clock"}},
@@ -124,6 +128,7 @@ func (x *examination) traits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.refuses = slices.ContainsFunc(findings, func(f queue.Finding) bool { return slices.Contains(refusals, f.Trait) })
 	for _, t := range traitChecks {
 		for _, f := range findings {
 			if slices.Contains(t.traits, f.Trait) {

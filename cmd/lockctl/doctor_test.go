@@ -267,6 +267,28 @@ func TestTraits(t *testing.T) {
 	}
 }
 
+// A Redis that refuses writes is named first. Servers may look as if they were dead, and nothing is said of an upkeep that nobody owes.
+func TestDoctorOfARedisThatRefusesWrites(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.enqueue(t, "pends", "order:1")
+	expect.OK(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	d, status := answer[diagnosis](t, b, "doctor")
+	expect.That(t, status == exitTrouble, "want a fault, have status %d", status)
+	wantFound(t, d, "writes", faulty, "memory ")
+	for _, name := range []string{"servers", "queues"} {
+		for _, c := range d.Checks {
+			if c.Check == name && !strings.Contains(c.Do, "first have Redis take writes") {
+				t.Errorf("%s: want Redis before the workers, have %+v", name, c)
+			}
+		}
+	}
+	expect.That(t, !slices.ContainsFunc(d.Checks, func(c check) bool { return c.Check == "upkeep" }), "want no upkeep without servers, have %+v", d.Checks)
+	expect.OK(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	d, _ = answer[diagnosis](t, b, "doctor")
+	wantFound(t, d, "writes", ok, "Redis takes writes")
+}
+
 // Servers that have other settings are named with both values. So is lockctl itself, if it looks for other locks.
 func TestDoctorServersThatDisagree(t *testing.T) {
 	t.Parallel()

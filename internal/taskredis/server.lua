@@ -13,8 +13,8 @@
 
 local server, tasks, ttl = KEYS[1], KEYS[2], ARGV[1]
 
+redis.call('DEL', tasks) -- first, as it takes no memory: then Redis does not refuse the rest for want of it
 redis.call('SETEX', server, ttl, ARGV[2])
-redis.call('DEL', tasks)
 for i = 3, #ARGV, 2 do
   redis.call('HSET', tasks, ARGV[i], ARGV[i + 1])
 end

@@ -136,9 +136,9 @@ func WriteServer(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo, 
 	pipe := rdb.Pipeline()
 	pipe.ZAdd(ctx, serversKey, redis.Z{Score: end, Member: keys[0]})
 	pipe.ZAdd(ctx, workersKey, redis.Z{Score: end, Member: keys[1]})
-	serverScript.EvalSha(ctx, pipe, keys, argv...)
+	written := serverScript.EvalSha(ctx, pipe, keys, argv...)
 	_, err := pipe.Exec(ctx)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if redis.HasErrorPrefix(written.Err(), "NOSCRIPT") { // err may be that of a full Redis, which takes no more for the sets
 		err = serverScript.Run(ctx, rdb, keys, argv...).Err()
 	}
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // serverInfos have each field, and numbers at their ends. With at most one queue asynq's encoding is the same each time.
@@ -169,6 +170,21 @@ func TestInspectorReadsOurServers(t *testing.T) {
 			expect.That(t, !slices.Contains(rdb.ZRange(ctx, key, 0, -1).Val(), key+":{web-3:7:"+s.ID+"}"), "want it gone from %s", key)
 		}
 	})
+}
+
+// While Redis has no memory left, a server goes on to say that it lives, and what it runs: only the sets, which last, take no more.
+func TestServerEntryWithoutMemory(test *testing.T) {
+	test.Parallel()
+	t := newBench(test, redistest.Start(test).Client(test))
+	ctx, s := t.Context(), ours("q")
+	expect.OK(t, WriteServer(ctx, t.rdb, s, nil, 10*time.Second))
+	t.must(t.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	t.must(t.rdb.ScriptFlush(ctx).Err())
+	s.Status = "stopped"
+	_ = WriteServer(ctx, t.rdb, s, workersOf("q"), 10*time.Second)
+	have := expect.Value(Servers(ctx, t.rdb))(t)
+	tasks := t.rdb.HLen(ctx, workersKey+":"+s.name()).Val()
+	expect.That(t, len(have) == 1 && have[0].Status == "stopped" && tasks == 2, "want the second entry with two tasks, have %+v, %d", have, tasks)
 }
 
 func TestWorkerEntryIsAsynqs(t *testing.T) {
