@@ -28,7 +28,7 @@ type HeldLine struct {
 }
 
 // HeldLines lists the held lines: those that have stopped, and then those that are held until a retry, by when they go on. leftOut
-// is how many it has left out of the latter, if a queue has more than 500.
+// is how many it has left out at the end of these, if a queue has more than 500.
 func (i *Inspector) HeldLines(ctx context.Context) (lines []HeldLine, leftOut int, _ error) {
 	queues, err := taskredis.QueueNames(ctx, i.rdb)
 	if err != nil {

@@ -81,6 +81,7 @@ type examination struct {
 	servers []inspect.Server
 	queues  []inspect.Queue
 	locks   []inspect.Lock
+	leftOut int // contended locks
 	orphans []inspect.Orphan
 	nodes   []node
 	refuses bool // Redis refuses writes
@@ -130,7 +131,7 @@ func (x *examination) read(ctx context.Context) (err error) {
 		return err
 	}
 	list, err := x.Held(ctx)
-	x.locks = list.Locks
+	x.locks, x.leftOut = list.Locks, list.LeftOut
 	return err
 }
 

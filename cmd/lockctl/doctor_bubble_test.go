@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,25 @@ func TestUnserved(t *testing.T) {
 	x.locks = []inspect.Lock{free("served", 0, 1, 0)}
 	if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok {
 		t.Errorf("want nothing found, have %+v, %v", x.checks, err)
+	}
+}
+
+// What is not read, as there is too much of it, is no proof that all is well.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	x := examine(&fake{leftOut: 3})
+	x.leftOut = 2
+	expect.OK(t, errors.Join(x.contended(t.Context()), x.held(t.Context())))
+	var have []string
+	for _, c := range x.checks {
+		have = append(have, fmt.Sprint(c.Status, " ", c.Check, ": ", c.Found))
+	}
+	want := []string{
+		"warning locks: 2 contended locks are not looked at, as there are too many",
+		"warning lines: 3 more lines are held, and not looked at, as there are too many",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("want %q, have %q", want, have)
 	}
 }
 

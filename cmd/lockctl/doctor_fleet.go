@@ -176,6 +176,10 @@ func (x *examination) contended(ctx context.Context) error {
 				"start more workers of these queues, or raise their concurrency; `lockctl show "+inspect.ShellArg(l.Resource)+"` shows who waits")
 		}
 	}
+	if x.leftOut > 0 {
+		x.add(warning, "locks", countOf(x.leftOut, "contended lock is", "contended locks are")+" not looked at, as there are too many",
+			"these may be free and not served", "`lockctl top` samples the tasks that wait for any; `lockctl show RESOURCE` looks at one lock")
+	}
 	x.unless("locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
 	return nil
 }

@@ -127,7 +127,7 @@ func some(names []string) string {
 
 // held checks the lines that a failed task holds.
 func (x *examination) held(ctx context.Context) error {
-	lines, _, err := x.HeldLines(ctx)
+	lines, leftOut, err := x.HeldLines(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,6 +139,10 @@ func (x *examination) held(ctx context.Context) error {
 		x.add(how, "lines", fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
 			fmt.Sprintf("%s; %s behind it", means, countOf(l.Waiting, "task waits", "tasks wait")),
 			fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", inspect.ShellArg(l.Task.ID)))
+	}
+	if leftOut > 0 {
+		x.add(warning, "lines", fmt.Sprintf("%s held, and not looked at, as there are too many", countOf(leftOut, "more line is", "more lines are")),
+			"they come behind the others by when they go on, those that have stopped first", "set the others going, then look again")
 	}
 	x.unless("lines", "no line is held by a task that has failed")
 	return nil

@@ -64,6 +64,7 @@ type fake struct {
 	waiters []inspect.Waiter
 	why     inspect.Explanation
 	servers []inspect.Server
+	leftOut int // held lines
 	err     error
 }
 
@@ -74,6 +75,10 @@ func (f *fake) Show(context.Context, string, int, int) (inspect.Lock, []inspect.
 }
 
 func (f *fake) Why(context.Context, string, string) (inspect.Explanation, error) { return f.why, f.err }
+
+func (f *fake) HeldLines(context.Context) ([]inspect.HeldLine, int, error) {
+	return nil, f.leftOut, f.err
+}
 
 func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return f.servers, f.err }
 

@@ -29,8 +29,8 @@ type HeldLine struct {
 // MostHeld is how many held lines of a queue are listed.
 const MostHeld = 500
 
-// HeldLines lists the held lines of queues, for each at most [MostHeld], in one round trip, or one for each node of a Cluster. lock
-// is that of the only line to look at, "" for all. more is how many it has left out.
+// HeldLines lists the held lines of queues, for each at most [MostHeld], those that have stopped first, in one round trip, or one for
+// each node of a Cluster. lock is that of the only line to look at, "" for all. more is how many it has left out.
 func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, lock string) (lines []HeldLine, more int, _ error) {
 	for i, call := range lockredis.RunAll(ctx, rdb, lookHeldScript, len(queues), func(i int) ([]string, []any) {
 		return []string{HeldKey(queues[i])}, []any{queues[i], lock, MostHeld}

@@ -2,10 +2,13 @@ package taskredis
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -37,6 +40,35 @@ func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 			}
 		}
 		s.takes("3 ", nil, 3, "q")
+	})
+}
+
+// Lines that have stopped are listed first, however many others there are.
+func TestHeldLinesListsStoppedOnesFirst(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *bench) {
+		queue := t.queue
+		add := func(lock, until string, score float64) {
+			id := "holds " + lock
+			t.must(t.rdb.ZAdd(t.Context(), HeldKey(queue), redis.Z{Score: score, Member: lock}).Err())
+			t.must(t.rdb.ZAdd(t.Context(), LineKey(queue, lock), redis.Z{Score: 1, Member: id}).Err())
+			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, id), "siding_held", until, "siding_lock", lock, "state", "archived").Err())
+			if until != "stop" {
+				t.must(t.rdb.HSet(t.Context(), TaskKey(queue, id), "state", "retry").Err())
+			}
+		}
+		for n := range MostHeld {
+			add(fmt.Sprint("lock:later:", n), fmt.Sprint(n+1), float64(n+1))
+		}
+		for n := range 2 {
+			add(fmt.Sprint("lock:stopped:", n), "stop", math.Inf(1))
+		}
+		held, more, err := HeldLines(t.Context(), t.rdb, []string{queue}, "")
+		t.must(err)
+		expect.Need(t, len(held) == MostHeld && more == 2, "want %d lines, and 2 left out, have %d and %d", MostHeld, len(held), more)
+		for n, want := range []string{"lock:stopped:0", "lock:stopped:1", "lock:later:0"} {
+			expect.That(t, held[n].Lock == want && held[n].Until.IsZero() == (n < 2), "line %d: want %s, have %+v", n, want, held[n])
+		}
 	})
 }
 
