@@ -338,6 +338,28 @@ func TestTopOfMany(t *testing.T) {
 	}
 }
 
+// Top finds a lock whose waiters have waited for longer, all together, than a [time.Duration] is.
+func TestTopOfCenturies(t *testing.T) {
+	t.Parallel()
+	for resources, list := range map[int]string{4: "all", 3000: "a sample"} {
+		t.Run(list, func(t *testing.T) {
+			t.Parallel()
+			b := setupAlone(t)
+			b.seed(resources, resources)
+			const waiters = 1000
+			b.seed(waiters, 1)
+			pipe := b.rdb.Pipeline()
+			for i := range waiters { // each has waited since 1970
+				pipe.HSet(t.Context(), b.taskKey(fmt.Sprint("task-", i)), "siding_ticket", 1)
+				pipe.ZAdd(t.Context(), b.line(b.seeded(0)), redis.Z{Score: 1, Member: fmt.Sprint("task-", i)})
+			}
+			expect.OK(t, expect.Err(pipe.Exec(t.Context())))
+			l := b.top(1).Locks[0]
+			expect.That(t, l.Resource == b.seeded(0) && l.WaitTime == math.MaxInt64, "want the lock of 1,000 waiters, and the longest time there is, have %+v", l)
+		})
+	}
+}
+
 func TestScan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -145,7 +146,7 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	s.Looked = parts[0]
 	for _, part := range parts[1:] {
 		s.Lines = append(s.Lines, part.Lines...)
-		s.WaitTime += part.WaitTime
+		s.WaitTime = redisreply.Sum(s.WaitTime, part.WaitTime)
 		s.Waiters = append(s.Waiters, part.Waiters...)
 		if s.First = cmp.Or(s.First, part.First); part.First > 0 {
 			s.First = min(s.First, part.First)
@@ -314,7 +315,7 @@ func (i *Inspector) candidates(ctx context.Context, queues []string) ([]target, 
 	}
 	total := make(map[string]time.Duration)
 	for e, waited := range sums {
-		total[e.Lock] += waited
+		total[e.Lock] = redisreply.Sum(total[e.Lock], waited)
 	}
 	entries := slices.SortedFunc(maps.Keys(sums), func(a, b taskredis.Ready) int {
 		return cmp.Or(cmp.Compare(total[b.Lock], total[a.Lock]), cmp.Compare(a.Lock, b.Lock))

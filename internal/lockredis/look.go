@@ -144,7 +144,7 @@ func lookedOf(r *redisreply.Reader) (Looked, error) {
 	for lines.More() {
 		l.Lines = append(l.Lines, Line{Queue: lines.Text(), Waiting: int(lines.Number()), First: lines.Number()})
 	}
-	l.Goroutines, l.First, l.WaitTime = int(r.Number()), r.Number(), time.Duration(r.Number())*time.Microsecond
+	l.Goroutines, l.First, l.WaitTime = int(r.Number()), r.Number(), redisreply.Duration(float64(r.Number()), time.Microsecond)
 	waiters := r.List()
 	for waiters.More() {
 		l.Waiters = append(l.Waiters, Waiter{Queue: waiters.Text(), Name: waiters.Text(), Ticket: waiters.Number()})

@@ -3,7 +3,6 @@ package lockredis
 import (
 	"context"
 	"fmt"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -132,13 +131,9 @@ func number(n int64) string { return strconv.FormatInt(n, 10) }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// msOf reads milliseconds; of more than 292 years it returns these.
+// msOf reads milliseconds.
 func msOf(r *redisreply.Reader) time.Duration {
-	n := r.Number()
-	if n > math.MaxInt64/int64(time.Millisecond) {
-		return math.MaxInt64
-	}
-	return time.Duration(n) * time.Millisecond
+	return redisreply.Duration(float64(r.Number()), time.Millisecond)
 }
 
 // usTime returns the time of so many us, zero for none.

@@ -3,9 +3,11 @@ package redisreply
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -74,6 +76,22 @@ func Int(array []any, i int) int64 {
 		}
 	}
 	return 0
+}
+
+// Duration returns so many of a unit; of more than 292 years it returns these, the longest time there is.
+func Duration(n float64, unit time.Duration) time.Duration {
+	if ns := n * float64(unit); ns < math.MaxInt64 {
+		return time.Duration(ns)
+	}
+	return math.MaxInt64
+}
+
+// Sum adds times up that are not negative, and returns at most the longest there is.
+func Sum(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 func at(array []any, i int) any {

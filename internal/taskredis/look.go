@@ -259,7 +259,8 @@ func SampleWaiting(ctx context.Context, rdb redis.UniversalClient, queues []stri
 		stands := float64(redisreply.Int(row, 1)) / float64(max(1, redisreply.Int(row, 2))) // for so many tasks each
 		for at := 3; at+1 < len(row); at += 2 {
 			waited := max(0, now-redisreply.Int(row, at+1))
-			sums[Ready{Queue: queues[i], Lock: redisreply.Text(row, at)}] += time.Duration(stands * float64(waited) * float64(time.Microsecond))
+			line := Ready{Queue: queues[i], Lock: redisreply.Text(row, at)}
+			sums[line] = redisreply.Sum(sums[line], redisreply.Duration(stands*float64(waited), time.Microsecond))
 		}
 	}
 	return sums, nil
