@@ -177,3 +177,72 @@ func TestLimitOnAHeldLock(t *testing.T) {
 	e := b.awaitWrong(waiting[0], "No: the task "+holder+" on ")
 	expect.That(t, e.Lock.Task != nil && e.Lock.Task.ID == holder, "want the holder, have %+v", e)
 }
+
+// While all slots are in use nobody looks at the ready set. So an entry that is due says nothing of a lock that is kept from its
+// waiters: by those who hold its permits, by a pause, or by a line that is held.
+func TestDueIsNotFree(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]func(b *bed, id string){
+		"free": func(*bed, string) {},
+		"permits": func(b *bed, _ string) {
+			for n := range 2 { // two hold it, as far as an operator knows
+				b.do("SET", fmt.Sprintf("{%s}:permit:%d", b.lockKey(), n+1), fmt.Sprintf("siding:x-%d:a service", n), "PX", 60000)
+				b.do("HSET", "{"+b.lockKey()+"}:permits", n+1, us(time.Now()))
+			}
+			b.do("SET", b.lockKey(), "siding-limited", "PX", 60000)
+		},
+		"paused": func(b *bed, _ string) { b.setLimit(0) },
+		"held": func(b *bed, id string) {
+			b.do("ZADD", "siding:{"+b.queue+"}:held", us(time.Now().Add(time.Hour)), b.lockKey())
+			b.do("HSET", b.taskKey(id), "siding_held", us(time.Now().Add(time.Hour)))
+		},
+		"stopped": func(b *bed, id string) {
+			b.do("ZADD", "siding:{"+b.queue+"}:held", "+inf", b.lockKey())
+			b.do("HSET", b.taskKey(id), "siding_held", "stop", "state", "archived")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAlone(t)
+			b.seed(1, 1)
+			b.resource = b.seeded(0)
+			b.do("DEL", b.lockKey())
+			b.do("ZADD", "siding:{"+b.queue+"}:ready", us(time.Now().Add(-time.Minute)), b.lockKey())
+			keep(b, "task-0")
+			want := name == "free"
+			shown, _ := b.show(1, 1)
+			expect.That(t, shown.Unserved > 0 == want, "show: want it unserved: %t, have %+v", want, shown)
+			held := b.held(b.resource)
+			expect.That(t, held.Unserved > 0 == want, "list: want it unserved: %t, have %+v", want, held)
+			state := b.why("task-0").State
+			expect.That(t, state == inspect.StateReady == want, "why: want it ready: %t, have %s", want, state)
+		})
+	}
+}
+
+// A permit that was freed is not served if no server has a slot for those who wait, also while another permit is in use.
+func TestFreePermitIsNotServed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	other := b.queue + ".other"
+	holders := limited(2)
+	holders.Asynq.Queues = map[string]int{other: 1}
+	b.serve(holders)
+	for n := range 2 {
+		b.hold(n)
+		b.enqueue(job{b.resource, n}, queue.Options{Queue: other})
+		b.awaitRun(n)
+	}
+	busy := limited(2)
+	busy.Asynq.Concurrency = 1
+	b.serve(busy)
+	id := b.waiting(2, 1)[0]
+	b.runningNote()
+	b.let(0)
+	expect.Eventually(t, "a permit that nobody takes", func() bool {
+		l, _ := b.show(1, 0)
+		return len(l.Permits) == 1 && l.Unserved > 0
+	})
+	e := b.awaitWhy(id, inspect.StateReady)
+	expect.That(t, strings.Contains(e.Verdict.Wrong, "no server of the queue"), "want it not served, have %+v", e.Verdict)
+}

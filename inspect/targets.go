@@ -19,14 +19,9 @@ import (
 // wait on their own Redis for a lock of another prefix. In a Cluster the tasks of each queue wait for a lock in the slot
 // of their queue, and the first of them asks for the lock itself, in a slot of its own.
 
-const (
-	// lookBatch is how many locks one round trip reads. Redis serves others between two round trips. A
-	// lock takes Redis some 25 us, so a hand-off is delayed by 0.2 ms at most.
-	lookBatch = 8
-	// served is how soon a server has taken the first task of a lock that is free, if it can. Most take it within
-	// milliseconds.
-	served = 3 * time.Second
-)
+// lookBatch is how many locks one round trip reads. Redis serves others between two round trips. A
+// lock takes Redis some 25 us, so a hand-off is delayed by 0.2 ms at most.
+const lookBatch = 8
 
 // A spot is the lock of a resource.
 type spot struct {
@@ -38,8 +33,8 @@ type spot struct {
 type target struct {
 	spot
 
-	queues []string // in a Cluster: those whose tasks may wait for it
-	ready  taskredis.Ready
+	queues  []string // in a Cluster: those whose tasks may wait for it
+	entries []taskredis.Ready
 	lockredis.LookAt
 }
 
@@ -49,14 +44,6 @@ type sight struct {
 	lockredis.Looked
 
 	ready time.Time // since when the first who wait could have it; zero if they cannot
-}
-
-// unserved returns for how long a waiting task could have had the lock, 0 if that is not for long.
-func (s *sight) unserved() time.Duration {
-	if s.ready.IsZero() || s.Now.Sub(s.ready) < served {
-		return 0
-	}
-	return s.Now.Sub(s.ready)
 }
 
 // waitKey is the key of the lock for which the tasks of a queue wait.
@@ -165,33 +152,6 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	return s
 }
 
-// findReady finds out since when those who wait for a free lock could have it. An entry of a ready set is due as soon as
-// that, or earlier, and the lock itself says when it was freed.
-func (i *Inspector) findReady(ctx context.Context, targets []target, sights []sight) error {
-	var at []int
-	var locks []string
-	for n := range sights {
-		s, due := &sights[n], time.UnixMicro(targets[n].ready.Due)
-		free := s.State == lockredis.LookFree || len(s.Permits) > 0 && s.State != lockredis.LookForeign
-		if targets[n].ready.Due == 0 || !free || len(s.Lines) == 0 || due.After(s.Now) {
-			continue
-		}
-		if s.ready = due; s.unserved() > 0 {
-			at, locks = append(at, n), append(locks, targets[n].ready.Lock)
-		}
-	}
-	freed, err := taskredis.FreedAt(ctx, i.rdb, locks)
-	if err != nil {
-		return fmt.Errorf("inspect: %w", err)
-	}
-	for k, n := range at {
-		if us := time.UnixMicro(freed[k]); us.After(sights[n].ready) && !us.After(sights[n].Now) {
-			sights[n].ready = us
-		}
-	}
-	return nil
-}
-
 // look looks at the lock of a resource. If there is one of that name on this Redis, and one in an external store for which
 // tasks wait, it returns the one that is in use, or the one that was used last.
 func (i *Inspector) look(ctx context.Context, queues []string, resource string, at lockredis.LookAt) (sight, error) {
@@ -249,8 +209,8 @@ func (i *Inspector) held(ctx context.Context, s spot, queues []string) (map[stri
 
 // come takes note of an entry for the place.
 func (p *target) come(e taskredis.Ready) {
-	if e.Due > 0 && (p.ready.Due == 0 || e.Due < p.ready.Due) {
-		p.ready = e
+	if e.Due > 0 {
+		p.entries = append(p.entries, e)
 	}
 }
 

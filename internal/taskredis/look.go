@@ -225,19 +225,19 @@ func ReadyAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) er
 	return nil
 }
 
-// FreedAt returns when each of these locks was freed last while tasks waited for it, in µs of Redis' clock; 0 if that is not
-// known. It takes one round trip, or one for each node of a Cluster.
-func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]int64, error) {
+// FreedAt returns when the lock of each of these entries was freed last while tasks waited for it, in µs of Redis' clock; 0 if that
+// is not known. It takes one round trip, or one for each node of a Cluster.
+func FreedAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([]int64, error) {
 	pipe := rdb.Pipeline()
-	texts := make([]*redis.StringCmd, len(locks))
-	for i, lock := range locks {
-		texts[i] = pipe.Get(ctx, store.Beside(lock, "freed"))
+	texts := make([]*redis.StringCmd, len(entries))
+	for i, e := range entries {
+		texts[i] = pipe.Get(ctx, store.Beside(e.Lock, "freed"))
 	}
-	if err := exec(ctx, pipe, len(locks)); err != nil {
+	if err := exec(ctx, pipe, len(entries)); err != nil {
 		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)
 	}
-	freed := make([]int64, len(locks))
-	for i := range locks {
+	freed := make([]int64, len(entries))
+	for i := range entries {
 		digits, _, _ := strings.Cut(texts[i].Val(), " ")
 		freed[i], _ = strconv.ParseInt(digits, 10, 64)
 	}
