@@ -17,13 +17,14 @@ import (
 
 // A change is what an operator does to a task by asynq's Inspector. A task that runs is never touched.
 type change struct {
-	outcome  string // the state of the task, if there still is one
+	outcome  string // the state of the task, or deleted
 	question string // none if it does not ask
 	do       func(*asynq.Inspector, inspect.Task) error
 	not      map[inspect.State]string // why not, by the state of the task
 }
 
 const (
+	deleted      = "deleted"
 	waitsInLine  = "it waits for its lock, and runs in its turn"
 	hasSucceeded = "it has succeeded"
 )
@@ -75,7 +76,7 @@ by skip first. The log of lockctl has the reason; Redis does not keep it.`,
 		Example: `  lockctl delete 77ab09 --reason 'the order was canceled'
   lockctl delete 77ab09 --reason 'drill' --by alice --yes`,
 	}, "who does it", a.change(change{
-		outcome: "deleted", question: "Delete this task? Nothing remains of it.",
+		outcome: deleted, question: "Delete this task? Nothing remains of it.",
 		do: func(i *asynq.Inspector, t inspect.Task) error { return i.DeleteTask(t.Queue, t.ID) },
 	}))
 }
@@ -116,9 +117,12 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 }
 
 // isDone reports whether a task that was changeable is as the change would have it. asynq refuses the second copy of a call, which
-// go-redis sends if the answer to the first is lost.
+// go-redis sends if the answer to the first is lost. A task that was to be deleted may have ended by itself: then it is gone as well.
 func (does change) isDone(ctx context.Context, c *connection, t inspect.Task) bool {
 	e, err := c.Why(ctx, t.Queue, t.ID)
+	if does.outcome == deleted {
+		return errors.Is(err, inspect.ErrUnknownTask)
+	}
 	return err == nil && string(e.State) == does.outcome
 }
 

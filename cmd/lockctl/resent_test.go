@@ -90,6 +90,7 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 	}{
 		"run later":                                {[]string{"eval", "{default}:pending"}, "later is pending"},
 		"archive later --reason drill --yes":       {[]string{"eval", "{default}:archived"}, "later is archived"},
+		"delete later --reason drill --yes":        {[]string{"eval", "{default}:groups"}, "later is deleted"},
 		"skip first --reason drill --yes":          {[]string{"eval", "skip"}, "first is archived"},
 		"retry first":                              {[]string{"eval", "retry"}, "first runs again"},
 		"queue pause default --reason drill --yes": {[]string{"set", "{default}:paused"}, "default: paused"},
