@@ -31,7 +31,8 @@ archived: those of a resource, or all. Tasks without a resource come first.
          again by themselves, retrying ones have failed, and archived ones do not run
          again by themselves
 
-At most 10,000 tasks of each kind in each queue are looked at.`,
+If there are more than --count, archived tasks are listed before others. At most 10,000
+tasks of each kind in each queue are looked at.`,
 		Example: `  lockctl tasks
   lockctl tasks order:536365 --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -73,7 +74,7 @@ func (a *app) tasks(ctx context.Context, c *connection, resource string, most in
 	all := make([]listed, 0, len(found)) // never nil, for JSON
 	for _, t := range found {
 		e, err := c.Why(ctx, t.Queue, t.ID)
-		if errors.Is(err, inspect.ErrUnknownTask) {
+		if errors.Is(err, inspect.ErrUnknownTask) || err == nil && e.State == inspect.StateCompleted {
 			continue // it has ended meanwhile
 		}
 		if err != nil {
@@ -113,8 +114,8 @@ func (a *app) taskTable(all []listed) *table {
 	return t
 }
 
-// find returns the first tasks of asynq's retry sets and archives, those of a resource if it is not empty. It says whether it
-// has left some out.
+// find returns the first tasks of asynq's archives and then of its retry sets, those of a resource if it is not empty: archived ones
+// do not run again by themselves, and thousands may wait. It says whether it has left some out.
 func (c *connection) find(ctx context.Context, resource string, most int) (found []inspect.Task, leftOut bool, _ error) {
 	const page, pages = 1000, 10
 	queues, err := c.Queues(ctx)
@@ -122,8 +123,8 @@ func (c *connection) find(ctx context.Context, resource string, most int) (found
 		return nil, false, err
 	}
 	inspector := asynq.NewInspectorFromRedisClient(c.rdb)
-	for _, q := range queues {
-		for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){inspector.ListRetryTasks, inspector.ListArchivedTasks} {
+	for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){inspector.ListArchivedTasks, inspector.ListRetryTasks} {
+		for _, q := range queues {
 			for n := range pages {
 				some, err := list(q.Name, asynq.PageSize(page), asynq.Page(n+1))
 				if errors.Is(err, asynq.ErrQueueNotFound) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -48,6 +51,45 @@ func TestTasks(t *testing.T) {
 	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
 	b.finish <- struct{}{}
 	expect.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
+}
+
+// An archived task, which somebody has to see to, is listed however many tasks wait.
+func TestTasksListsArchivedOnesFirst(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	b.enqueue(t, "later", "order:2", queue.Options{Delay: time.Hour})
+	b.says(t, "", "archive later --reason drill --yes", cli.StatusOK, "later is archived")
+	have := b.run(t, "", "tasks", "--count", "1", "--json")
+	if !strings.Contains(have.out, `"later"`) || strings.Contains(have.out, `"second"`) || !strings.Contains(have.err, "there are more tasks") {
+		t.Errorf("want the archived one alone, and a note that there are more, have %+v", have)
+	}
+}
+
+// An ending is an inspector that finds all tasks completed.
+type ending struct{ inspector }
+
+func (e ending) Why(ctx context.Context, queueName, id string) (inspect.Explanation, error) {
+	found, err := e.inspector.Why(ctx, queueName, id)
+	found.State = inspect.StateCompleted
+	return found, err
+}
+
+// A task that succeeds while the list is made is in none of the states that it is about.
+func TestTasksThatEndMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	var out, errs bytes.Buffer
+	a := newApp(strings.NewReader(""), &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
+	a.open = func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error) {
+		c, err := open(ctx, settings, zone)
+		if err == nil {
+			c.inspector = ending{c.inspector}
+		}
+		return c, err
+	}
+	if status := a.run(t.Context(), []string{"tasks", "--json"}); status != cli.StatusOK || strings.TrimSpace(out.String()) != "[]" {
+		t.Errorf("want none, have %s%s, %d", &out, &errs, status)
+	}
 }
 
 // A task of a plain asynq client names no resource. Its lock does, also one in an external store.
