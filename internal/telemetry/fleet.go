@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/sidingq/siding/inspect"
@@ -19,7 +20,7 @@ type Reader interface {
 }
 
 // A Fleet sums up what a Reader reads. It has at most [Limit] classes and as many queues, and
-// [Other]. It is safe for concurrent use.
+// [Other]. Shards beyond that count with their queue. It is safe for concurrent use.
 type Fleet struct {
 	reader          Reader
 	classes, queues *Set[string]
@@ -51,10 +52,10 @@ type ClassState struct {
 	LongestUnserved time.Duration
 }
 
-// A QueueState sums up the tasks of a queue.
+// A QueueState sums up the tasks of a queue, or of several that share a word.
 type QueueState struct {
 	Tasks  map[string]int // by asynq's states, with waiting and retrying for retry
-	Paused int            // 1 or 0
+	Paused int            // 1 if all of them are, else 0
 	// Held lines wait for a task that has failed, and those of them that have Stopped for an operator.
 	Held, Stopped int
 }
@@ -80,7 +81,10 @@ func (f *Fleet) Read(ctx context.Context) (State, error) {
 		s.addLock(f.classes.Of(Class(l.Resource)), l)
 	}
 	for _, q := range queues {
-		s.addQueue(f.queues.Of(q.Name), q)
+		f.queues.Of(queueOf(q.Name)) // first, as there may be more shards than words
+	}
+	for _, q := range queues {
+		s.addQueue(f.queue(q.Name), q)
 	}
 	for _, server := range servers {
 		if len(server.Unguarded) > 0 {
@@ -89,6 +93,25 @@ func (f *Fleet) Read(ctx context.Context) (State, error) {
 	}
 	return s, nil
 }
+
+// queue returns the word of an asynq queue: its own, or that of the queue whose shard it is, which is the next best to tell apart
+// what is served and what is not.
+func (f *Fleet) queue(name string) string {
+	if own := f.queues.Of(name); own != Other {
+		return own
+	}
+	return f.queues.Of(queueOf(name))
+}
+
+// queueOf returns the queue whose shard has this name, such as orders for orders.003-xh, or else the name.
+func queueOf(name string) string {
+	if at := shard.FindStringIndex(name); at != nil {
+		return name[:at[0]]
+	}
+	return name
+}
+
+var shard = regexp.MustCompile(`\.[0-9]{3}-[a-z]{2}$`)
 
 func (s *State) addLock(name string, l inspect.Lock) {
 	c, known := s.Classes[name]
@@ -112,7 +135,7 @@ func (s *State) addLock(name string, l inspect.Lock) {
 func (s *State) addQueue(name string, q inspect.Queue) {
 	sum, known := s.Queues[name]
 	if !known {
-		sum.Tasks = make(map[string]int)
+		sum.Tasks, sum.Paused = make(map[string]int), 1
 	}
 	for state, n := range map[string]int{
 		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "aggregating": q.Aggregating,
@@ -120,8 +143,8 @@ func (s *State) addQueue(name string, q inspect.Queue) {
 	} {
 		sum.Tasks[state] += n
 	}
-	if q.Paused {
-		sum.Paused = 1
+	if !q.Paused {
+		sum.Paused = 0
 	}
 	sum.Held, sum.Stopped = sum.Held+q.Held, sum.Stopped+q.Stopped
 	s.Queues[name] = sum
