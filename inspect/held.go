@@ -216,10 +216,10 @@ func (f *fleet) lives(w *Worker) bool {
 	return w == nil || slices.ContainsFunc(f.servers, func(s *taskredis.ServerInfo) bool { return s.Host == w.Host && s.PID == w.PID })
 }
 
-// Scan lists every lock that is held or reserved, also those of programs that are no tasks, by resource.
-// It reads all keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. A lock that
-// is taken or released meanwhile may be missing. In a Cluster Scan knows the waiting tasks of at most 2,000 locks. Scan calls progress, unless nil, with the approximate
-// number of keys read so far, from one goroutine at a time.
+// Scan lists what [Inspector.Held] does, and every lock that is held or reserved, also those of programs that are no tasks, by
+// resource. It reads all keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. A lock that
+// is taken or released meanwhile may be missing. In a Cluster Scan knows the waiting tasks of at most 2,000 locks. Scan calls
+// progress, unless nil, with the approximate number of keys read so far, from one goroutine at a time.
 func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
 	f, err := i.fleet(ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 		return nil, err
 	}
 	var mu sync.Mutex
-	found, scanned := make(map[string]Lock), 0
+	found, scanned := make(map[spot]Lock), 0
 	scan := func(ctx context.Context, rdb redis.UniversalClient) error {
 		const count = 1000
 		for cursor := uint64(0); ; {
@@ -257,7 +257,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 			for n := range sights {
 				if l := f.lockOf(&sights[n]); l.State != Free {
 					f.name(i, &l)
-					found[l.Resource] = l
+					found[sights[n].spot] = l
 				}
 			}
 			scanned += count
@@ -277,6 +277,14 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect: scan: %w", err)
+	}
+	// A lock that is free, or in an external store, has no key of its own.
+	held, err := i.Held(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range held.Locks {
+		found[spot{l.Resource, l.Elsewhere}] = l
 	}
 	locks := slices.AppendSeq(make([]Lock, 0, len(found)), maps.Values(found))
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })

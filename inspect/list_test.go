@@ -386,6 +386,31 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// Scan also lists what Held does: a free lock for which tasks wait, and one that is in an external store, have no key of their own.
+func TestScanListsWhatHeldDoes(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(2, 2)
+	b.do("DEL", "lock:"+b.seeded(0))
+	b.serve(queue.ServerConfig{Store: locktest.NewMemory(), Asynq: asynq.Config{Queues: map[string]int{b.queue + ".other": 1}}, AllowOtherLocks: true})
+	b.hold(0)
+	b.enqueue(job{b.resource, 0}, queue.Options{Queue: b.queue + ".other"})
+	b.awaitRun(0)
+	locks := b.scan()
+	if len(locks) != 3 || !slices.IsSortedFunc(locks, func(x, y inspect.Lock) int { return strings.Compare(x.Resource, y.Resource) }) {
+		t.Errorf("want three locks, have %+v", locks)
+	}
+	for resource, fits := range map[string]func(*inspect.Lock) bool{
+		b.seeded(0): func(l *inspect.Lock) bool { return l.State == inspect.Free && l.Waiting == 1 },
+		b.seeded(1): func(l *inspect.Lock) bool { return l.State == inspect.Held && l.Waiting == 1 },
+		b.resource:  func(l *inspect.Lock) bool { return l.State == inspect.Held && l.Elsewhere },
+	} {
+		if l := find(locks, resource); l == nil || !fits(l) {
+			t.Errorf("%s: want it as Held has it, have %+v", resource, l)
+		}
+	}
+}
+
 // A prefix is no pattern.
 func TestScanPrefix(t *testing.T) {
 	t.Parallel()

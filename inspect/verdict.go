@@ -228,7 +228,7 @@ func (j judge) atRest() Verdict {
 		}
 	case StateArchived:
 		reason := strings.TrimSuffix(j.x.Sentence, ".")
-		if reason == "" {
+		if reason == "" || j.x.Sentence != j.e.Failure { // it is still the sentence of a task that waits
 			reason = "an operator has archived it"
 		}
 		return Verdict{

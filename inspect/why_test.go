@@ -459,6 +459,14 @@ var states = map[string]want{
 		},
 		state: inspect.StateArchived, trouble: true, wrong: "an operator has archived it",
 	},
+	"archived by an operator while it waited": {
+		prepare: func(b *bed) string {
+			id := waits(b)
+			b.must(b.operator.ArchiveTask(b.queue, id))
+			return id
+		},
+		state: inspect.StateArchived, trouble: true, wrong: "Yes: the task is archived: an operator has archived it.",
+	},
 	"completed": {
 		prepare: func(b *bed) string {
 			b.serve()

@@ -81,10 +81,10 @@ func (a *app) tasks(ctx context.Context, c *connection, resource string, most in
 			return c.failed(ctx, err)
 		}
 		l := listed{Task: e.Task, State: e.State, Resource: e.Resource, Position: e.Position, Error: cmp.Or(e.Failure, e.LastError)}
-		switch e.State { //nolint:exhaustive // those that come at a time
+		switch e.State { //nolint:exhaustive // those that come at a time, and those whose last error is none of their own
 		case inspect.StateSnoozed, inspect.StateRetrying:
 			l.Next = e.Next
-		case inspect.StateWaiting, inspect.StateReady:
+		case inspect.StateWaiting, inspect.StateReady, inspect.StateArchived: // the last error may say for what it waits, or waited
 			l.Error = e.Failure
 		}
 		all = append(all, l)

@@ -43,8 +43,8 @@ func TestTasks(t *testing.T) {
 		one, _ := answer[shown](t, b, "show", "order:1")
 		return one.Lock.Waiting == 0
 	})
-	if all, _ := answer[[]listed](t, b, "tasks", "order:1"); len(all) != 1 || all[0].State != inspect.StateArchived {
-		t.Errorf("want the archived one, have %+v", all)
+	if all, _ := answer[[]listed](t, b, "tasks", "order:1"); len(all) != 1 || all[0].State != inspect.StateArchived || all[0].Error != "" {
+		t.Errorf("want the archived one, which has not failed, have %+v", all)
 	}
 	b.finish <- struct{}{} // first, or other
 	b.finish <- struct{}{}
