@@ -86,7 +86,7 @@ func TestCheckRedisThatRefusesWrites(t *testing.T) {
 		{"has room", kept, config("maxmemory", "100mb"), ""},
 		{"no snapshot", nil, noSnapshot, "disk=no snapshot"},
 		{"no snapshot, which it does not mind", []string{"--stop-writes-on-bgsave-error", "no"}, noSnapshot, ""},
-		{"replica", kept, func(rdb *redis.Client) error { return rdb.SlaveOf(t.Context(), "127.0.0.1", "1").Err() }, "role=slave"},
+		{"replica", kept, func(rdb *redis.Client) error { return rdb.ReplicaOf(t.Context(), "127.0.0.1", "1").Err() }, "role=slave"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
