@@ -186,25 +186,25 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a refused fence stays", "../internal/lockredis/quick.lua",
-		"    call('SET', slot .. 'fence', before, 'PX', fence_ttl)\n",
+		"    call('SET', base .. 'fence', before, 'PX', fence_ttl)\n",
 		"",
 		[]string{"TestFenceWhenTheClockStepsBack"},
 	},
 	{
 		"a free lock is for newcomers", "../internal/lockredis/quick.lua",
-		"call('EXISTS', lock, slot .. 'queue', slot .. 'lines') > 0",
+		"call('EXISTS', lock, base .. 'queue', base .. 'lines') > 0",
 		"call('EXISTS', lock) > 0",
 		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
 	},
 	{
 		"a release hands nothing on", "../internal/lockredis/quick.lua",
-		"if call('EXISTS', queue, slot .. 'lines') == 0 then",
+		"if call('EXISTS', wait_queue, base .. 'lines') == 0 then",
 		"if true then",
 		[]string{"TestReservationExcludes/redis"},
 	},
 	{
 		"a release that hands on and is sent again is a loss", "../internal/lockredis/quick.lua",
-		"  call('SET', slot .. 'released:' .. by, '1', 'PX', 10000)\n",
+		"  call('SET', base .. 'released:' .. by, '1', 'PX', 10000)\n",
 		"",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
 	},
@@ -246,7 +246,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"who was woken stays in the wait queue", "../internal/lockredis/quick.lua",
-		"  call('ZREM', queue, waiter)\n",
+		"  call('ZREM', wait_queue, waiter)\n",
 		"",
 		[]string{"TestWaitQueueIsFIFO/redis"},
 	},

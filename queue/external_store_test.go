@@ -296,7 +296,7 @@ func TestExternalStoreLosesALock(t *testing.T) {
 		memory, runs := locktest.NewMemory(), new(atomic.Int32)
 		b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, func(ctx context.Context, _ job) error {
 			if runs.Add(1) == 1 {
-				memory.Put(b.lockKey(), "somebody else's", time.Millisecond)
+				memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond)
 				end(ctx)
 			}
 			return nil
