@@ -136,6 +136,10 @@ func TestRequestsThatArriveLate(t *testing.T) {
 			network.set(0)
 			f.back(l, resources, time.Now(), 2*late)
 
+			soon := time.Second
+			if !verify.All() { // on a machine that may be busy with other tests
+				soon = 3 * time.Second
+			}
 			visits, until, checked := l.all(), time.Now(), 0
 			for i, v := range visits {
 				arrived := network.arrival(v.ID)
@@ -149,11 +153,11 @@ func TestRequestsThatArriveLate(t *testing.T) {
 						next = other.began
 					}
 				}
-				if next.IsZero() && until.Sub(arrived) < time.Second {
-					continue // it has its second yet
+				if next.IsZero() && until.Sub(arrived) < soon {
+					continue // it has its time yet
 				}
 				took := next.Sub(arrived)
-				expect.That(t, took <= time.Second && !next.IsZero(), "%s: want it at work within 1 s of the end of %s, have it after %v", v.Resource, v.ID, took)
+				expect.That(t, took <= soon && !next.IsZero(), "%s: want it at work within %v of the end of %s, have it after %v", v.Resource, soon, v.ID, took)
 			}
 			expect.That(t, checked != 0, "want outcomes that arrive late, have none")
 		})
