@@ -59,14 +59,8 @@ func (sc *scope) worth(n int) bool {
 	return busy == 0 || busy < len(sc.senders) && 2*n >= min(sc.loop.cfg.Concurrency, 2*mostSlots)
 }
 
-// mayTake reports whether the next step may take tasks for so many free slots. It may not beside one of which nothing was heard
-// for too long.
+// mayTake reports whether the next step may take tasks for so many free slots.
 func (sc *scope) mayTake(free int) bool {
-	for _, s := range sc.senders {
-		if s.flight != nil && s.flight.overdue() {
-			return false
-		}
-	}
 	return sc.worth(max(free, sc.waiting())) && (sc.careful == 0 || sc.waiting() == 0)
 }
 
