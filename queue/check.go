@@ -35,11 +35,11 @@ type Finding struct {
 	Advice string
 }
 
-// CheckRedis returns a finding for each trait by which a Redis may lose tasks or locks. Such a Redis
-// evicts keys, has no persistence, has another time than this machine, or is too old. So does one that refuses writes, as it is
-// full, cannot write to its disk, or is a replica. A trait that the
-// user may not ask for has a finding without advice. Many providers forbid CONFIG GET, and INFO then
-// tells a part. In a Cluster each master is asked.
+// CheckRedis returns a finding for each trait by which a Redis may lose tasks or locks: it evicts keys,
+// has no persistence, has another time than this machine, or is too old; and for what has it refuse
+// writes now: it is full, cannot write to its disk, or is a replica. A trait that the user may not ask
+// for has a finding without advice. Many providers forbid CONFIG GET, and INFO then tells a part. In a
+// Cluster each master is asked.
 //
 // There is also a finding for each server that takes no locks and serves a queue of a guarded server. It
 // runs guarded tasks without their locks. A server that was killed is reported for 10 s more.

@@ -19,7 +19,6 @@ import (
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
@@ -187,6 +186,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.OnMaxWait != nil {
+		if s.onMaxWait, err = asynqhandler.New(s.rdb, asynq.HandlerFunc(s.cfg.OnMaxWait)); err != nil { //nolint:contextcheck // likewise
+			return fmt.Errorf("queue: start: %w", err)
+		}
+	}
 	cfg, err := s.engineConfig(run) //nolint:contextcheck // likewise
 	if err != nil {
 		return err
@@ -208,40 +212,6 @@ func (s *Server) start(ctx context.Context) error {
 	s.engine, s.started = server, true
 	s.work.Go(func() { s.followLimits(s.background) })
 	return nil
-}
-
-// engineConfig returns the configuration of the engine.
-func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
-	c, l := s.cfg.Asynq, s.locks.Config()
-	cfg := engine.Config{
-		Redis: s.rdb, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
-		Cluster: lockredis.IsCluster(s.rdb),
-		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
-		Need: s.need, Handler: s.withLock(run), Refused: s.refused, PolicyKinds: s.policyKinds(), OnFailure: s.onFailure,
-		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, Failed: s.logFailure,
-		ShutdownTimeout: c.ShutdownTimeout, Overrun: s.cfg.Overrun,
-		DelayedTaskCheckInterval: c.DelayedTaskCheckInterval, JanitorInterval: c.JanitorInterval, JanitorBatchSize: c.JanitorBatchSize,
-		HealthCheck: c.HealthCheckFunc, HealthCheckInterval: c.HealthCheckInterval,
-		GroupAggregator: c.GroupAggregator, GroupGracePeriod: c.GroupGracePeriod, GroupMaxDelay: c.GroupMaxDelay, GroupMaxSize: c.GroupMaxSize,
-		Crashes: max(s.cfg.Recovery.Crashes, 0), NoRetriesToo: s.cfg.Recovery.NoRetriesToo, Losses: max(s.cfg.Recovery.Losses, 0),
-		Settled: s.settled, Parked: s.parked, Recovered: s.recovered,
-		Versions: versions(), Terms: s.terms(), AllowOtherLocks: s.cfg.AllowOtherLocks, Logger: s.cfg.Logger,
-	}
-	if s.cfg.Store != nil {
-		cfg.Prefix = taskredis.WaitPrefix + l.Prefix
-	}
-	var err error
-	if s.cfg.OnMaxWait != nil {
-		if s.onMaxWait, err = asynqhandler.New(s.rdb, asynq.HandlerFunc(s.cfg.OnMaxWait)); err != nil {
-			return cfg, fmt.Errorf("queue: start: %w", err)
-		}
-	}
-	if c.ErrorHandler != nil {
-		if cfg.OnError, err = asynqhandler.NewErrorHandler(c.ErrorHandler); err != nil {
-			return cfg, fmt.Errorf("queue: start: %w", err)
-		}
-	}
-	return cfg, nil
 }
 
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx

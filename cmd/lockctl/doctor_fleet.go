@@ -20,13 +20,13 @@ const (
 	lasts = 4 * time.Second
 )
 
-// startWorkers is the advice where a server is missing. The entries of servers expire while Redis is away, or refuses writes: then
-// the workers need not be at fault.
-func (x *examination) startWorkers(how string) string {
+// ofWorkers is the advice where a server is missing. The entries of servers expire while Redis is away, or refuses writes: then
+// the workers need not be at fault, and advice about them comes later.
+func (x *examination) ofWorkers(advice string) string {
 	if x.refuses {
 		return "first have Redis take writes, as servers may run that cannot say so; then look again in 10 s"
 	}
-	return how
+	return advice
 }
 
 // lookAgain is the advice where no server is known.
@@ -43,7 +43,7 @@ func (x *examination) fleet(context.Context) error {
 		switch n := tasksOf(q); {
 		case q.Servers == 0 && n > 0:
 			x.add(faulty, "queues", fmt.Sprintf("no server serves %s, which has %s", q.Name, count(n, "unfinished task")), "these tasks do not run",
-				x.startWorkers("start a worker that serves "+q.Name+", or see whether the name is misspelt"+lookAgain))
+				x.ofWorkers("start a worker that serves "+q.Name+", or see whether the name is misspelt"+lookAgain))
 		case q.Paused && q.Pending+q.Waiting > 0:
 			x.add(warning, "queues", fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
 				"its tasks do not run until somebody resumes it; those that wait for a lock keep their places",
@@ -52,7 +52,7 @@ func (x *examination) fleet(context.Context) error {
 	}
 	if len(x.servers) == 0 {
 		x.add(warning, "servers", "no server runs", "no task runs, and nobody looks after the locks",
-			x.startWorkers("start the workers; if they run, compare their Redis with this one"+lookAgain))
+			x.ofWorkers("start the workers; if they run, compare their Redis with this one"+lookAgain))
 		return nil
 	}
 	x.unless("queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
@@ -115,7 +115,7 @@ func (x *examination) elected(ctx context.Context) error {
 	}
 	for _, queues := range missing {
 		x.add(faulty, "upkeep", "no server looks after "+queues,
-			"tasks that failed, or are to run later, do not come, and nobody ends those of dead workers", x.startWorkers("see the logs of the workers"))
+			"tasks that failed, or are to run later, do not come, and nobody ends those of dead workers", x.ofWorkers("see the logs of the workers"))
 	}
 	if all > 0 {
 		x.unless("upkeep", fmt.Sprintf("a server looks after %s", countOf(all, "set of queues", "sets of queues")))

@@ -63,7 +63,7 @@ func (x *examination) dead(tasks []inspect.Orphan) {
 		do = "start a worker that serves " + strings.Join(slices.Compact(unserved), ", ") + "; " + do
 	}
 	found := fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
-	x.add(how, "orphans", found, strings.Join(means, "; "), x.startWorkers(do))
+	x.add(how, "orphans", found, strings.Join(means, "; "), x.ofWorkers(do))
 }
 
 // workerOf names the worker that has these tasks, if one of them still has its lock.

@@ -318,7 +318,7 @@ func TestStepWithoutOneMaster(t *testing.T) {
 		l.queues.hasNot(l.queues.all["q"])
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.run(ctx)
-		time.Sleep(taskredis.Lanes*overdue + 2*time.Second) // each of the master's lanes has had the slot
+		time.Sleep(taskredis.Lanes*overdueAfter + 2*time.Second) // each of the master's lanes has had the slot
 		select {
 		case <-l.scopes["q"].armed:
 		default:

@@ -134,7 +134,7 @@ func (q *queues) served(now time.Time) []string {
 	return names
 }
 
-// idle reports whether no queue of a scope has anything to take.
+// idle reports whether no queue of a scope has anything to take. In a Cluster the scope of a queue has its name, see loop.scopeOf.
 func (q *queues) idle(scope string) bool {
 	if scope == "" {
 		return len(q.work) == 0

@@ -41,7 +41,7 @@ type flight struct {
 }
 
 // overdue reports whether a step is under way for so long that it takes no tasks, unless Redis has made it already.
-func (f *flight) overdue() bool { return time.Since(f.since) > overdue }
+func (f *flight) overdue() bool { return time.Since(f.since) > overdueAfter }
 
 // sentOutcomes are the outcomes of a step that was answered, for a Redis that forgets them.
 type sentOutcomes struct {
@@ -67,7 +67,7 @@ const (
 	mostTries    = 4                // of a step at once
 	refusedPause = time.Second      // before a step that Redis has refused is sent again
 	remembered   = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
-	overdue      = 3 * time.Second  // after which a step that Redis has not made yet takes no tasks any more, see step.lua
+	overdueAfter = 3 * time.Second  // from when on a step that Redis has not made yet takes no tasks any more, see step.lua
 	askAgain     = time.Second      // after a step, whether Redis knows of it, while it may forget outcomes
 )
 
