@@ -128,7 +128,7 @@ func (s *State) key(slot int) (key uint64) {
 	bit(a.Locked)
 	bit(a.Lost)
 	bit(a.Untrusted)
-	bit(a.Orphan)
+	bit(a.Disowned)
 	for _, r := range []*Redis{&s.Redis, &s.Copied} {
 		bit(slices.ContainsFunc(r.Locks[:], func(l Lock) bool { return l.Token == name }))
 		bit(slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name }))

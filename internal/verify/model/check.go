@@ -16,7 +16,7 @@ func (m *Model) broken(from, to *State, move Move) string {
 func (m *Model) holders(_, to *State, _ Move) string {
 	for i := range to.Attempts {
 		a := &to.Attempts[i]
-		if a.Phase == Running && a.Locked && !a.Lost && !a.Orphan && to.Locks[m.Tasks[a.Task-1].Resource].Token != token(i) {
+		if a.Phase == Running && a.Locked && !a.Lost && !a.Disowned && to.Locks[m.Tasks[a.Task-1].Resource].Token != token(i) {
 			return fmt.Sprintf("one holder: task %d is at work, trusts its lock, and does not have it", a.Task)
 		}
 	}
@@ -99,7 +99,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 		was, t := &from.Tasks[n], &to.Tasks[n]
 		if was.Status == Active {
 			a, is := &from.Attempts[was.Attempt-1], &to.Attempts[was.Attempt-1]
-			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Orphan && a.Kind != Requeue
+			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Disowned && a.Kind != Requeue
 			works := is.Phase == Running || is.Phase == Begun || is.Phase == Ended && is.Result == NoResult && move.Event != StepFails
 			own := !a.Locked && was.Lease == Runs || a.Locked && from.Locks[m.Tasks[n].Resource].Token == was.Attempt
 			moved := t.Status != Active || t.Attempt != was.Attempt
@@ -111,7 +111,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			}
 			continue
 		}
-		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != RetryHeld && move.Event != Judge {
+		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != RetryHeld && move.Event != Retime {
 			return fmt.Sprintf("own outcome: task %d is moved by an attempt that it has left", id)
 		}
 	}

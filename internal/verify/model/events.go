@@ -42,11 +42,11 @@ func (m *Model) apply(s *State, move Move) bool {
 	case WindowEnds:
 		s.each(server, func(a *Attempt) { a.Untrusted = a.Untrusted || a.unheard() })
 	case Heartbeat:
-		s.each(server, func(a *Attempt) { a.Lost = a.Lost || a.Orphan })
+		s.each(server, func(a *Attempt) { a.Lost = a.Lost || a.Disowned })
 	case Crash:
 		s.die(server)
-	case Stop:
-		sv.Stopped = true
+	case CutOff:
+		sv.CutOff = true
 	case Drain:
 		sv.Drains, sv.Asleep, sv.Alarm = true, false, false
 	case Continue:
@@ -69,7 +69,7 @@ func (m *Model) apply(s *State, move Move) bool {
 			x.release(move.Resource, MaxQueues)
 		}
 	case Revoke:
-		l.Revoked, s.Attempts[l.Token-1].Orphan = true, true
+		l.Revoked, s.Attempts[l.Token-1].Disowned = true, true
 	case Expire:
 		m.expire(s, move.Resource)
 	case EntryDue:
@@ -105,7 +105,7 @@ func (m *Model) taskEvent(s *State, move Move) {
 		t.Lease = Over
 	case TimeComes:
 		m.timeComes(s, move)
-	case Judge:
+	case Retime:
 		t.Set = Backoff // the score in the retry set, and not siding_until
 	case Delete:
 		queue.remove(move.Task)
@@ -141,7 +141,7 @@ func (a *Attempt) unheard() bool {
 
 // resume is a process that continues. What its heartbeat finds is renewed.
 func (m *Model) resume(s *State, server uint8) {
-	s.Servers[server].Stopped = false
+	s.Servers[server].CutOff = false
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		if a.Server != server || a.Lost && m.Mistake != LeaseRenewedAlone || a.Phase != Running && a.Phase != Ended || a.unheard() {
@@ -297,7 +297,7 @@ func (s *State) renewed(attempt uint8) bool {
 		return false
 	}
 	a := &s.Attempts[attempt-1]
-	return (a.Phase == Running || a.Phase == Ended) && !a.unheard() && !a.Lost && !a.Orphan && !s.Servers[a.Server].Stopped
+	return (a.Phase == Running || a.Phase == Ended) && !a.unheard() && !a.Lost && !a.Disowned && !s.Servers[a.Server].CutOff
 }
 
 // failOver makes a replica the master that has not seen the last writes.
@@ -315,7 +315,7 @@ func (m *Model) failOver(s *State) {
 				a.Locked = a.Locked && a.Kind != Ask
 			}
 			t := s.task(a.Task)
-			a.Orphan = t.Status != Active || t.Attempt != token(i) || a.Locked && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i)
+			a.Disowned = t.Status != Active || t.Attempt != token(i) || a.Locked && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (m *Model) room(s *State, q uint8) bool {
 	}
 	for n := range m.Servers {
 		sv := &s.Servers[n]
-		if m.serves(uint8(n), q) && !sv.Stopped && !sv.Drains && s.working(uint8(n)) < m.Servers[n].Slots {
+		if m.serves(uint8(n), q) && !sv.CutOff && !sv.Drains && s.working(uint8(n)) < m.Servers[n].Slots {
 			return true
 		}
 	}

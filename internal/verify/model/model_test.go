@@ -63,7 +63,7 @@ func TestProtocol(t *testing.T) {
 		maps.Copy(models, map[string]model.Model{
 			"two tasks, two faults":                         {Tasks: two, Servers: fleet, Faults: 2},
 			"two tasks, two actions":                        {Tasks: two, Servers: fleet, Actions: 2},
-			"two tasks, three faults of servers and calls":  {Tasks: two, Servers: fleet, Faults: 3, Only: only(model.Crash, model.Stop, model.StepUnheard, model.StepDelayed)},
+			"two tasks, three faults of servers and calls":  {Tasks: two, Servers: fleet, Faults: 3, Only: only(model.Crash, model.CutOff, model.StepUnheard, model.StepDelayed)},
 			"three tasks, a fault and an action":            {Tasks: three, Servers: fleet, Faults: 1, Actions: 1},
 			"three tasks, a fault and a failure":            {Tasks: three, Servers: fleet, Faults: 1, Failures: 1},
 			"four tasks, a fault":                           {Tasks: four, Servers: fleet, Faults: 1},
@@ -91,7 +91,7 @@ func TestProtocol(t *testing.T) {
 			"three tasks, a failover and another fault":   {Tasks: three, Servers: fleet, Faults: 2, Only: only(model.ReplicaStops, model.Crash, model.StepUnheard)},
 			"two queues, two servers, a fault, a failure": {Tasks: crowd, Servers: apart, Faults: 1, Failures: 1},
 			"two queues, two servers, a fault, an action": {Tasks: crowd, Servers: apart, Faults: 1, Actions: 1},
-			"two queues, a failover and another fault":    {Tasks: crowd, Servers: apart, Faults: 2, Only: only(model.ReplicaStops, model.Crash, model.Stop)},
+			"two queues, a failover and another fault":    {Tasks: crowd, Servers: apart, Faults: 2, Only: only(model.ReplicaStops, model.Crash, model.CutOff)},
 		})
 	}
 	for name, m := range models {
@@ -145,7 +145,7 @@ func mistakes() []found {
 		{"one place", model.Model{Mistake: model.PopUnchecked, Tasks: two, Servers: fleet, Actions: 1}},
 
 		{"offer", model.Model{Mistake: model.OfferForever, Tasks: crowd, Servers: apart}},
-		{"offer", model.Model{Mistake: model.OfferedToAll, Tasks: crowd, Servers: apart, Faults: 1, Only: only(model.Stop)}},
+		{"offer", model.Model{Mistake: model.OfferedToAll, Tasks: crowd, Servers: apart, Faults: 1, Only: only(model.CutOff)}},
 		{"offer", model.Model{Mistake: model.OtherLinesPassed, Tasks: crowd, Servers: apart}},
 
 		{"hope", model.Model{Mistake: model.ClockUnseen, Tasks: one, Servers: single, Faults: 2, Only: only(model.ClockBack, model.Crash)}},

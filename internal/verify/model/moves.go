@@ -35,7 +35,7 @@ const (
 	Failover
 	RetryHeld
 	SkipHeld
-	Judge // by mistake only
+	Retime // by mistake only
 
 	Delete
 	Archive
@@ -49,7 +49,7 @@ const (
 	StepDelayed
 	StepFails
 	Crash
-	Stop
+	CutOff
 	Drain
 	ForeignTakes
 	Evict
@@ -68,10 +68,10 @@ var eventWords = [...]string{
 	ForeignLeaves: "the plain program leaves lock R", Unpause: "queue Q is resumed", Upkeep: "upkeep rebuilds what is missing",
 	Continue: "server S goes on", Heartbeat: "server S's heartbeat finds that locks are not its own", Failover: "the replica is the master now",
 	RetryHeld: "an operator has task T run, which has stopped its line", SkipHeld: "an operator gives up task T, which has stopped its line",
-	Judge: "the forwarder gives task T another time", Delete: "task T is deleted", Archive: "task T is archived", DashboardRuns: "task T is run from the dashboard",
+	Retime: "the forwarder gives task T another time", Delete: "task T is deleted", Archive: "task T is archived", DashboardRuns: "task T is run from the dashboard",
 	EnqueueAgain: "the id of task T is enqueued again", Pause: "queue Q is paused",
 	StepUnheard: "server S makes a step, and hears no answer", StepDelayed: "server S sends a step that does not arrive yet",
-	StepFails: "server S makes a step that fails at write N", Crash: "server S dies, and another one starts", Stop: "server S stops, or is cut off",
+	StepFails: "server S makes a step that fails at write N", Crash: "server S dies, and another one starts", CutOff: "server S stops, or is cut off",
 	Drain: "server S shuts down", ForeignTakes: "a plain program takes lock R", Evict: "a key is lost: N of queue Q and lock R",
 	ClockBack: "the clock of Redis steps back", ReplicaStops: "the replica does not follow any more",
 }

@@ -121,7 +121,7 @@ func (m *Model) sendAgain(s *State, server uint8) {
 		switch {
 		case a.Phase == Settled:
 			a.Phase = Ended
-		case a.Orphan:
+		case a.Disowned:
 			a.Lost = true
 		}
 	})

@@ -58,7 +58,7 @@ type Attempt struct {
 	Locked    bool // it was given its lock
 	Lost      bool // it knows that it must not trust its lock any more
 	Untrusted bool // its trust window was over before its server heard of it
-	Orphan    bool // the lock was revoked, or lost with the writes that a failover forgot: nobody can know
+	Disowned  bool // the lock was revoked, or lost with the writes that a failover forgot: nobody can know
 }
 
 // A Copy is the content of a step.
@@ -81,7 +81,7 @@ const (
 
 // A Server is one process.
 type Server struct {
-	Stopped bool            // or cut off: neither steps nor heartbeats arrive
+	CutOff  bool            // neither steps nor heartbeats arrive
 	Drains  bool            // shuts down: takes nothing any more
 	Asleep  bool            // has a free slot, found nothing, and waits for a notification, for a second at most
 	Listens bool            // an element of a list of notifications comes to it, also if its slots are taken by now

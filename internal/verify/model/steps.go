@@ -67,7 +67,7 @@ func (b *builder) may(move Move, actor uint8) {
 		step.AtOnce = false
 	case e.action():
 		step.Next.Actions--
-	case e != Failover && e != Judge && !b.final:
+	case e != Failover && e != Retime && !b.final:
 		step.Counts = hope
 		if e != Expire || b.ends(move.Resource) {
 			step.Counts |= prompt
@@ -78,22 +78,22 @@ func (b *builder) may(move Move, actor uint8) {
 // ends reports whether a lock has to expire, as nobody is there who could free it.
 func (b *builder) ends(r uint8) bool {
 	a := &b.s.Attempts[b.s.Locks[r].Token-1]
-	return a.Phase == Gone || a.Phase != Settled && (b.s.Servers[a.Server].Stopped || a.Orphan || a.Lost)
+	return a.Phase == Gone || a.Phase != Settled && (b.s.Servers[a.Server].CutOff || a.Disowned || a.Lost)
 }
 
 func (b *builder) server(n uint8) {
 	s, sv := b.s, &b.s.Servers[n]
-	if sv.Stopped {
+	if sv.CutOff {
 		b.may(Move{Event: Continue, Server: n}, n)
 		b.copies(n)
 		return
 	}
 	b.may(Move{Event: Crash, Server: n}, nobody)
-	b.may(Move{Event: Stop, Server: n}, nobody)
+	b.may(Move{Event: CutOff, Server: n}, nobody)
 	if other := 1 - n; len(b.Servers) > 1 && !sv.Drains && !s.Servers[other].Drains && slices.Equal(b.Servers[n].Queues, b.Servers[other].Queues) {
 		b.may(Move{Event: Drain, Server: n}, nobody)
 	}
-	if slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.Orphan && !a.Lost }) {
+	if slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.Disowned && !a.Lost }) {
 		b.may(Move{Event: Heartbeat, Server: n}, n)
 	}
 	b.copies(n)
@@ -193,7 +193,7 @@ func (b *builder) task(id ID) {
 		may(Archive, nobody)
 		may(DashboardRuns, nobody) // also by asynq's forwarder
 		if t.Set == Waits && b.Mistake == UntilForgotten {
-			may(Judge, nobody)
+			may(Retime, nobody)
 		}
 	case t.Status == Archived && t.Set == Stopped:
 		may(Delete, nobody)

@@ -99,7 +99,7 @@ func TestWalksFindMistakes(t *testing.T) {
 // alike are the faults and actions of a walk: those that the scripts of a step, and asynq's inspector, know as well.
 var alike = []model.Event{
 	model.Delete, model.Archive, model.DashboardRuns, model.EnqueueAgain, model.Pause,
-	model.StepUnheard, model.StepDelayed, model.Crash, model.Stop, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
+	model.StepUnheard, model.StepDelayed, model.Crash, model.CutOff, model.Drain, model.ForeignTakes, model.Revoke, model.ReplicaStops,
 }
 
 // walk takes moves until all tasks are finished, and returns how many, and where the two differ. edit changes the scripts.
