@@ -35,7 +35,7 @@ type Sources struct {
 // Load reads the file, then the environment, then the flags, and checks that the values go
 // together. The error names every mistake, one a line, with the place of each.
 func (s Sources) Load() (Config, error) {
-	l := &loader{config: Default()}
+	l := &loader{config: Default(), given: make(map[string]string)}
 	l.settings = table(&l.config)
 	vars := variables(s.Environ)
 	if s.File != "" {
@@ -45,8 +45,11 @@ func (s Sources) Load() (Config, error) {
 	} else if _, err := os.Stat(defaultFile); !errors.Is(err, os.ErrNotExist) {
 		l.file("config", defaultFile) // also if it cannot be read, which is an error
 	}
+	l.ended()
 	l.environment(vars)
+	l.ended()
 	l.flags(s.Flags)
+	l.ended()
 	if l.err == nil { // else wrong values may not go together either
 		l.check()
 	}
@@ -88,8 +91,10 @@ func isOther(name string) bool {
 // A loader collects the values and all errors.
 type loader struct {
 	config   Config
-	settings []Setting // of config
-	url      bool      // an address of Redis was given as a URL
+	settings []Setting         // of config
+	url      bool              // an address of Redis was given as a URL
+	urls     []redisURL        // of the source at hand
+	given    map[string]string // by key: its place in the source at hand
 	err      error
 }
 
@@ -134,7 +139,7 @@ func (l *loader) flags(overrides []Override) {
 
 // start makes place the source of a setting.
 func (l *loader) start(s Setting, place string) {
-	l.config.places[s.Key] = place
+	l.config.places[s.Key], l.given[s.Key] = place, place
 	if s.Key == "redis.addrs" {
 		l.url = false
 	}
@@ -157,7 +162,7 @@ func (l *loader) putAll(s Setting, place, text string) {
 // put sets one item that came from the place.
 func (l *loader) put(s Setting, place, item string) {
 	if s.Key == "redis.addrs" && strings.Contains(item, "://") {
-		l.redisURL(place, item)
+		l.urls = append(l.urls, redisURL{place, item})
 		return
 	}
 	switch err := s.set(item); {

@@ -132,6 +132,8 @@ func TestFileErrors(t *testing.T) {
 		{"password as the database of a URL", "redis:\n  addrs: ['redis://one/hunter2']\n", "2: redis.addrs: redis.db: want 0 to 16383, have [hidden]"},
 		{"password after an address", "redis:\n  addrs: 'one:1,hunter2'\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
 		{"list of passwords", "redis:\n  addrs: [one:1, password=hunter2]\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		{"database beside a URL", "redis:\n  addrs: ['redis://one/1']\n  db: 2\n", "3: redis.db: want it here or in the URL of redis.addrs, have both"},
+		{"user before a URL", "redis:\n  username: me\n  addrs: ['redis://you@one']\n", "2: redis.username: want it here or in the URL of redis.addrs, have both"},
 		{"URL among others", "redis:\n  addrs: ['redis://one', 'two:2']\n  cluster: true\n", "2: redis.addrs: want one URL, or host:port of each, have 2 addresses"},
 		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have nothing"},
 		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have low=0"},
@@ -362,17 +364,21 @@ func TestRedisURL(t *testing.T) {
 	want := config.Default().Redis
 	want.Addrs, want.Username, want.DB, want.TLS = []string{"host:7"}, "me", 5, true
 	const url = "rediss://me@host:7/5"
+	shipped := string(expect.Value(os.ReadFile("../../config.yaml"))(t))
 	for name, tt := range map[string]struct {
 		file     string
 		vars     map[string]string
 		override []config.Override
 	}{
 		"file":          {file: "redis:\n  addrs: ['" + url + "']\n"},
+		"shipped file":  {file: strings.Replace(shipped, `addrs: ["127.0.0.1:6379"]`, `addrs: ["`+url+`"]`, 1)},
+		"file, last":    {file: "redis:\n  username: ''\n  db: 0\n  tls: false\n  addrs: ['" + url + "']\n"},
+		"said twice":    {file: "redis:\n  addrs: ['" + url + "']\n  username: me\n  db: 5\n"},
 		"variable":      {vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
 		"flag":          {override: []config.Override{{Flag: "redis", Value: url}}},
 		"over a file":   {file: "redis:\n  addrs: [one:1, two:2]\n  db: 3\n", vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
 		"under a flag":  {file: "redis:\n  addrs: ['rediss://me@other/1']\n", override: []config.Override{{Flag: "redis", Value: "host:7"}, {Flag: "redis-db", Value: "5"}}},
-		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://you@host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
+		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
 	} {
 		have, err := load(write(t, tt.file), tt.vars, tt.override...)
 		if err != nil {

@@ -10,29 +10,51 @@ import (
 // wantAddress says which values redis.addrs accepts.
 const wantAddress = "host:port or redis[s]://[user@]host[:port][/db]"
 
-// redisURL takes the settings in a URL of a Redis server, which comes from the place. No error
-// shows the URL, as it may contain a password.
-func (l *loader) redisURL(place, value string) {
-	u, err := url.Parse(value)
+// A redisURL is a URL of a Redis server in a source of settings. No error shows its text, as that may contain a password.
+type redisURL struct{ place, text string }
+
+// ended ends a source: the URLs in it say what several settings say. A setting beside a URL that has its empty value, as in the
+// file that is shipped, says nothing about that.
+func (l *loader) ended() {
+	for _, u := range l.urls {
+		l.url = true
+		l.redisURL(u)
+	}
+	l.urls = nil
+	clear(l.given)
+}
+
+// redisURL takes the settings in a URL.
+func (l *loader) redisURL(at redisURL) {
+	u, err := url.Parse(at.text)
 	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || !isHost(u.Hostname()) || u.RawQuery != "" || u.Fragment != "" {
-		l.fail("%s: want %s, have %s", place, wantAddress, hidden)
+		l.fail("%s: want %s, have %s", at.place, wantAddress, hidden)
 		return
 	}
 	if _, ok := u.User.Password(); ok {
-		l.fail("%s: want no password in an address: set SIDING_REDIS_PASSWORD", place)
+		l.fail("%s: want no password in an address: set SIDING_REDIS_PASSWORD", at.place)
 		return
 	}
 	port := u.Port()
 	if port == "" {
 		port = "6379"
 	}
-	l.take("redis.addrs", place, net.JoinHostPort(u.Hostname(), port))
-	l.take("redis.username", place, u.User.Username())
-	l.take("redis.db", place, strings.Trim(u.Path, "/"))
+	r := l.config.Redis
+	l.take("redis.addrs", at.place, net.JoinHostPort(u.Hostname(), port))
+	l.take("redis.username", at.place, u.User.Username())
+	l.take("redis.db", at.place, strings.Trim(u.Path, "/"))
 	if u.Scheme == "rediss" {
-		l.take("redis.tls", place, "true")
+		l.take("redis.tls", at.place, "true")
 	}
-	l.url = true
+	l.either("redis.username", r.Username != "" && r.Username != l.config.Redis.Username)
+	l.either("redis.db", r.DB != 0 && r.DB != l.config.Redis.DB)
+}
+
+// either refuses a setting that the same source has as a URL has it not.
+func (l *loader) either(key string, differ bool) {
+	if place := l.given[key]; differ && place != "" {
+		l.fail("%s: want it here or in the URL of redis.addrs, have both", place)
+	}
 }
 
 // take sets a part of a URL that comes from the place. An empty one changes nothing.
@@ -42,7 +64,7 @@ func (l *loader) take(key, place, value string) {
 	}
 	s := l.settings[slices.IndexFunc(l.settings, func(s Setting) bool { return s.Key == key })]
 	if key != "redis.addrs" { // the URL is an item of that list
-		l.start(s, place)
+		l.config.places[key] = place
 		place += ": " + key
 		s.shown = isNumber // another text may be a password
 	}
