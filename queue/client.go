@@ -156,7 +156,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	}
 	if _, guarded := t.(Guarded); guarded {
 		if resource, err = store.CheckResources(resource); err != nil {
-			return nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error()}
+			return nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error(), Err: err}
 		}
 		headers[HeaderResource] = resource
 	}

@@ -85,7 +85,9 @@ func TestDeadlineIsNotCutShort(t *testing.T) {
 
 type invalid struct{ job }
 
-func (invalid) Validate() error { return errors.New(`test:job: payload field "n" is odd`) }
+var errOdd = errors.New("n is odd")
+
+func (invalid) Validate() error { return errOdd }
 
 type named struct {
 	kind string
@@ -115,7 +117,7 @@ func TestInvalidTasks(t *testing.T) {
 		{"no resource", job{}, queue.Options{}, `test:job: resource: lock: bad resource name: it is empty`},
 		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
 		{"braces in resource", job{Res: "order:1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
-		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
+		{"validator", invalid{ok}, queue.Options{}, `test:job: payload: n is odd`},
 		{"no task", nil, queue.Options{}, `<nil>: task: want one that is not nil`},
 		{"nil task", (*job)(nil), queue.Options{}, `*queue_test.job: task: want one that is not nil`},
 		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8`},
@@ -183,9 +185,10 @@ func TestInvalidTasks(t *testing.T) {
 		_, err := client.Enqueue(t.Context(), tt.task, &tt.opts)
 		expect.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%s: want %s\nhave %v", tt.name, tt.want, err)
 		expect.Equal(t, tt.name+": check", fmt.Sprint(queue.ClientConfig{}.Check(tt.task, &tt.opts)), fmt.Sprint(err))
-		if _, ok := errors.AsType[*queue.TaskError](err); !ok && tt.name != "validator" && tt.name != "not JSON" {
-			t.Errorf("%s: want a TaskError, have %T", tt.name, err)
-		}
+		_, ok := errors.AsType[*queue.TaskError](err)
+		expect.That(t, ok, "%s: want a TaskError, have %T", tt.name, err)
+		cause := map[string]error{"validator": errOdd, "no resource": lock.ErrResource, "long resource": lock.ErrResource}[tt.name]
+		expect.That(t, cause == nil || errors.Is(err, cause), "%s: want %v as the cause, have %v", tt.name, cause, err)
 	}
 	expect.OK(t, queue.ClientConfig{}.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil)) // exactly the limit
 }
@@ -195,7 +198,8 @@ func TestTaskIDConflict(t *testing.T) {
 	b := setup(t)
 	opts := &queue.Options{Queue: b.queue, TaskID: "order:1"}
 	b.enqueue(b.job(1), *opts)
-	if _, err := b.client.Enqueue(t.Context(), b.job(2), opts); !errors.Is(err, queue.ErrTaskIDConflict) || errors.Is(err, queue.ErrDuplicate) {
+	if _, err := b.client.Enqueue(t.Context(), b.job(2), opts); !errors.Is(err, queue.ErrTaskIDConflict) ||
+		!errors.Is(err, asynq.ErrTaskIDConflict) || errors.Is(err, queue.ErrDuplicate) || errors.Is(err, asynq.ErrDuplicateTask) {
 		t.Errorf("want ErrTaskIDConflict, have %v", err)
 	} else if want := `test:job: queue: a task of this id exists already: "order:1" in the queue "` + b.queue + `"`; err.Error() != want {
 		t.Errorf("want %s, have %v", want, err)
@@ -260,7 +264,9 @@ func TestUnique(t *testing.T) {
 		id := b.enqueue(b.job(1), o)
 		b.awaitState(id, asynq.TaskStateRetry)
 		key := b.rdb.HGet(b.Context(), b.taskKey(id), "unique_key").Val()
-		expect.Is(b, "enqueue", expect.Err(b.client.Enqueue(b.Context(), b.job(1), &o)), queue.ErrDuplicate)
+		err := expect.Err(b.client.Enqueue(b.Context(), b.job(1), &o))
+		expect.Is(b, "enqueue", err, queue.ErrDuplicate)
+		expect.Is(b, "enqueue, as by asynq's client", err, asynq.ErrDuplicateTask)
 		switch {
 		case tt.ends != nil:
 			expect.OK(b, tt.ends(b, id))
@@ -274,7 +280,7 @@ func TestUnique(t *testing.T) {
 		}
 		free := b.rdb.Exists(b.Context(), key).Val() == 0
 		expect.That(b, free || tt.ends != nil, "want no key of uniqueness, which asynq's clients respect, have one")
-		_, err := b.client.Enqueue(b.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true})
+		_, err = b.client.Enqueue(b.Context(), b.job(1), &queue.Options{Queue: b.queue, Unique: true})
 		expect.That(b, err == nil, "want an equal one accepted, have %v", err)
 	})
 }

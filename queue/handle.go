@@ -138,6 +138,11 @@ func (s *Server) handler() (engine.Handler, error) {
 	if len(s.routes) == 0 && s.cfg.Handler == nil {
 		return nil, errors.New("queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig")
 	}
+	for _, kind := range slices.Sorted(maps.Keys(s.typed)) {
+		if s.cfg.Resources[kind] != nil { // the two might name different resources, and the task then asks for each in turn
+			return nil, fmt.Errorf("queue: resources: %s: want none, as the task of its handler by Handle is Guarded and names its resource", kind)
+		}
+	}
 	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
 	for _, wrap := range slices.Backward(s.middleware) {
 		handler = wrap(handler)

@@ -264,8 +264,8 @@ func priorityOf(m *taskredis.Message) (int, error) {
 // checkPolicies returns an error that names the first policy that cannot work.
 func (c ServerConfig) checkPolicies() error {
 	for _, kind := range slices.Sorted(maps.Keys(c.Policies)) {
-		if !isKind(kind) {
-			return fmt.Errorf("queue: policies: want the kind of a task, have %q", clip(kind))
+		if err := checkKind("policies", kind); err != nil {
+			return err
 		}
 		if field, want, have := c.Policies[kind].check(); field != "" {
 			return fmt.Errorf("queue: policies: %s: %s: %s, have %v", kind, field, want, have)

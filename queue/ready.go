@@ -20,8 +20,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Ready returns why the server can take no tasks, and nil if it can. Then [ServerConfig.Available]
-// returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
+// Ready returns why the server can take no tasks, and nil if it can, or could after a Start. Then
+// no Stop was called, [ServerConfig.Available] returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
 // that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
 // each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
 // for its retention, and nothing else. Once the server was shut down, the error matches
@@ -47,6 +47,12 @@ func (s *Server) isShutDown() bool {
 }
 
 func (s *Server) ready(ctx context.Context) error {
+	s.mu.Lock()
+	stopped := s.stopped
+	s.mu.Unlock()
+	if stopped {
+		return errors.New("queue: no tasks are taken: the server was stopped")
+	}
 	if missing := s.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
 	}

@@ -50,6 +50,7 @@ type Server struct {
 	mu       sync.Mutex
 	starting bool // a Start or Run has begun, and nothing is started yet
 	started  bool
+	stopped  bool // Stop was called
 	closed   bool
 	done     chan struct{} // closed when Shutdown is called
 
@@ -232,7 +233,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-s.done:
 		}
-	case ctx.Err() != nil: // it was to end before it had begun
+	case ctx.Err() != nil, s.isShutDown(): // it was to end before it had begun
 		err = nil
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), plus(s.cfg.Asynq.ShutdownTimeout, s.cfg.Overrun))
@@ -259,6 +260,7 @@ func (s *Server) Locker() *lock.Locker { return s.locker }
 func (s *Server) Stop() {
 	s.mu.Lock()
 	server := s.engine
+	s.stopped = server != nil
 	s.mu.Unlock()
 	if server != nil {
 		_ = server.Stop(s.background) // an error says that the server has ended

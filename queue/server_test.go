@@ -67,6 +67,8 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{"": findsNone}}, `queue: resources: want the kind of a task, have ""`},
 		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{" ": findsNone}}, `queue: resources: want the kind of a task, have " "`},
 		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{"a": nil}}, `queue: resources: a: want a function, have nil`},
+		{queue.ServerConfig{Resources: map[string]queue.ResourceFunc{"order:*": findsNone}}, `queue: resources: want the whole kind of a task, not a pattern, have "order:*"`},
+		{queue.ServerConfig{Policies: map[string]queue.Policy{"order:*": {}}}, `queue: policies: want the whole kind of a task, not a pattern, have "order:*"`},
 		{queue.ServerConfig{Policies: map[string]queue.Policy{"": {}}}, `queue: policies: want the kind of a task, have ""`},
 		{queue.ServerConfig{Limits: map[string]queue.Limit{"": {}}}, `queue: limits: bad resource name: it is empty`},
 		{queue.ServerConfig{Shards: map[string]int{"": 2}}, `queue: shards: want names of 1 to 249 ` + names + `""`},

@@ -81,7 +81,8 @@ type ServerConfig struct {
 	// fence then fails with [lock.ErrNoFence], which is a failure of the task's own.
 	Store lock.Store
 	// Resources has, by the kind of a task, the function that finds the resource in the payload.
-	// The result of the function counts more than a [HeaderResource]. A task of another kind
+	// The result of the function counts more than a [HeaderResource]. A kind that [Handle] runs as
+	// [Guarded] tasks needs no function, and [Server.Start] refuses one. A task of another kind
 	// without that header runs unguarded. The server logs that once a day for each such kind.
 	Resources map[string]ResourceFunc
 	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
@@ -195,10 +196,10 @@ func (c ServerConfig) Validate() error {
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
-		switch {
-		case !isKind(kind):
-			return fmt.Errorf("queue: resources: want the kind of a task, have %q", clip(kind))
-		case c.Resources[kind] == nil:
+		if err := checkKind("resources", kind); err != nil {
+			return err
+		}
+		if c.Resources[kind] == nil {
 			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
 		}
 	}

@@ -126,6 +126,32 @@ func TestRunThatEndsAsItStarts(t *testing.T) {
 	expect.Equal(t, "start after that", fmt.Sprint(s.Start(t.Context())), shutBefore)
 }
 
+// A Run that another call shuts down while it asks Redis has nothing to say.
+func TestRunThatIsShutDownAsItStarts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{})
+	queue.Handle(s, b.run)
+	queue.ClientOf(s).AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if isProbe(cmd) {
+			shutdown(t, s)
+		}
+		return send()
+	}))
+	expect.OK(t, s.Run(t.Context()))
+}
+
+// A kind has its resource from one place.
+func TestStartWithTwoResourcesOfAKind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(queue.ServerConfig{Resources: resources()})
+	queue.Handle(s, b.run)
+	const want = "queue: resources: test:job: want none, as the task of its handler by Handle is Guarded and names its resource"
+	expect.Equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
+	shutdown(t, s)
+}
+
 // Of many calls at once one starts the server, and the others leave it alone, also while it is
 // being started.
 func TestConcurrentStarts(t *testing.T) {
@@ -260,12 +286,14 @@ func TestStop(t *testing.T) {
 	b := setup(t)
 	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: patience}})
 	s.Stop() // before a Start it does nothing
+	expect.OK(t, s.Ready(t.Context()))
 	queue.Handle(s, b.run)
 	expect.OK(t, s.Start(t.Context()))
 	holder := b.occupy()
 	waiting := b.park(1)
 	s.Stop()
 	s.Stop() // nor does it a second time
+	expect.Equal(t, "ready", fmt.Sprint(s.Ready(t.Context())), "queue: no tasks are taken: the server was stopped")
 	late := b.enqueue(job{Res: b.resource + ".other", N: 2})
 	// A step that was under way may have taken it, and then it goes back.
 	steadily(t, 1500*time.Millisecond, "no task run", func() bool { return len(b.order()) == 1 })

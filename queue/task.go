@@ -42,7 +42,8 @@ type Guarded interface {
 func AllOf(resources ...string) string { return store.Join(resources...) }
 
 // A Validator is a task that checks its own payload. A client refuses to enqueue a task that is not
-// valid, with the error of Validate. A server archives one at once, as no retry can mend it.
+// valid, with a [*TaskError] that wraps the error of Validate. A server archives one at once, as no
+// retry can mend it.
 type Validator interface {
 	Validate() error
 }
@@ -132,11 +133,21 @@ type Receipt struct {
 var (
 	// ErrDuplicate refuses a task of which there is an equal one, see [Options.Unique]. There is
 	// nothing to do: the other one runs, or has run.
-	ErrDuplicate = errors.New("queue: a task of this kind and payload exists already")
+	// It matches asynq.ErrDuplicateTask.
+	ErrDuplicate error = existsError{"a task of this kind and payload exists already", asynq.ErrDuplicateTask}
 	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID]. After a call whose
-	// answer was lost, it says that the task is there.
-	ErrTaskIDConflict = errors.New("queue: a task of this id exists already")
+	// answer was lost, it says that the task is there. It matches asynq.ErrTaskIDConflict.
+	ErrTaskIDConflict error = existsError{"a task of this id exists already", asynq.ErrTaskIDConflict}
 )
+
+// An existsError refuses a task that is there already. It matches the error of asynq's client that says the same.
+type existsError struct {
+	text   string
+	asynqs error
+}
+
+func (e existsError) Error() string        { return "queue: " + e.text }
+func (e existsError) Is(target error) bool { return target == e.asynqs }
 
 // A TaskError says which field of a task, or of its [Options], is not accepted, and why. No retry
 // can mend it.
@@ -145,6 +156,7 @@ type TaskError struct {
 	Field string // the field of the payload or of Options, such as "resource" or "timeout"
 	Value string // the value as text, shortened; empty if it is unknown or must not be shown
 	Want  string // what is wanted instead
+	Err   error  // the cause, such as the error of a Validator or lock.ErrResource; nil without one
 }
 
 // Error reads like: order:audit: payload field "order" is empty.
@@ -154,6 +166,9 @@ func (e *TaskError) Error() string {
 	}
 	return fmt.Sprintf("%s: %s: %s, have %q", e.Kind, e.Field, e.Want, e.Value)
 }
+
+// Unwrap returns the cause.
+func (e *TaskError) Unwrap() error { return e.Err }
 
 // Info describes the attempt under which a handler runs. [InfoFrom] returns it.
 type Info struct {
@@ -185,6 +200,14 @@ func AsynqTask(ctx context.Context) *asynq.Task {
 	return t
 }
 
+// badPayload returns the error about a payload that cannot be enqueued, a [*TaskError] in any case.
+func badPayload(kind string, err error) error {
+	if _, ok := errors.AsType[*TaskError](err); ok {
+		return err
+	}
+	return &TaskError{Kind: kind, Field: "payload", Want: err.Error(), Err: err}
+}
+
 // encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
 	if lockredis.None(t) {
@@ -199,11 +222,11 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	}
 	if v, ok := t.(Validator); ok {
 		if err := v.Validate(); err != nil {
-			return nil, "", err
+			return nil, "", badPayload(kind, err)
 		}
 	}
 	if payload, err = json.Marshal(t); err != nil {
-		return nil, "", fmt.Errorf("%s: payload: %w", kind, err)
+		return nil, "", badPayload(kind, err)
 	}
 	if len(payload) > MaxPayload {
 		return nil, "", &TaskError{Kind: kind, Field: "payload", Want: fmt.Sprintf("want at most %d bytes, have %d", MaxPayload, len(payload))}
@@ -239,8 +262,17 @@ func wrongMethod(of reflect.Type) string {
 	return ""
 }
 
-// isKind reports whether tasks may have this kind. asynq's own clients take more kinds than a [Client] does.
-func isKind(kind string) bool { return strings.TrimSpace(kind) != "" && !strings.Contains(kind, "\n") }
+// checkKind returns an error about a key of a setting for which no task comes. asynq's own clients take more kinds than
+// a [Client] does. A limit has patterns, the other settings have none.
+func checkKind(setting, kind string) error {
+	switch {
+	case strings.TrimSpace(kind) == "" || strings.Contains(kind, "\n"):
+		return fmt.Errorf("queue: %s: want the kind of a task, have %q", setting, clip(kind))
+	case strings.HasSuffix(kind, "*"):
+		return fmt.Errorf("queue: %s: want the whole kind of a task, not a pattern, have %q", setting, clip(kind))
+	}
+	return nil
+}
 
 // clip shortens a value for an error text.
 func clip(s string) string {

@@ -74,6 +74,7 @@ func TestPolicyErrors(t *testing.T) {
 		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have "reject"`,
 		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have a mapping without any`,
 		"policies:\n  ' ': {on_busy: park}\n":                                      `2: policies: want the kind of a task, have " "`,
+		"policies:\n  'a:*': {on_failure: stop}\n":                                 `2: policies: want the whole kind of a task, not a pattern, have "a:*"`,
 		"policies:\n  a:\n    on_busy: drop\n":                                     `2: policies: "a": on_busy: want park, reject, coalesce or replace, have drop`,
 		"policies:\n  a:\n    on_busy:\n":                                          `3: policies: "a": on_busy: want park, reject, coalesce or replace, have nothing`,
 		"policies:\n  a:\n    on_busy: [park]\n":                                   `2: policies: "a": on_busy: want park, reject, coalesce or replace, have a list`,
