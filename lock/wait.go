@@ -14,6 +14,7 @@ import (
 const (
 	pollFirst   = 25 * time.Millisecond
 	pollLongest = time.Second
+	lookAgain   = 15 * time.Second // the first in the wait queue
 )
 
 // errNoAnswer says why a wait has ended before its first try.
@@ -205,8 +206,12 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 	if busy.Foreign || busy.Remaining == 0 { // the lock is about to expire, or somebody has made it endless
 		return min(poll*time.Duration(position), 30*pollLongest), true
 	}
+	left := busy.Remaining
+	if position == 1 { // nobody tells that an operator gives the lock more room, or lets a start come sooner
+		left = min(left, lookAgain)
+	}
 	// If the holder dies, the first in the wait queue takes the lock when it expires.
-	return busy.Remaining + time.Millisecond + rand.N(pollFirst)*time.Duration(position-1), true
+	return left + time.Millisecond + rand.N(pollFirst)*time.Duration(position-1), true
 }
 
 // A backoff knows for how long the store has failed a waiter.

@@ -490,6 +490,27 @@ func TestWaitForALongLock(t *testing.T) {
 	})
 }
 
+// Nobody tells that a lock which is held for half a day, or that a rate keeps for so long, has become free. Who waits finds out.
+func TestWaitThatNobodyEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_ = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true})
+		got := make(chan time.Time, 1)
+		go func() {
+			_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+				got <- time.Now()
+				return nil
+			})
+		}()
+		time.Sleep(4 * time.Hour)
+		gone := time.Now()
+		f.put("")
+		took := (<-got).Sub(gone)
+		expect.That(t, took <= 16*time.Second, "want it found after 15 s, have it after %v", took)
+	})
+}
+
 // A task that has waited in its line for an hour comes before the goroutines of its process that came since, but for the first.
 func TestWaitedElsewhereWithinOneProcess(t *testing.T) {
 	t.Parallel()

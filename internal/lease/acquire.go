@@ -103,12 +103,6 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 		Waiter: r.Waiter, Waited: r.Waited, Handoff: c.Handoff(id),
 	}
 	result, err := c.store.Acquire(call, request)
-	if err == nil && result.Holder == store.Limited && request.Rule == nil {
-		// Others know a rule. Who knows none is content with a limit of one.
-		h.rule = &store.Rule{Limit: 1}
-		request.Rule = h.rule
-		result, err = c.store.Acquire(call, request)
-	}
 	if err == nil && !result.Taken {
 		return nil, NewBusy(r.Resource, result, request.Rule), nil
 	}

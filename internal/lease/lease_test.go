@@ -32,3 +32,17 @@ func TestContextsThatHaveEnded(t *testing.T) {
 	}
 	expect.OK(t, held.Release(t.Context()))
 }
+
+// Work that goes on after the end of an adopted lease, and then releases what it took again, is one like any other still.
+func TestReleaseAfterTheEndOfAnAdoptedLease(t *testing.T) {
+	t.Parallel()
+	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{}))(t)
+	t.Cleanup(client.Close)
+	adopted := client.Adopt("order:1", client.Key("order:1"), "siding:token:holder", 1, func() time.Time { return time.Now().Add(time.Minute) })
+	ctx := context.WithoutCancel(adopted.Context(t.Context()))
+	again := expect.Value(client.Reenter(ctx, "order:1", true))(t)
+	adopted.End()
+	_ = again.Release(t.Context())
+	held, err := client.Reenter(ctx, "order:1", true)
+	expect.That(t, held == nil && err == nil, "want it to be asked for, have %v, %v", held, err)
+}

@@ -33,7 +33,7 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) error
 	l.end(nil)
 	h.leases = slices.DeleteFunc(h.leases, func(other *Lease) bool { return other == l })
 	last := len(h.leases) == 0
-	h.released = last
+	h.released = h.released || last // an adopted one may have ended before
 	if last {
 		h.expiry.Stop()
 		h.releasing = make(chan struct{}) // who comes now waits until the renewal has ended, too

@@ -50,10 +50,14 @@ local function until_of(ends)
   return latest
 end
 
--- Keeps a task the only one of its kind for as long as it waits, and a minute more.
+-- Keeps a task the only one of its kind for as long as it waits, and a minute more, and notes when that was to end.
 --   key  its key of uniqueness; false for none
-local function keep_unique(key, id, ends)
-  if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
+local function keep_unique(task, key, id, ends)
+  if not key or call('GET', key) ~= id then return end
+  local left = call('TTL', key)
+  if left >= ends - now_s + 60 then return end
+  call('HSETNX', task, 'siding_unique_until', now_s + left)
+  call('EXPIREAT', key, ends + 60)
 end
 
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end

@@ -22,8 +22,8 @@ local function leave(lock)
     free(key, given.by)
   elseif first then
     -- It may have been told to ask again, see tell_first. Now the next one hears when the rates allow a start.
-    local open, value, _, permits = open_key(lock)
-    local unknown = value == LIMITED and not rule_of(lock) -- who leaves may know of no rule
+    local open, _, _, permits = open_key(lock)
+    local unknown = not rule_of(lock) and value_of(lock) == LIMITED -- who leaves may know of no rule
     if open or unknown or permits and permits.from then Queue().tell_first(lock) end
   end
   return 1

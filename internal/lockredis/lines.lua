@@ -96,7 +96,8 @@ end
 --   due  when the lines should be looked at, at the latest
 local function wait_in_line(queue, id, locks, ticket, ends, due)
   call('ZADD', asynq(queue, 'retry'), ends, id)
-  keep_unique(call('HGET', asynq(queue, 't:' .. id), 'unique_key'), id, ends)
+  local task = asynq(queue, 't:' .. id)
+  keep_unique(task, call('HGET', task, 'unique_key'), id, ends)
   for lock in each(locks) do
     ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
     ours('ZADD', lines_of(lock), 'LT', ticket, queue)

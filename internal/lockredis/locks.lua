@@ -37,6 +37,7 @@ local function fenced(lock)
   return fence, last
 end
 
+local ALONE = {limit = 1, rates = {}}
 local rules = {} -- by lock; false for none
 local marked = {} -- queues in which something has become ready, and that may have to be told
 
@@ -58,9 +59,10 @@ local function open_key(lock, value)
   local rule = rule_of(lock)
   if value == nil then value = value_of(lock) end
   if not rule and not value then return lock end
-  -- Somebody has the whole lock, perhaps from before the rule; or permits are in use, and this caller knows no rule.
-  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
-  return Permits().open_key(lock, rule)
+  -- Somebody has the whole lock, perhaps from before the rule.
+  if value and value ~= LIMITED then return nil, value, now + look_in(lock, value) end
+  -- Who knows no rule has the whole lock, once no permit is in use: the mark may outlast them all.
+  return Permits().open_key(lock, rule or ALONE)
 end
 
 -- Takes a lock by a key that open_key has returned. Returns the fence, and the last one before it.

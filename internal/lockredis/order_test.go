@@ -252,6 +252,33 @@ func TestPermitsOfBothKinds(t *testing.T) {
 	})
 }
 
+// The mark of a lock with permits lasts as long as the longest of them was to. Once none is in use, who knows no limit has the lock.
+func TestMarkThatOutlivesAllPermits(t *testing.T) {
+	t.Parallel()
+	for name, takes := range map[string]func(w *world){
+		"goroutine": func(w *world) { w.takes("g") },
+		"task":      func(w *world) { expect.Equal(w, "tasks taken", len(w.comes("q", "task").Taken), 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onMemory(t, func(w *world) {
+				for name, ttl := range map[string]time.Duration{"long": time.Hour, "short": time.Second} {
+					w.tick()
+					r := expect.Value(w.store.Acquire(w.Context(), store.Request{
+						Key: key, Rule: &store.Rule{Limit: 3}, Token: token(name), TTL: ttl, FenceTTL: time.Hour, Handoff: hand(name),
+					}))(w)
+					w.held[name] = r
+				}
+				w.leaves("long")
+				w.passes(2 * time.Second) // the other one died
+				left := w.rdb.PTTL(w.Context(), key).Val()
+				expect.Need(w, left > 30*time.Minute, "want the mark still there, have %v left", left)
+				takes(w)
+			})
+		})
+	}
+}
+
 // A permit is reserved for a goroutine that has gone. Its process, which learns that from the call, does not know the rule. If the
 // next one has gone, too, that one was only told to ask, as a permit is free.
 func TestPermitOfGoroutinesThatHaveGone(t *testing.T) {

@@ -127,9 +127,6 @@ func Beside(lock, what string) string {
 // PermitKey returns the key of a permit of a lock.
 func PermitKey(lock, number string) string { return Beside(lock, "permit:"+number) }
 
-// Limited is what a lock holds whose holders have permits. A caller that knows no rule finds it.
-const Limited = "siding-limited"
-
 // A Limiter is a Store that keeps to [Request.Rule]. Other Stores know locks without rules only.
 type Limiter interface {
 	// RuleOf returns the rule of a resource that all who use the Store keep to; nil for none.

@@ -98,12 +98,15 @@ local function ask(queue, id, task, attempt, o)
     if o.on_busy == 'reject' then return 'rejected 0 ' .. value end
     local other_queue, other, other_came, other_ticket, others_end
     if equal ~= '' then other_queue, other, other_came, other_ticket, others_end = equal_of(want, equal) end
+    -- A lock that is free but for lines that do not go on is not busy: the task waits as long as it is offered to these.
+    local is_busy = (other or o.most > 0) and not keys_for(want, ticket, queue, true, false)
+    if not is_busy then other = nil end
     -- Those who ask need not do so in the order in which they came.
     if other and (o.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
     if other then
       delete_waiting(other_queue, other, want)
       replaced, ticket = other, other_ticket - o.head_start
-    elseif o.most > 0 then
+    elseif is_busy and o.most > 0 then
       local n = waiting_for(want)
       if n >= o.most then return 'rejected ' .. n .. ' ' .. value end
     end

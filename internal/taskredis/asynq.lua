@@ -4,14 +4,16 @@
 -- seconds.
 
 -- Puts a task into the archive. asynq keeps it for 90 days, and fewer than 10,000 tasks; some of the others go each time. unique
--- is the key of uniqueness that is free from then on, or ''. One that asynq's client has set lasts for its time; but if the task
--- has waited that was prolonged, and is over now.
+-- is the key of uniqueness that is free from then on, or ''. One that asynq's client has set lasts for its time, see keep_unique.
 local function archive(queue, id, unique)
+  local ends
   if unique == '' then
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_parked', 'unique_key')
-    unique = have[1] and have[2] or ''
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'unique_key', 'siding_unique_until')
+    if have[2] then unique, ends = have[1] or '', tonumber(have[2]) end
   end
-  if unique ~= '' and call('GET', unique) == id then call('DEL', unique) end
+  if unique ~= '' and call('GET', unique) == id then
+    if ends and ends > now_s then call('EXPIREAT', unique, ends) else call('DEL', unique) end
+  end
   local key = asynq(queue, 'archived')
   call('ZADD', key, now_s, id)
   local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)

@@ -129,7 +129,7 @@ func TestAskHeedsAnOffer(t *testing.T) {
 
 // A task that is not to wait takes a free lock, also if tasks of a queue wait for it that nobody serves, or if those are gone that
 // did wait, and only the record of their line is left.
-func TestRejectHeedsNobodyWhoIsAbsent(t *testing.T) {
+func TestPoliciesHeedNobodyWhoIsAbsent(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		nothing := func(string, string) error { return nil }
@@ -155,12 +155,101 @@ func TestRejectHeedsNobodyWhoIsAbsent(t *testing.T) {
 			holds := s.takes("holds ", nil, 1, q)
 			t.pending(older, "waits", q)
 			s.takes("", nil, 1, older)
+			t.pending(q, "limits", "")
+			limits := s.takes("limits ", nil, 1, q)
 			t.pending(q, "asks", "")
 			asks := s.takes("asks ", nil, 1, q)
 			t.must(test.before(older, "lock:"+q))
 			s.takes("", done(holds...), 0)
-			_, a := s.make([]Outcome{{Name: asks[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{OnBusy: Reject}}}, 0)
+			_, a := s.make([]Outcome{{Name: limits[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{MaxWaiting: 1}}}, 0)
+			want := test.want
+			if want == Granted {
+				want = Parked // for as long as the lock is offered to who is absent
+			}
+			expect.Equal(t, name+", with a limit", a.Results[0], want)
+			if want == Parked {
+				expect.Eventually(t.T, "the one with a limit to run", func() bool {
+					_, a = s.make(nil, 1, q)
+					return len(a.Taken) == 1
+				})
+				expect.Equal(t, name+", with a limit", a.Taken[0].ID, "limits")
+				s.takes("", done(a.Taken...), 0)
+			}
+			_, a = s.make([]Outcome{{Name: asks[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{OnBusy: Reject}}}, 0)
 			expect.Equal(t, name, a.Results[0], test.want)
+		}
+	})
+}
+
+// A task of asynq's client is unique for its time. A wait prolongs that, and the archive ends what is left of the wait alone.
+func TestUniquenessOfArchivedTasks(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		key := t.queue + "unique"
+		left := func(what string, least, most time.Duration) {
+			t.Helper()
+			ttl := value(t, t.rdb.TTL(t.Context(), key))
+			expect.That(t, ttl >= least && ttl <= most, "%s: want it unique for %v to %v, have %v", what, least, most, ttl)
+		}
+		for name, test := range map[string]struct{ waits, crashes bool }{"waits": {waits: true}, "crashes": {crashes: true}, "neither": {}} {
+			for _, lasts := range []time.Duration{time.Minute, 24 * time.Hour} {
+				q := fmt.Sprint(name, lasts)
+				s, dead := t.server("server of "+q), t.server("dead server of "+q)
+				if test.waits {
+					t.pending(q, "holds", q)
+					s.takes("holds ", nil, 1, q)
+				}
+				t.pending(q, "unique", q)
+				value(t, t.rdb.HSet(t.Context(), TaskKey(q, "unique"), "unique_key", key))
+				value(t, t.rdb.Set(t.Context(), key, "unique", lasts))
+				var taken []Taken
+				switch {
+				case test.waits:
+					s.takes("", nil, 1, q)
+					left(q+", as it waits", 3*time.Hour, lasts+4*time.Hour)
+					taken = s.takes("unique ", []Outcome{{Name: Name{Queue: q, ID: "holds", Attempt: value(t, t.rdb.HGet(t.Context(), TaskKey(q, "holds"), "siding_attempt")), Lock: "lock:" + q}, Kind: Done}}, 1, q)
+				case test.crashes:
+					crashed := dead.takes("unique ", nil, 1, q)
+					t.must(t.rdb.Del(t.Context(), crashed[0].Lock).Err())
+					t.add(LeaseKey(q), "unique", 1)
+					expect.Eventually(t.T, "it to be taken again", func() bool {
+						_, a := s.make(nil, 1, q)
+						taken = a.Taken
+						return len(taken) == 1
+					})
+				default:
+					taken = s.takes("unique ", nil, 1, q)
+				}
+				s.takes("", []Outcome{{Name: taken[0].Name, Kind: Archive, Message: taken[0].Encoded}}, 0)
+				left(q+", in the archive", lasts-30*time.Second, lasts)
+			}
+		}
+	})
+}
+
+// What is known of a task that waits, for equal ones to find it, goes when it begins, however that came.
+func TestBegunTasksAreNotEqual(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		for name, ends := range map[string]func(q string, holds []Taken, s *stepper){
+			"in its turn": func(q string, holds []Taken, s *stepper) { s.takes("waits ", done(holds...), 1, q) },
+			"as its wait ends": func(q string, _ []Taken, s *stepper) {
+				value(t, t.rdb.HSet(t.Context(), TaskKey(q, "waits"), "siding_wait_ends", 1))
+				t.run(q, "waits")
+				s.takes("waits ", nil, 1, q)
+			},
+		} {
+			q := "equal " + name
+			s := t.server("server of " + q)
+			t.pending(q, "holds", q)
+			holds := s.takes("holds ", nil, 1, q)
+			t.pending(q, "waits", "")
+			asks := s.takes("waits ", nil, 1, q)
+			s.make([]Outcome{{Name: asks[0].Name, Kind: Ask, Want: "lock:" + q, Policy: Policy{OnBusy: Coalesce, Equal: "digest"}}}, 0)
+			known := func() int64 { return value(t, t.rdb.HLen(t.Context(), "{lock:"+q+"}:equal")) }
+			expect.Equal(t, name+", as it waits", known(), 1)
+			ends(q, holds, s)
+			expect.Equal(t, name, known(), 0)
 		}
 	})
 }

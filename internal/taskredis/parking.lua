@@ -67,7 +67,7 @@ local function park(q, id, task, lock, have, ends)
   local said = mine.parked
   local n = #said
   said[n + 1], said[n + 2], said[n + 3] = id, have.siding_kind or '', times
-  keep_unique(have.unique_key, id, ends)
+  keep_unique(task, have.unique_key, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
     pairs_of_line = {}

@@ -35,10 +35,6 @@ end
 local function start_waiting(q, id, task, key, ticket, have, lock, line)
   call('LPUSH', q.active, id)
   call('ZADD', q.lease, q.lease_end or lease_end, id)
-  local equal = have.siding_equal
-  if equal and string.match(call('HGET', beside(lock, 'equal'), equal) or '', '\n(.*)$') == q.name .. '\n' .. id then
-    call('HDEL', beside(lock, 'equal'), equal)
-  end
   start(q, id, task, key, ticket, have, line)
   if have.state == 'pending' then
     call('LREM', asynq(q.name, 'pending'), 1, id)

@@ -71,7 +71,12 @@ local function start(q, id, task, lock, ticket, have, line, no_run)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.siding_lock or '', 'siding_ticket', ticket, 'siding_ttl', ttl)
   -- An end that has passed stays: the server finds that the task has waited for too long, and if it dies, the next one has to.
   if have.siding_wait_ends and tonumber(have.siding_wait_ends) > now_s then call('HDEL', task, 'siding_wait_ends') end
-  if have.siding_equal then call('HDEL', task, 'siding_equal') end -- its handler may have begun: no equal one goes by it any more
+  local equal = have.siding_equal
+  if equal then -- its handler may have begun: no equal one goes by it any more
+    call('HDEL', task, 'siding_equal')
+    local latest = beside(have.siding_lock, 'equal')
+    if string.match(call('HGET', latest, equal) or '', '\n(.*)$') == q.name .. '\n' .. id then call('HDEL', latest, equal) end
+  end
   if have.siding_held then
     Hold().release_line(q.name, task, lock_of(have.siding_lock))
     q.quiet = false

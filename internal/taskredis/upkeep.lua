@@ -53,7 +53,7 @@ local function keep_waiting(task, retry, id, ends)
   ends = until_of(ends)
   call('ZADD', retry, ends, id)
   call('HSET', task, 'siding_until', ends)
-  keep_unique(call('HGET', task, 'unique_key'), id, ends)
+  keep_unique(task, call('HGET', task, 'unique_key'), id, ends)
 end
 
 return safely, wake, waits, mend, keep_waiting

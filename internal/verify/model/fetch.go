@@ -202,7 +202,7 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 		if t.Status == Pending && (t.holds() || x.Tasks[id-1].Plain && t.Known && t.Ticket > 0) { // it starts from its place
 			x.item(func() {
 				set(x, &t.Set, Waits)
-				x.enter(id, t.Ticket, x.due(r))
+				x.enter(id, t.Ticket, Now)
 				set(x, &t.Status, Retry)
 				x.write()
 				s.Queues[q].remove(id)

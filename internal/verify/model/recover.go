@@ -44,7 +44,7 @@ func (x *script) crash(id ID) {
 			t.Retried++
 			x.backOff(t, 0)
 		} else {
-			x.comeBack(id, Waits)
+			x.comeBack(id, Waits, x.due(x.Tasks[id-1].Resource))
 		}
 	}
 	set(x, &t.Lease, NoLease)

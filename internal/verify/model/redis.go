@@ -59,6 +59,7 @@ type Score uint8
 // The scores. Those from 1 on and below Offer are due, the lower the longer.
 const (
 	NoEntry Score = 0
+	Now     Score = 1
 	Offer   Score = 10 // in 50 ms
 	Second  Score = 11
 	Expiry  Score = 12 // when the lock expires, as far as known

@@ -35,11 +35,11 @@ func (x *script) settle(slot int, kind Kind) Result {
 		x.backOff(t, t.Ticket)
 	case Requeue:
 		t.Known = t.Known || a.Locked // the outcome names the lock, also if a failover has forgotten it
-		x.comeBack(a.Task, Waits)
+		x.comeBack(a.Task, Waits, Now)
 	case Hold:
-		x.comeBack(a.Task, Held)
+		x.comeBack(a.Task, Held, Later)
 	case StopLine:
-		x.comeBack(a.Task, Stopped)
+		x.comeBack(a.Task, Stopped, Later)
 	default:
 		panic("ready: no such outcome")
 	}
@@ -76,9 +76,9 @@ func (x *script) backOff(t *Task, ticket uint8) {
 	t.Status, t.Ticket = Retry, ticket
 }
 
-// comeBack puts an active task into its line at its ticket, or at the head of pending if nobody knows its
-// lock. It leaves the lease to the caller: whatever fails here, the lease brings it back.
-func (x *script) comeBack(id ID, why Set) {
+// comeBack puts an active task into its line at its ticket, at which somebody is to look by then; or at the head of pending if
+// nobody knows its lock. It leaves the lease to the caller: whatever fails here, the lease brings it back.
+func (x *script) comeBack(id ID, why Set, look Score) {
 	s := x.s
 	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
 	if x.Mistake == LeavesFirst {
@@ -100,7 +100,7 @@ func (x *script) comeBack(id ID, why Set) {
 	if t.holds() {
 		x.mark(q, r, Later)
 	}
-	x.enter(id, t.Ticket, x.due(r)) // no offer: it has had its turn
+	x.enter(id, t.Ticket, look) // no offer: it has had its turn
 	x.write()
 	if t.Status = Retry; why == Stopped {
 		t.Status = Archived
@@ -127,7 +127,7 @@ func (x *script) enter(id ID, ticket uint8, look Score) {
 
 // when returns when the first of a queue's line could start, with that ticket at the latest.
 func (x *script) when(q, r, ticket uint8) Score {
-	if look := x.due(r); look != 1 || !x.offered(q, r, ticket) {
+	if look := x.due(r); look != Now || !x.offered(q, r, ticket) {
 		return look
 	}
 	return Offer
@@ -146,7 +146,7 @@ func (x *script) due(r uint8) Score {
 	case l.Token != free:
 		return Expiry
 	default:
-		return 1
+		return Now
 	}
 }
 
