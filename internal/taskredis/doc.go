@@ -44,11 +44,11 @@
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
 // siding_ticket; and siding_ttl, for how long the attempt takes and renews its lock, ms. siding_lock has several locks, or the
 // keys by which they are held, with a line break between two of them. A task that waits has siding_until, its score in asynq's
-// retry set. siding_parked, siding_crashes and
-// siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
-// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share. siding_begun_at is
-// the ticket of a task whose handler may have begun at that place. siding_held is
-// there while the task holds its line: until when, us, or 'stop'.
+// retry set. siding_parked, siding_crashes and siding_losses count, and siding_text is the sentence for people that was
+// appended to the message. siding_wait_ends is when the wait must end by the policy of the task, Unix seconds, and siding_equal
+// is the digest that equal tasks share. siding_unique_until is when its uniqueness was to end that its waiting has prolonged,
+// Unix seconds. siding_begun_at is the ticket of a task whose handler may have begun at that place. siding_held is there while
+// the task holds its line: until when, us, or 'stop'.
 //
 // [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua says in which order, and what its parts do is in files
