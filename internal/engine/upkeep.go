@@ -61,11 +61,12 @@ type upkeep struct {
 	clock   int64     // Redis' clock
 	clockAt time.Time // when it was that
 
-	ended  []leases             // queues with leases that have ended
-	peeked int                  // how many queues this round of peeks has asked
-	quiet  map[string]time.Time // queues that peeks leave out, and until when
-	cursor taskredis.MendCursor
-	mended taskredis.Mended // in this round
+	ended   []leases             // queues with leases that have ended
+	judging chan judgement       // of functions of the user that have not returned; nil for none
+	peeked  int                  // how many queues this round of peeks has asked
+	quiet   map[string]time.Time // queues that peeks leave out, and until when
+	cursor  taskredis.MendCursor
+	mended  taskredis.Mended // in this round
 }
 
 // A duty is done time and again, by a short call each time.
@@ -255,8 +256,8 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 		u.troubles.found(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
 	} else {
 		if m.Retried < m.Retry {
-			o.Kind, o.After = taskredis.Retry, u.cfg.retryDelay(ctx, m, asynq.ErrLeaseExpired)
-			if o.Counts = u.cfg.isFailure(ctx, asynq.ErrLeaseExpired); o.Counts {
+			o.Kind = taskredis.Retry
+			if o.After, o.Counts = u.judge(ctx, m); o.Counts {
 				m.Retried++
 			}
 		}
@@ -270,6 +271,41 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", o.Kind)
 	}
 	return ended, err
+}
+
+// A judgement is what the functions of the user say of a crash.
+type judgement struct {
+	after time.Duration
+	fails bool
+}
+
+// judge returns after which time a crashed task comes again, and whether that was a failure. Upkeep, which the whole fleet needs,
+// does not wait for functions that hang: as long as they have not returned, asynq's say it.
+func (u *upkeep) judge(ctx context.Context, m *taskredis.Message) (time.Duration, bool) {
+	const patience = time.Second
+	asynqs := asynq.DefaultRetryDelayFunc(m.Retried, asynq.ErrLeaseExpired, AsynqTask(m))
+	select {
+	case <-u.judging:
+		u.judging = nil
+	default:
+	}
+	if u.judging != nil {
+		return asynqs, true
+	}
+	as, judging := *m, make(chan judgement, 1)
+	go func() {
+		judging <- judgement{u.cfg.retryDelay(ctx, &as, asynq.ErrLeaseExpired), u.cfg.isFailure(ctx, asynq.ErrLeaseExpired)}
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case v := <-judging:
+		return v.after, v.fails
+	case <-timer.C:
+	}
+	u.judging = judging
+	u.logger.ErrorContext(ctx, "RetryDelayFunc or IsFailure does not return; until it does, asynq's own decide about tasks of dead servers")
+	return asynqs, true
 }
 
 // peekAtSome looks for pending tasks in the next queues.

@@ -377,6 +377,40 @@ func TestUpkeepEndsManyTasks(t *testing.T) {
 	})
 }
 
+// Functions of the user that hang hold up neither the tasks of dead servers nor any other.
+func TestUpkeepBesideFunctionsThatHang(t *testing.T) {
+	t.Parallel()
+	const dead = 15
+	for name, hang := range map[string]func(cfg *Config, block chan struct{}){
+		"RetryDelayFunc": func(cfg *Config, block chan struct{}) {
+			cfg.RetryDelay = func(int, error, *asynq.Task) time.Duration { <-block; return 0 }
+		},
+		"IsFailure": func(cfg *Config, block chan struct{}) { cfg.IsFailure = func(error) bool { <-block; return true } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inYard(t, func(y *yard) {
+				for i := range dead {
+					id := fmt.Sprint(i)
+					y.task(id, "active")
+					must(y, y.LPush(y.Context(), taskredis.ActiveKey("q"), id))
+					y.add(taskredis.LeaseKey("q"), id, 5)
+				}
+				y.task("later", "scheduled")
+				y.add(taskredis.ScheduledKey("q"), "later", unix(time.Now().Add(2*time.Second)))
+				cfg, block := Config{}, make(chan struct{})
+				hang(&cfg, block)
+				y.start("one", cfg)
+				y.within(4*time.Second, "the scheduled task to come", func() bool { return y.state("later") != "scheduled" })
+				n := must(y, y.ZCard(y.Context(), taskredis.RetryKey("q")))
+				expect.That(y, n == dead, "want %d tasks retried, have %d", dead, n)
+				expect.Equal(y, "how often it is said", y.log.count("does not return"), 1)
+				close(block)
+			})
+		})
+	}
+}
+
 func TestUpkeepDeletesWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	inYard(t, func(y *yard) {

@@ -82,7 +82,7 @@ local function may_take(lock, ticket)
   local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
   if #lines == 0 or tonumber(lines[2]) >= ticket then return true end
   local at, trace = freed_at(lock)
-  if at == 0 or trace ~= GONE and at <= last_fence(lock) then
+  if at == 0 or at > now or trace ~= GONE and at <= last_fence(lock) then -- or the clock has stepped back
     at = now
     call('SET', beside(lock, 'freed'), digits(now) .. ' ' .. GONE, 'PX', FREED_KEPT)
     offer(lock, lines, now)

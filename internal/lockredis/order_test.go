@@ -95,6 +95,22 @@ func TestLineThatNobodyServes(t *testing.T) {
 	})
 }
 
+// The clock steps back after a lock was freed: it is offered to the line for 50 ms all the same.
+func TestOfferWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	onMemory(t, func(w *world) {
+		w.takes("holder")
+		w.parks("q", "task")
+		w.waits("g")
+		w.leaves("holder")
+		w.passes(-10 * time.Minute)
+		r := w.ask("g")
+		expect.Need(w, !r.Taken && r.Left <= offer, "want it told to ask again in %v, have %+v", offer, r)
+		w.passes(2 * offer)
+		w.takes("g")
+	})
+}
+
 // The holder dies. Whoever of those that wait looks first finds the lock free, and the one that came first gets it.
 func TestHolderDies(t *testing.T) {
 	t.Parallel()
