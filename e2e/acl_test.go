@@ -46,9 +46,7 @@ func rightsOf(t *testing.T) map[string][]string {
 		rights[line[1]] = strings.Fields(line[2])
 	}
 	for _, user := range []string{aclWorker, aclEnqueue, aclDashboard, aclOperator} {
-		if len(rights[user]) == 0 {
-			t.Fatalf("docs/guides/operations.md: want an ACL SETUSER line of %s", user)
-		}
+		expect.Need(t, len(rights[user]) != 0, "docs/guides/operations.md: want an ACL SETUSER line of %s", user)
 	}
 	return rights
 }
@@ -158,9 +156,7 @@ func (g *guardedTestbed) wantExactly(t *testing.T, user string) {
 		}
 		return nil
 	})
-	if err != nil || len(unlisted) > 0 {
-		t.Errorf("docs/guides/operations.md: %s: %v; used and not there: %q", user, err, unlisted)
-	}
+	expect.That(t, err == nil && len(unlisted) <= 0, "docs/guides/operations.md: %s: %v; used and not there: %q", user, err, unlisted)
 	g.wantNoDenial(t)
 }
 
@@ -168,9 +164,7 @@ func (g *guardedTestbed) wantExactly(t *testing.T, user string) {
 func (g *guardedTestbed) wantNoDenial(t *testing.T) {
 	t.Helper()
 	for _, d := range g.denials(t) {
-		if d.Object != "config|get" {
-			t.Errorf("%s: want all commands allowed, have %s %q denied", d.Username, d.Reason, d.Object)
-		}
+		expect.That(t, d.Object == "config|get", "%s: want all commands allowed, have %s %q denied", d.Username, d.Reason, d.Object)
 	}
 }
 
@@ -461,9 +455,7 @@ func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
 		}
 	}
 	g.revokePermit(t, rdb)
-	if g.admin.LLen(ctx, taskredis.NotifyKey("elsewhere")).Val() == 0 {
-		t.Error("want a server of the waiting task's queue notified")
-	}
+	expect.That(t, g.admin.LLen(ctx, taskredis.NotifyKey("elsewhere")).Val() != 0, "want a server of the waiting task's queue notified")
 }
 
 // waitInLine puts a task into the line of a lock, in front of all.
@@ -502,9 +494,7 @@ func TestRightsOfADashboard(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
 		reply := httptest.NewRecorder()
 		h.ServeHTTP(reply, r)
-		if reply.Code != want {
-			t.Errorf("%s %s: want %d, have %d %s", method, path, want, reply.Code, reply.Body)
-		}
+		expect.That(t, reply.Code == want, "%s %s: want %d, have %d %s", method, path, want, reply.Code, reply.Body)
 	}
 	g.revokeAll(t, g.client(t, aclDashboard))
 	send := func(method, path string, want int) { ask(method, "/dashboard/api/"+path, want) }
@@ -637,9 +627,7 @@ func TestRightsOfAnOperator(t *testing.T) {
 		if info, err := asynq.NewInspectorFromRedisClient(g.admin).GetTaskInfo("default", id); err == nil {
 			state = info.State.String()
 		}
-		if state != want {
-			t.Errorf("%s, the only task of its group: want it %q, have %q", id, want, state)
-		}
+		expect.That(t, state == want, "%s, the only task of its group: want it %q, have %q", id, want, state)
 	}
 	// The lock of another program is free, or goes to the next waiter, at once.
 	for resource, want := range map[string]string{"res:1": "The lock is free.", "order:536365": "The next waiter has the lock."} {
@@ -740,9 +728,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 				for lasts := 250 * time.Millisecond; lasts <= 16*time.Second && !needed; lasts *= 2 { // a worker may end before it needs the rule
 					needed = len(reduce(user, rule, lasts)) > 0
 				}
-				if !needed {
-					t.Errorf("docs/guides/operations.md: %s: %s is not needed", user, rule)
-				}
+				expect.That(t, needed, "docs/guides/operations.md: %s: %s is not needed", user, rule)
 			}
 		}
 	}

@@ -61,9 +61,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			}
 			expect.Eventually(t, "one elected", func() bool { return elected() != "" })
 			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf(":%d:", w.Cmd.Process.Pid)) }
-			if slices.ContainsFunc(victims, byPID) != electedDies {
-				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
-			}
+			expect.Need(t, slices.ContainsFunc(victims, byPID) == electedDies, "want a victim elected: %v, have %s", electedDies, elected())
 			survivor := s.startWorker(t)
 			for n := range kills {
 				waiting = append(waiting, enqueue(fmt.Sprintf("crash-%d", n)))

@@ -34,9 +34,7 @@ func TestSystemdUnit(t *testing.T) {
 		t.Errorf("want no complaint, have %q, error %v", out, err)
 	}
 	m := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindStringSubmatch(string(text))
-	if m == nil {
-		t.Fatal("want TimeoutStopSec in seconds, have none")
-	}
+	expect.Need(t, m != nil, "want TimeoutStopSec in seconds, have none")
 	stop, err := time.ParseDuration(m[1] + "s")
 	if deadline := config.Default().HardDeadline; err != nil || stop <= deadline {
 		t.Errorf("TimeoutStopSec: want more than shutdown.hard_deadline, %v, have %v, error %v", deadline, stop, err)

@@ -199,9 +199,7 @@ func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo
 		}
 		return nil
 	}))
-	if info.Archived != 0 {
-		t.Errorf("archived: want none, have %d", info.Archived)
-	}
+	expect.That(t, info.Archived == 0, "archived: want none, have %d", info.Archived)
 	return info
 }
 

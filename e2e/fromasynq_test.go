@@ -20,9 +20,7 @@ func TestFromAsynq(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "../examples/fromasynq/before", "../examples/fromasynq/after").CombinedOutput()
-	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	expect.Need(t, err == nil, "build: %v\n%s", err, out)
 	for program, want := range map[string]bool{"before": true, "after": false} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()

@@ -47,9 +47,7 @@ func TestCommandsInText(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || checked < 20 {
-		t.Errorf("want 20 commands or more, have %d, %v", checked, err)
-	}
+	expect.That(t, err == nil && checked >= 20, "want 20 commands or more, have %d, %v", checked, err)
 }
 
 // addHelp adds the help of a command, and of those below it.
@@ -59,9 +57,7 @@ func addHelp(t *testing.T, help map[string]string, bin, command string) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, words[0]), append(words[1:], "--help")...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s --help: %v", command, err)
-	}
+	expect.Need(t, err == nil, "%s --help: %v", command, err)
 	help[command] = string(out)
 	for _, list := range regexp.MustCompile(`(?ms)^(?:\w+ )?Commands:\n(.*?)\n\n`).FindAllStringSubmatch(string(out), -1) {
 		for _, m := range regexp.MustCompile(`(?m)^  (\S+) `).FindAllStringSubmatch(list[1], -1) {

@@ -137,9 +137,7 @@ func expressions(t *testing.T) map[string]string {
 			all[p.Title+" "+target.RefID] = variables.Replace(target.Expr)
 		}
 	}
-	if len(all) < 20 {
-		t.Fatalf("want the queries of a dashboard, have %d", len(all))
-	}
+	expect.Need(t, len(all) >= 20, "want the queries of a dashboard, have %d", len(all))
 	return all
 }
 
@@ -159,9 +157,7 @@ func TestMetricsOfAWorker(t *testing.T) {
 		asked += "\n" + expr
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(named.FindAllString(asked, -1)))) {
-		if !reported[name] {
-			t.Errorf("want %s reported", name)
-		}
+		expect.That(t, reported[name], "want %s reported", name)
 	}
 	reference := read(t, filepath.Join("..", "docs", "reference", "metrics.md"))
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (siding_\w+)`).FindAllStringSubmatch(scrape, -1) {
@@ -179,9 +175,7 @@ func TestMetricsOfAWorker(t *testing.T) {
 		`siding_locks_lost_total{kind="stock:deduct"} 0`, // a kind of which no task came
 		`siding_servers 1`, `siding_servers_unguarded 0`,
 	} {
-		if !strings.Contains(scrape, "\n"+want+"\n") {
-			t.Errorf("want %s, have\n%s", want, lines(scrape, "siding_"))
-		}
+		expect.That(t, strings.Contains(scrape, "\n"+want+"\n"), "want %s, have\n%s", want, lines(scrape, "siding_"))
 	}
 	tool, err := proc.Look("prometheus", "promtool")
 	if err == nil {
@@ -191,9 +185,7 @@ func TestMetricsOfAWorker(t *testing.T) {
 			t.Errorf("promtool check metrics: %v: %s", err, out)
 		}
 	}
-	if strings.Contains(scrape, "secret") {
-		t.Errorf("want no name of a resource, have %s", lines(scrape, "secret"))
-	}
+	expect.That(t, !strings.Contains(scrape, "secret"), "want no name of a resource, have %s", lines(scrape, "secret"))
 }
 
 // lines returns the lines of text that contain part, without comments.
@@ -245,12 +237,8 @@ func TestAlerts(t *testing.T) {
 					rests = rests || c.Alert == r.Alert && len(c.Expect) == 0
 				}
 			}
-			if !fires || !rests {
-				t.Errorf("%s: want a test in which it fires (%t), and one in which it does not (%t)", r.Alert, fires, rests)
-			}
-			if !strings.Contains(guide, r.Alert) {
-				t.Errorf("docs/guides/metrics.md: want %s explained", r.Alert)
-			}
+			expect.That(t, fires && rests, "%s: want a test in which it fires (%t), and one in which it does not (%t)", r.Alert, fires, rests)
+			expect.That(t, strings.Contains(guide, r.Alert), "docs/guides/metrics.md: want %s explained", r.Alert)
 		}
 	}
 }
@@ -288,9 +276,7 @@ func TestPrometheusAnswers(t *testing.T) {
 		expect.Eventually(t, name+": "+expr, func() bool { return len(query(t, address, expr, began)) > 0 })
 	}
 	rules := fetch(t, address+"/api/v1/rules")
-	if strings.Contains(rules, `"health":"err"`) || !strings.Contains(rules, "SidingNothingRuns") {
-		t.Errorf("want all alerts evaluated, have %s", rules)
-	}
+	expect.That(t, !strings.Contains(rules, `"health":"err"`) && strings.Contains(rules, "SidingNothingRuns"), "want all alerts evaluated, have %s", rules)
 }
 
 // query returns the series that Prometheus answers for any time since then. A task may wait for less

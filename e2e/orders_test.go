@@ -42,12 +42,8 @@ func TestOrderFileThroughTwoWorkers(t *testing.T) {
 			}
 			report := s.checkLedger(t, file)
 			t.Logf("%d tasks in %.1f s, %.0f/s; %s", processed, took.Seconds(), float64(processed)/took.Seconds(), report)
-			if !report.OK() {
-				t.Error("the ledger does not agree with the file")
-			}
-			if processed != report.Effects {
-				t.Errorf("tasks processed: want one for each of %d effects, have %d", report.Effects, processed)
-			}
+			expect.That(t, report.OK(), "the ledger does not agree with the file")
+			expect.That(t, processed == report.Effects, "tasks processed: want one for each of %d effects, have %d", report.Effects, processed)
 			if out, err := s.enqueueOrders(t.Context(), file); err != nil {
 				t.Error(err)
 			} else if n := s.queueInfo(t).Pending; n != 0 {
@@ -95,9 +91,7 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 			survives.terminate(t)
 			recovered := strings.Count(survives.Stderr.String(), "a task whose worker died or was cut off has its place in its line again")
 			t.Logf("%d tasks were requeued", recovered)
-			if held > 0 && recovered == 0 {
-				t.Errorf("want the survivor to requeue tasks that held %d locks, have none requeued", held)
-			}
+			expect.That(t, held <= 0 || recovered != 0, "want the survivor to requeue tasks that held %d locks, have none requeued", held)
 		})
 	}
 }

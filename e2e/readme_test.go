@@ -40,9 +40,7 @@ func TestReadmeCommands(t *testing.T) {
 		}
 		ran++
 	}
-	if ran < 8 {
-		t.Errorf("commands in the README and the guides: want 8 or more, have %d", ran)
-	}
+	expect.That(t, ran >= 8, "commands in the README and the guides: want 8 or more, have %d", ran)
 	if info := s.awaitEmpty(t, 2*time.Minute); info.FailedTotal != 0 {
 		t.Errorf("failed: want none, have %d", info.FailedTotal)
 	}
@@ -52,9 +50,7 @@ func TestReadmeCommands(t *testing.T) {
 func commands(t *testing.T, root string) []string {
 	t.Helper()
 	guides, err := filepath.Glob(filepath.Join(root, "docs", "guides", "*.md"))
-	if err != nil || guides == nil {
-		t.Fatalf("want guides, have none, %v", err)
-	}
+	expect.Need(t, err == nil && guides != nil, "want guides, have none, %v", err)
 	var lines []string
 	for _, page := range append([]string{filepath.Join(root, "README.md")}, guides...) {
 		text := expect.Value(os.ReadFile(page))(t)

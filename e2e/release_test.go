@@ -81,9 +81,7 @@ func (r *release) run(t *testing.T, dir string, env []string, program string, ar
 func (r *release) must(t *testing.T, dir string, env []string, program string, args ...string) string {
 	t.Helper()
 	out, err := r.run(t, dir, env, program, args...)
-	if err != nil {
-		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
-	}
+	expect.Need(t, err == nil, "%s %q: %v\n%s", program, args, err, out)
 	return out
 }
 
@@ -103,9 +101,7 @@ func (r *release) edit(t *testing.T, name, text, by string) {
 	t.Helper()
 	file := filepath.Join(r.dir, name)
 	old := expect.Value(os.ReadFile(file))(t)
-	if !bytes.Contains(old, []byte(text)) {
-		t.Fatalf("%s: want %q in it", name, text)
-	}
+	expect.Need(t, bytes.Contains(old, []byte(text)), "%s: want %q in it", name, text)
 	expect.OK(t, os.WriteFile(file, bytes.ReplaceAll(old, []byte(text), []byte(by)), 0o600))
 }
 
@@ -255,9 +251,7 @@ func TestRelease(t *testing.T) {
 	}
 	r.announce(t)
 	out, err := r.step(t, "release")
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	expect.Need(t, err == nil, "%v: %s", err, out)
 	var tags, modules []string
 	for _, dir := range r.modules(t) {
 		tags = append(tags, path.Join(dir, releaseVersion))
@@ -281,9 +275,7 @@ func TestRelease(t *testing.T) {
 	r.must(t, dir, common, "go", append([]string{"get"}, modules...)...)
 	r.must(t, dir, common, "go", "mod", "tidy")
 	for line := range strings.Lines(r.must(t, dir, common, "go", "list", "-m", "all")) {
-		if strings.HasPrefix(line, releasePath) && !slices.Contains(modules, strings.Replace(strings.TrimSpace(line), " ", "@", 1)) {
-			t.Errorf("want the released modules, have %s", line)
-		}
+		expect.That(t, !strings.HasPrefix(line, releasePath) || slices.Contains(modules, strings.Replace(strings.TrimSpace(line), " ", "@", 1)), "want the released modules, have %s", line)
 	}
 	r.must(t, dir, common, "go", "build", "-trimpath", "-o", "consumer", ".")
 	if have := r.must(t, dir, common, "./consumer", server.Addr); !strings.Contains(have, "Ada is locked: true\n") {

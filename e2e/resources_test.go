@@ -69,9 +69,7 @@ func TestTheLedgerOfSeveralResources(t *testing.T) {
 	if !report.OK() || sum != credit*accounts {
 		t.Errorf("want a ledger that agrees, with %d on all accounts, have %d: %s", credit*accounts, sum, report)
 	}
-	if declined < 1 || declined == each || short < 1 || short == each/2 {
-		t.Errorf("want tasks of both outcomes, have %d transfers declined and %d orders short", declined, short)
-	}
+	expect.That(t, declined >= 1 && declined != each && short >= 1 && short != each/2, "want tasks of both outcomes, have %d transfers declined and %d orders short", declined, short)
 }
 
 // work is how long a task takes: long enough for others to come between.

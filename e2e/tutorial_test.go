@@ -125,9 +125,7 @@ func (r *reader) types(t *testing.T, line string) {
 		expect.Eventually(t, "a task that waits", func() bool { return r.redis.ZCard(t.Context(), "asynq:{default}:retry").Val() == 1 })
 	case strings.HasPrefix(line, "kill -9 "):
 		holder := regexp.MustCompile(`pid (\d+)`).FindStringSubmatch(r.outputs["./lockctl show order:1002"])
-		if holder == nil {
-			t.Fatalf("want the process that has the lock, have %q", r.outputs)
-		}
+		expect.Need(t, holder != nil, "want the process that has the lock, have %q", r.outputs)
 		line = "kill -9 " + holder[1]
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(line, "../siding", r.root)+"\npwd")
@@ -135,9 +133,7 @@ func (r *reader) types(t *testing.T, line string) {
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", line, err, tail(string(out), 2000), tail(errs.String(), 2000))
-	}
+	expect.Need(t, err == nil, "%s: %v\n%s%s", line, err, tail(string(out), 2000), tail(errs.String(), 2000))
 	said := strings.TrimSuffix(string(out), "\n")
 	end := strings.LastIndexByte(said, '\n') + 1
 	r.outputs[line], r.dir = said[:end], said[end:]
@@ -158,9 +154,7 @@ func (r *reader) seesItWait(t *testing.T) {
 		t.Errorf("want the second task waiting, have %s", tail(have, 2000))
 	}
 	base := regexp.MustCompile(`http=(http://[^/\s]+)`).FindStringSubmatch(r.terminals["2"].Stderr.String())
-	if base == nil {
-		t.Fatal("want the address of the dashboard in the second terminal")
-	}
+	expect.Need(t, base != nil, "want the address of the dashboard in the second terminal")
 	wantText(t, fetch(t, base[1]+"/locks"), "order:1002")
 }
 
@@ -182,9 +176,7 @@ func (r *reader) seesItRecovered(t *testing.T) {
 	r.log(t, "4", "level=INFO msg=packing order=1002 task=long ")
 	again := time.Since(killed)
 	t.Logf("killed: the task ran again after %.1f s", again.Seconds())
-	if again > killedAgainBy {
-		t.Errorf("want the killed task to run again within %v, have %v", killedAgainBy, again)
-	}
+	expect.That(t, again <= killedAgainBy, "want the killed task to run again within %v, have %v", killedAgainBy, again)
 	if have := r.terminals["4"].Stderr.String(); strings.Contains(have, "task=short") {
 		t.Errorf("want the second task still waiting, have %s", tail(have, 2000))
 	}
@@ -208,8 +200,6 @@ func (r *reader) log(t *testing.T, terminal string, texts ...string) {
 func wantText(t *testing.T, have string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(have, text) {
-			t.Errorf("want %q in %s", text, tail(have, 3000))
-		}
+		expect.That(t, strings.Contains(have, text), "want %q in %s", text, tail(have, 3000))
 	}
 }

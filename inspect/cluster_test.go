@@ -33,14 +33,10 @@ func TestCluster(t *testing.T) {
 		holder := b.running(0)
 		ids := b.waiting(1, 3)
 		e := b.awaitWhy(holder, inspect.StateRunning)
-		if e.Task.Queue == b.queue || e.Lock.State != inspect.Held || e.Lock.Waiting != 3 || e.Verdict.Trouble {
-			t.Errorf("want a task of a shard with its lock, have %+v", e)
-		}
+		expect.That(t, e.Task.Queue != b.queue && e.Lock.State == inspect.Held && e.Lock.Waiting == 3 && !e.Verdict.Trouble, "want a task of a shard with its lock, have %+v", e)
 		b.queue = e.Task.Queue
 		expect.Eventually(t, "a settled waiter", func() bool { e = b.why(ids[2]); return e.State == inspect.StateWaiting })
-		if e.Position != 3 || e.Lock.Task == nil || e.Lock.Task.ID != holder || e.Lock.Gone || e.Verdict.Trouble || e.Servers != 1 {
-			t.Errorf("want the third behind a running one, have %+v", e)
-		}
+		expect.That(t, e.Position == 3 && e.Lock.Task != nil && e.Lock.Task.ID == holder && !e.Lock.Gone && !e.Verdict.Trouble && e.Servers == 1, "want the third behind a running one, have %+v", e)
 		l, waiters := b.show(2, 10)
 		expect.That(t, l.State == inspect.Held && len(waiters) == 2 && waiters[0].Task.ID == ids[1] && waiters[0].Task.Queue == b.queue, "show: have %+v, %+v", l, waiters)
 		if l, waiters = b.show(math.MaxInt, 10); l.Waiting != 3 || len(waiters) != 0 {

@@ -52,15 +52,11 @@ func (b *bed) awaitWrong(id, want string) inspect.Explanation {
 // wantHolders checks a lock that tasks hold by permits.
 func (b *bed) wantHolders(l *inspect.Lock, ids []string) {
 	b.Helper()
-	if l == nil || l.State != inspect.Held || l.Holder != fmt.Sprintf("%d holders", len(ids)) || l.Task != nil || l.Gone || len(l.Permits) != len(ids) {
-		b.Fatalf("want %d holders, have %+v", len(ids), l)
-	}
+	expect.Need(b, l != nil && l.State == inspect.Held && l.Holder == fmt.Sprintf("%d holders", len(ids)) && l.Task == nil && !l.Gone && len(l.Permits) == len(ids), "want %d holders, have %+v", len(ids), l)
 	fences := make(map[int64]bool)
 	for _, p := range l.Permits {
 		named := slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(p.Holder, "test:job "+id+" on ") })
-		if !named || p.State != inspect.Held || p.Left <= 0 || time.Since(p.Since) > time.Minute || p.Worker == nil || p.Gone {
-			b.Errorf("want one of %q with a live worker, have %+v", ids, p)
-		}
+		expect.That(b, named && p.State == inspect.Held && p.Left > 0 && time.Since(p.Since) <= time.Minute && p.Worker != nil && !p.Gone, "want one of %q with a live worker, have %+v", ids, p)
 		fences[p.Fence] = true
 	}
 	expect.That(b, len(fences) == len(ids) && !fences[0], "want a fence each, have %v", fences)
@@ -95,9 +91,7 @@ func TestHoldersOfALimit(t *testing.T) {
 		t.Errorf("want the holders, have %+v", e)
 	}
 	e = b.why(ids[1])
-	if e.State != inspect.StateRunning || !strings.HasPrefix(e.Lock.Holder, "test:job "+ids[1]+" on ") || e.Verdict.Trouble || e.Lock.Task == nil || e.Lock.Task.ID != ids[1] {
-		t.Errorf("want a running task with its own permit, have %+v", e)
-	}
+	expect.That(t, e.State == inspect.StateRunning && strings.HasPrefix(e.Lock.Holder, "test:job "+ids[1]+" on ") && !e.Verdict.Trouble && e.Lock.Task != nil && e.Lock.Task.ID == ids[1], "want a running task with its own permit, have %+v", e)
 	for _, id := range ids { // as if they had run for long
 		b.worker(id)
 	}
@@ -155,9 +149,7 @@ func TestOnePermit(t *testing.T) {
 	b.serve(limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
 	id := b.running(0)
 	l, _ := b.show(1, 10)
-	if l.State != inspect.Held || l.Task == nil || l.Task.ID != id || l.Worker == nil || len(l.Permits) != 1 || l.Permits[0].Fence != l.Fence || l.Since.IsZero() {
-		t.Errorf("want the task, have %+v", l)
-	}
+	expect.That(t, l.State == inspect.Held && l.Task != nil && l.Task.ID == id && l.Worker != nil && len(l.Permits) == 1 && l.Permits[0].Fence == l.Fence && !l.Since.IsZero(), "want the task, have %+v", l)
 	b.awaitServers(1)
 	waiting := b.waiting(1, 1)
 	expect.OK(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())

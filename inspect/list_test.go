@@ -48,15 +48,11 @@ func TestShow(t *testing.T) {
 	ids := b.waiting(1, 12)
 	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}, {math.MaxInt, math.MaxInt, 0, 0}, {2, math.MaxInt, 2, 11}} {
 		l, waiters := b.show(tt.from, tt.count)
-		if l.State != inspect.Held || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
-			t.Errorf("want the holder and 12 waiters, have %+v", l)
-		}
+		expect.That(t, l.State == inspect.Held && l.Task != nil && *l.Task == (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) && l.Worker.PID == os.Getpid() && l.Waiting == 12 && l.Paused == 0, "want the holder and 12 waiters, have %+v", l)
 		expect.Need(t, len(waiters) == tt.n, "from %d, %d: want %d waiters, have %d", tt.from, tt.count, tt.n, len(waiters))
 		for i, w := range waiters {
 			want := tt.first + i
-			if w.Position != want || w.Task.ID != ids[want-1] || w.Task.Queue != b.queue || w.Name != "" || w.Waited <= 0 || w.Since.Location() != time.UTC {
-				t.Errorf("want number %d, have %+v", want, w)
-			}
+			expect.That(t, w.Position == want && w.Task.ID == ids[want-1] && w.Task.Queue == b.queue && w.Name == "" && w.Waited > 0 && w.Since.Location() == time.UTC, "want number %d, have %+v", want, w)
 		}
 		b.wantNoToken(l)
 	}
@@ -83,15 +79,11 @@ func TestShowPausedWaiters(t *testing.T) {
 	}{{paused, time.Hour, "60 min", 1}, {b.queue, 10 * time.Minute, "10 min", 1}, {paused, time.Minute, "10 min", 2}} {
 		wait(step.queue, step.waited)
 		l, waiters := b.show(1, 10)
-		if !strings.HasPrefix(l.OldestWait.String(), step.oldest) || l.Paused != step.paused || !waiters[0].Paused || waiters[0].Position != 1 {
-			t.Errorf("want the oldest wait %s and %d paused, have %+v, %+v", step.oldest, step.paused, l, waiters)
-		}
+		expect.That(t, strings.HasPrefix(l.OldestWait.String(), step.oldest) && l.Paused == step.paused && waiters[0].Paused && waiters[0].Position == 1, "want the oldest wait %s and %d paused, have %+v, %+v", step.oldest, step.paused, l, waiters)
 	}
 	b.do("zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
 	l, waiters := b.show(1, 2)
-	if !strings.HasPrefix(l.OldestWait.String(), "2 h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
-		t.Errorf("want the goroutine first, have %+v, %+v", l, waiters)
-	}
+	expect.That(t, strings.HasPrefix(l.OldestWait.String(), "2 h") && l.Waiting == 4 && len(waiters) == 2 && waiters[0].Task == nil && waiters[0].Name == "siding-goroutine:x:1", "want the goroutine first, have %+v, %+v", l, waiters)
 }
 
 func TestShowFreeAndRevoked(t *testing.T) {
@@ -239,9 +231,7 @@ func TestRevoked(t *testing.T) {
 	scanned := b.scan()
 	for name, l := range map[string]*inspect.Lock{"held": b.held(b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
 		want := inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}
-		if l == nil || l.State != inspect.Revoked || !l.Leased() || l.Task == nil || *l.Task != want || l.Left <= 0 {
-			t.Errorf("%s: want the revoked lock of %+v, have %+v", name, want, l)
-		}
+		expect.That(t, l != nil && l.State == inspect.Revoked && l.Leased() && l.Task != nil && *l.Task == want && l.Left > 0, "%s: want the revoked lock of %+v, have %+v", name, want, l)
 	}
 }
 
@@ -282,8 +272,7 @@ func TestHeldByPayload(t *testing.T) {
 		t.Errorf("want its lock, have %+v", l)
 	}
 	blind := expect.Value(inspect.New(b.rdb, inspect.Config{}))(t)
-	list, err := blind.Held(t.Context())
-	expect.OK(t, err)
+	list := expect.Value(blind.Held(t.Context()))(t)
 	if l := find(list.Locks, b.resource); l == nil || l.Task.ID != id {
 		t.Errorf("without Resources: want its lock, have %+v", l)
 	}
@@ -293,8 +282,7 @@ func TestHeldByPayload(t *testing.T) {
 	b.enqueue(legacy{b.resource})
 	expect.Eventually(t, "a waiter", func() bool { return b.waiters() == 1 })
 	expect.Eventually(t, "without Resources: the holder of a lock for which a task waits", func() bool { // once it is parked
-		list, err = blind.Held(t.Context())
-		expect.OK(t, err)
+		list = expect.Value(blind.Held(t.Context()))(t)
 		l := find(list.Locks, b.resource)
 		return l != nil && l.Task != nil && *l.Task == inspect.Task{Queue: b.queue, ID: id, Kind: "test:note"}
 	})
@@ -309,9 +297,7 @@ func TestTop(t *testing.T) {
 	}
 	list := b.top(2)
 	b.wantNoToken(list)
-	if len(list.Locks) != 2 || list.Locks[0].Resource != b.seeded(2) || list.Locks[1].Resource != b.seeded(0) || list.LeftOut != 0 || list.Locks[0].Waiting != 26 {
-		t.Errorf("want the third and the first, have %+v", list)
-	}
+	expect.That(t, len(list.Locks) == 2 && list.Locks[0].Resource == b.seeded(2) && list.Locks[1].Resource == b.seeded(0) && list.LeftOut == 0 && list.Locks[0].Waiting == 26, "want the third and the first, have %+v", list)
 	if list = b.top(0); len(list.Locks) != 0 {
 		t.Errorf("want none, have %+v", list)
 	}
@@ -481,9 +467,7 @@ func TestLost(t *testing.T) {
 	lost := get(b, b.inspector.Lost)
 	var have []string
 	for _, l := range lost {
-		if l.Worker == nil || l.Worker.PID != os.Getpid() || l.Started.IsZero() || l.Task.Queue != b.queue || l.Task.Kind != "test:job" || !strings.HasPrefix(l.Resource, b.resource) {
-			t.Errorf("want all facts, have %+v", l)
-		}
+		expect.That(t, l.Worker != nil && l.Worker.PID == os.Getpid() && !l.Started.IsZero() && l.Task.Queue == b.queue && l.Task.Kind == "test:job" && strings.HasPrefix(l.Resource, b.resource), "want all facts, have %+v", l)
 		have = append(have, l.Task.ID)
 	}
 	want := slices.Sorted(slices.Values(ids[:2]))

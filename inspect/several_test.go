@@ -23,9 +23,7 @@ func TestSeveralResources(t *testing.T) {
 	free := "a free one, " + b.resource
 	id := b.enqueue(job{Res: queue.AllOf(b.resource, free), N: 1})
 	e := b.awaitWhy(id, inspect.StateWaiting)
-	if e.Resource != b.resource || !slices.Equal(e.Resources, []string{free, b.resource}) || e.Lock == nil || e.Lock.State != inspect.Held {
-		t.Errorf("want the held one of two, have %+v", e)
-	}
+	expect.That(t, e.Resource == b.resource && slices.Equal(e.Resources, []string{free, b.resource}) && e.Lock != nil && e.Lock.State == inspect.Held, "want the held one of two, have %+v", e)
 	behind := b.enqueue(job{Res: free, N: 2})
 	if e = b.awaitWhy(behind, inspect.StateWaiting); e.Position != 2 || e.Resources != nil {
 		t.Errorf("want it second in the line of a free lock, have %+v", e)
@@ -99,8 +97,6 @@ func TestBatch(t *testing.T) {
 	release()
 	for _, id := range ids {
 		e := b.awaitWhy(id, inspect.StateRunning)
-		if e.Lock == nil || !strings.Contains(e.Lock.Holder, ids[0]) || (e.Lock.Task != nil) != (id == ids[0]) || !strings.HasPrefix(e.Verdict.Wrong, "No") {
-			t.Errorf("want it at work under the lock of the first, have %+v, lock %+v", e, e.Lock)
-		}
+		expect.That(t, e.Lock != nil && strings.Contains(e.Lock.Holder, ids[0]) && (e.Lock.Task != nil) == (id == ids[0]) && strings.HasPrefix(e.Verdict.Wrong, "No"), "want it at work under the lock of the first, have %+v, lock %+v", e, e.Lock)
 	}
 }

@@ -219,8 +219,7 @@ func TestStoreThatPanics(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for range 2 {
-			held, err := locker.Acquire(ctx, "order:1", nil)
-			expect.OK(t, err)
+			held := expect.Value(locker.Acquire(ctx, "order:1", nil))(t)
 			expect.OK(t, held.Release(ctx))
 		}
 	})

@@ -19,8 +19,7 @@ func TestAcquireBusyRelease(t *testing.T) {
 	onEach(t, func(s *setup) {
 		ctx := s.Context()
 		before := s.rdb.Time(ctx).Val()
-		held, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
-		expect.OK(s, err)
+		held := expect.Value(s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"}))(s)
 		after := s.rdb.Time(ctx).Val()
 		expect.That(s, !held.Deadline().IsZero() && held.Fence() > 0,
 			"want a valid lease with a fence, have valid %v, fence %d", !held.Deadline().IsZero(), held.Fence())
@@ -63,8 +62,7 @@ func TestHolderIsANote(t *testing.T) {
 			{"", "(pid "}, // the host and the process
 		} {
 			one := s.on(fmt.Sprintf("%s-%d", s.res, i))
-			held, err := one.Acquire(s.Context(), one.res, &lock.Options{Holder: tc.note})
-			expect.OK(s, err)
+			held := expect.Value(one.Acquire(s.Context(), one.res, &lock.Options{Holder: tc.note}))(s)
 			for who, locker := range map[string]*lock.Locker{"this process": s.Locker, "another": s.stranger().Locker} {
 				_, err := locker.Acquire(s.Context(), one.res, nil)
 				busy, ok := errors.AsType[*lock.BusyError](err)
@@ -135,8 +133,7 @@ func wantHeldTooLong(tb testing.TB, err error) {
 func TestTTLOfOneLock(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		held, err := s.Acquire(s.Context(), s.res, &lock.Options{TTL: 6 * time.Second})
-		expect.OK(s, err)
+		held := expect.Value(s.Acquire(s.Context(), s.res, &lock.Options{TTL: 6 * time.Second}))(s)
 		s.wantTTL(s.key, 2*time.Second, 6*time.Second)
 		first := held.Deadline()
 		left := time.Until(first)

@@ -235,8 +235,7 @@ func TestNestedWaitIsShorter(t *testing.T) {
 		f := newFake()
 		acquire(t, lockerOn(t, f.memory), nil)
 		locker := lockerOn(t, f.memory)
-		outer, err := locker.Acquire(t.Context(), "outer", nil)
-		expect.OK(t, err)
+		outer := expect.Value(locker.Acquire(t.Context(), "outer", nil))(t)
 		work := outer.Context(t.Context())
 		wait := func(ctx context.Context) time.Duration {
 			start := time.Now()

@@ -73,7 +73,6 @@ func sources(t *testing.T, pattern string) string {
 
 func readFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	expect.OK(t, err)
+	text := expect.Value(os.ReadFile(name))(t)
 	return string(text)
 }

@@ -38,8 +38,7 @@ func TestConfigDefaults(t *testing.T) {
 		"renewal and safety margin follow the ttl": {lock.Config{TTL: 3 * time.Second}, followed},
 		"what is set stays":                        {set, set},
 	} {
-		client, err := lease.New(newFake().Store, lease.Config(tc.cfg))
-		expect.OK(t, err)
+		client := expect.Value(lease.New(newFake().Store, lease.Config(tc.cfg)))(t)
 		expect.Equal(t, name, lock.Config(client.Config()), tc.want)
 	}
 }

@@ -25,8 +25,7 @@ var servers = map[string]func(*testing.T) (open func(*testing.T) redis.Universal
 	},
 	"miniredis": func(t *testing.T) func(*testing.T) redis.UniversalClient {
 		t.Helper()
-		server, err := embedded.Start(embedded.AnyPort)
-		expect.OK(t, err)
+		server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 		t.Cleanup(server.Close)
 		return func(t *testing.T) redis.UniversalClient {
 			t.Helper()

@@ -55,8 +55,7 @@ func (f *fake) wantFree(tb testing.TB) {
 // lockerOn returns a locker of a process of its own, with the default configuration.
 func lockerOn(tb testing.TB, store lock.Store) *lock.Locker {
 	tb.Helper()
-	locker, err := lock.New(store, lock.Config{})
-	expect.OK(tb, err)
+	locker := expect.Value(lock.New(store, lock.Config{}))(tb)
 	tb.Cleanup(locker.Close)
 	return locker
 }

@@ -101,8 +101,7 @@ func FuzzResource(f *testing.F) {
 		if which%3 == 1 {
 			prefix = lock.NoPrefix
 		}
-		client, err := lease.New(newFake().Store, lease.Config{Prefix: prefix})
-		expect.OK(t, err)
+		client := expect.Value(lease.New(newFake().Store, lease.Config{Prefix: prefix}))(t)
 		begin := client.Key("") // of all keys of locks
 		if which%3 == 2 {
 			begin = taskredis.LockPrefix("q", begin) // in a Cluster
@@ -122,15 +121,11 @@ func FuzzResource(f *testing.F) {
 				expect.That(t, hashed(companion) == hashed(key),
 					"%q: want %q in its slot, have it in that of %q", resource, companion, hashed(companion))
 				own, isLock := strings.CutPrefix(companion, begin)
-				if isLock && client.Check(own) == nil {
-					t.Errorf("%q: want %q to be no lock, have that of %q", resource, companion, own)
-				}
+				expect.That(t, !isLock || client.Check(own) != nil, "%q: want %q to be no lock, have that of %q", resource, companion, own)
 				taken[companion] = true
 			}
 		}
-		if name != other && len(taken) != 2*each {
-			t.Errorf("%q and %q: want keys of their own, have %v", name, other, taken)
-		}
+		expect.That(t, name == other || len(taken) == 2*each, "%q and %q: want keys of their own, have %v", name, other, taken)
 	})
 }
 

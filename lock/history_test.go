@@ -150,8 +150,7 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	h.Helper()
 	crew := h.crew(number)
 	crew.Addr = addr
-	text, err := json.Marshal(crew)
-	expect.OK(h, err)
+	text := expect.Value(json.Marshal(crew))(h)
 	ctx, cancel := context.WithTimeout(h.Context(), h.life+3*patience)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperCrew$", "-test.v")
 	cmd.Env = append(os.Environ(), crewEnv+"="+string(text))
@@ -159,8 +158,7 @@ func (h *history) startProcess(number int, addr string) *exec.Cmd {
 	// Should this process die without a cleanup, the kernel wakes and ends the
 	// other one: POSIX hangs up a stopped group that nobody is left to continue.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	expect.OK(h, err)
+	out := expect.Value(cmd.StdoutPipe())(h)
 	expect.OK(h, cmd.Start())
 	h.crews.Go(func() {
 		defer cancel()

@@ -50,8 +50,7 @@ func TestLeasesAreRenewedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		time.Sleep(2 * time.Second)
-		other, err := l.locker.Acquire(t.Context(), "order:2", nil)
-		expect.OK(t, err)
+		other := expect.Value(l.locker.Acquire(t.Context(), "order:2", nil))(t)
 		time.Sleep(8*time.Second + 1)
 		l.wantRenewals(t, 5*time.Second, 5*time.Second, 10*time.Second, 10*time.Second)
 		l.release(t)
@@ -289,8 +288,7 @@ func TestNoClientClockInScripts(t *testing.T) {
 			r := &recorder{}
 			locker := lockerOn(t, lock.Redis(r))
 			for _, opts := range []*lock.Options{nil, {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}, {Wait: lock.Forever}} {
-				held, err := locker.Acquire(t.Context(), "order:1", opts)
-				expect.OK(t, err)
+				held := expect.Value(locker.Acquire(t.Context(), "order:1", opts))(t)
 				time.Sleep(6 * time.Second)
 				expect.OK(t, held.Release(t.Context()))
 			}

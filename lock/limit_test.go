@@ -27,8 +27,7 @@ import (
 // wantPermits checks which permits of the lock are held or reserved.
 func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	s.Helper()
-	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	expect.OK(s, err)
+	permits := expect.Value(lockredis.Permits(s.Context(), s.rdb, s.key))(s)
 	var have []int
 	for _, p := range permits {
 		have = append(have, p.Number)
@@ -40,8 +39,7 @@ func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 // wantReserved checks for whom permits are reserved.
 func (s *setup) wantReserved(want ...string) {
 	s.Helper()
-	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
-	expect.OK(s, err)
+	permits := expect.Value(lockredis.Permits(s.Context(), s.rdb, s.key))(s)
 	var have []string
 	for _, p := range permits {
 		if p.Reserved {
@@ -204,8 +202,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		}
 		twice := func(r store.Request) store.Result {
 			s.Helper()
-			first, err := on.Acquire(s.Context(), r)
-			expect.OK(s, err)
+			first := expect.Value(on.Acquire(s.Context(), r))(s)
 			again, err := on.Acquire(s.Context(), r)
 			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Ticket != again.Ticket {
 				s.Fatalf("want the same answer twice, have %+v, %+v and %v", first, again, err)
@@ -341,8 +338,7 @@ func TestLoweredRate(t *testing.T) {
 // lastFence returns the last fencing token of the lock.
 func (s *setup) lastFence() int64 {
 	s.Helper()
-	fence, err := strconv.ParseInt(strings.TrimSuffix(s.rdb.Get(s.Context(), s.fence).Val(), "*"), 10, 64)
-	expect.OK(s, err)
+	fence := expect.Value(strconv.ParseInt(strings.TrimSuffix(s.rdb.Get(s.Context(), s.fence).Val(), "*"), 10, 64))(s)
 	return fence
 }
 
@@ -473,12 +469,10 @@ func TestPermitExpires(t *testing.T) {
 		s = s.with(lock.Config{TTL: 300 * time.Millisecond})
 		two := &lock.Options{Wait: lock.Forever, Limit: 2}
 		for range 2 {
-			held, err := s.stranger().Acquire(s.Context(), s.res, two)
-			expect.OK(s, err)
+			held := expect.Value(s.stranger().Acquire(s.Context(), s.res, two))(s)
 			abandon(held)
 		}
-		held, err := s.Acquire(s.Context(), s.res, two)
-		expect.OK(s, err)
+		held := expect.Value(s.Acquire(s.Context(), s.res, two))(s)
 		s.release(held)
 	})
 }

@@ -233,11 +233,9 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		store, network := locktest.Faulty(lock.Redis(s.rdb))
-		locker, err := lock.New(store, lock.Config{TTL: time.Hour})
-		expect.OK(s, err)
+		locker := expect.Value(lock.New(store, lock.Config{TTL: time.Hour}))(s)
 		defer locker.Close()
-		held, err := locker.Acquire(s.Context(), s.res, nil)
-		expect.OK(s, err)
+		held := expect.Value(locker.Acquire(s.Context(), s.res, nil))(s)
 		got := make(chan error, 1)
 		go func() {
 			next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})

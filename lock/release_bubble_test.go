@@ -171,9 +171,7 @@ func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			sent := len(l.redis.SentAt(locktest.Release, l.start))
-			if !closes && sent < 100 {
-				t.Errorf("want it tried all the while, have %d releases sent", sent)
-			}
+			expect.That(t, closes || sent >= 100, "want it tried all the while, have %d releases sent", sent)
 			time.Sleep(time.Minute)
 			expect.Equal(t, "releases, as none is sent any more", len(l.redis.SentAt(locktest.Release, l.start)), sent)
 		})
@@ -249,9 +247,7 @@ func TestHold(t *testing.T) {
 			expect.That(t, lock.Fence(ctx, "order:1") != 0, "want a fencing token")
 			return tc.work(ctx, f)
 		})
-		if tc.want == nil && err != nil {
-			t.Errorf("want no error, have %v", err)
-		}
+		expect.That(t, tc.want != nil || err == nil, "want no error, have %v", err)
 		for _, want := range tc.want {
 			expect.That(t, errors.Is(err, want), "want %v, have %v", want, err)
 		}
@@ -308,10 +304,8 @@ func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{5 * time.Second: time.Second, 200 * time.Millisecond: 200 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			g := &timeouts{Store: locktest.NewMemory()}
-			locker, err := lock.New(g, lock.Config{HandoffTimeout: timeout})
-			expect.OK(t, err)
-			held, err := locker.Acquire(t.Context(), "order:1", nil)
-			expect.OK(t, err)
+			locker := expect.Value(lock.New(g, lock.Config{HandoffTimeout: timeout}))(t)
+			held := expect.Value(locker.Acquire(t.Context(), "order:1", nil))(t)
 			expect.Is(t, "release", held.Release(t.Context()), io.ErrUnexpectedEOF)
 			time.Sleep(time.Second)
 			locker.Close()

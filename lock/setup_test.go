@@ -97,11 +97,9 @@ func (s *setup) with(cfg lock.Config) *setup {
 // withStore returns the same setup with a locker on another store.
 func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
 	s.Helper()
-	locker, err := lock.New(store, cfg)
-	expect.OK(s, err)
+	locker := expect.Value(lock.New(store, cfg))(s)
 	s.Cleanup(locker.Close)
-	client, err := lease.New(store, lease.Config(cfg))
-	expect.OK(s, err)
+	client := expect.Value(lease.New(store, lease.Config(cfg)))(s)
 	s.Cleanup(client.Close)
 	other := *s
 	other.Locker, other.Client, other.cfg = locker, client, client.Config()
@@ -225,8 +223,7 @@ func (s *setup) wantFree() {
 // queue returns the waiters in the wait queue, the head first.
 func (s *setup) queue() []string {
 	s.Helper()
-	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
-	expect.OK(s, err)
+	waiters := expect.Value(s.rdb.ZRange(s.Context(), s.row, 0, -1).Result())(s)
 	for i, waiter := range waiters {
 		waiters[i] = s.short(waiter)
 	}

@@ -24,8 +24,7 @@ import (
 // acquire takes the lock, which is not renewed.
 func acquire(tb testing.TB, locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	tb.Helper()
-	held, err := locker.Acquire(tb.Context(), "order:1", opts)
-	expect.OK(tb, err)
+	held := expect.Value(locker.Acquire(tb.Context(), "order:1", opts))(tb)
 	abandon(held)
 	return held
 }
@@ -173,8 +172,7 @@ func TestPollersKeepToTheirOwnTimes(t *testing.T) {
 		have := len(f.SentAt(locktest.Acquire, time.Time{}))
 		expect.That(t, have >= 60 && have <= 255, "want at most one call at a time in the second of %d pollers, have %d", pollers, have)
 		time.AfterFunc(time.Second, func() { _ = holder.Release(t.Context()) })
-		held, err := poll(t.Context(), 10*time.Millisecond, 5*time.Second)
-		expect.OK(t, err)
+		held := expect.Value(poll(t.Context(), 10*time.Millisecond, 5*time.Second))(t)
 		took := time.Since(start)
 		expect.That(t, took >= 3*time.Second && took <= 3*time.Second+20*time.Millisecond, "want the lock as soon as it is free after 3s, have it after %v", took)
 		_ = held.Release(t.Context())
@@ -261,8 +259,7 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		locker := lockerOn(t, f.Store)
 		for i := range 100 {
 			resource := fmt.Sprintf("order:%d", i)
-			held, err := locker.Acquire(t.Context(), resource, nil)
-			expect.OK(t, err)
+			held := expect.Value(locker.Acquire(t.Context(), resource, nil))(t)
 			for _, wait := range []time.Duration{0, time.Millisecond} {
 				wantBusy(t, resource, expect.Err(locker.Acquire(t.Context(), resource, &lock.Options{Wait: wait})))
 			}

@@ -18,8 +18,7 @@ var errStop = errors.New("shutting down")
 // again takes the lock of the holder again.
 func (l *leased) again(tb testing.TB, work context.Context) *lock.Lease { //nolint:revive // tb first, as in every helper
 	tb.Helper()
-	held, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
-	expect.OK(tb, err)
+	held := expect.Value(l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true}))(tb)
 	return held
 }
 
@@ -52,8 +51,7 @@ func TestEndOfAllContextsEndsTheRenewal(t *testing.T) {
 		have := context.Cause(work)
 		expect.That(t, errors.Is(have, errStop), "want the caller's cause, have %v", have)
 		expect.That(t, !l.Deadline().IsZero(), "want the lease valid until its deadline")
-		held, err := lockerOn(t, l.redis.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute})
-		expect.OK(t, err)
+		held := expect.Value(lockerOn(t, l.redis.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: time.Minute}))(t)
 		after := time.Since(l.start)
 		expect.That(t, after >= 20*time.Second && after <= 21*time.Second, "want the lock after 20s, have it after %v", after)
 		wantLost(t, "release", l.Release(t.Context()))

@@ -80,8 +80,7 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 // servers returns the names of the servers that asynq lists.
 func (b *bundle) servers() (names []string) {
 	b.Helper()
-	all, err := asynq.NewInspectorFromRedisClient(b.rdb).Servers()
-	expect.OK(b, err)
+	all := expect.Value(asynq.NewInspectorFromRedisClient(b.rdb).Servers())(b)
 	for _, s := range all {
 		if _, serves := s.Queues[b.queue]; serves {
 			names = append(names, s.ID)

@@ -78,8 +78,7 @@ func TestPayloadNamesTheResource(t *testing.T) {
 	t.Parallel()
 	edited := func(b *bundle) string {
 		id := b.enqueue(job{Res: b.resource + ".before", N: 1}, queue.Options{Delay: time.Hour})
-		payload, err := json.Marshal(b.job(1))
-		expect.OK(b, err)
+		payload := expect.Value(json.Marshal(b.job(1)))(b)
 		expect.OK(b, b.inspector.UpdateTaskPayload(b.queue, id, payload))
 		expect.OK(b, b.inspector.RunTask(b.queue, id))
 		return id

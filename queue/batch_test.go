@@ -75,8 +75,7 @@ func TestBatchOfThousands(t *testing.T) {
 	}
 	for range 2 {
 		client := newClient(t, b.rdb) // an old one does not register the queue again, as asynq's does not
-		results, err := client.EnqueueBatch(t.Context(), jobs)
-		expect.OK(t, err)
+		results := expect.Value(client.EnqueueBatch(t.Context(), jobs))(t)
 		for i, r := range results {
 			if _, refused := errors.AsType[*queue.TaskError](r.Err); refused {
 				r.Err = errRefused

@@ -64,8 +64,7 @@ func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is 
 	armed.Store(true)
 	defer armed.Store(false)
 	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
-		payload, err := json.Marshal(map[string]string{"break": what, "res": b.resource})
-		expect.OK(t, err)
+		payload := expect.Value(json.Marshal(map[string]string{"break": what, "res": b.resource}))(t)
 		id := b.enqueueTask(asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
 		info := b.awaitState(id, asynq.TaskStateArchived)
 		expect.That(t, strings.Contains(info.LastErr, "a mistake in "+what), "%s: want the panic, have %q", what, info.LastErr)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestCheckClock(t *testing.T) {
@@ -32,9 +34,7 @@ func TestCheckClock(t *testing.T) {
 			if test.want != "" {
 				want = []string{test.want}
 			}
-			if !slices.Equal(have, want) {
-				t.Errorf("want %q, have %q", want, have)
-			}
+			expect.That(t, slices.Equal(have, want), "want %q, have %q", want, have)
 		})
 	}
 }
@@ -48,8 +48,6 @@ func TestCheckVersion(t *testing.T) {
 		for _, f := range (traits{"redis_version": version}).checkVersion() {
 			have = f.Have
 		}
-		if have != want {
-			t.Errorf("%s: want %q, have %q", version, want, have)
-		}
+		expect.That(t, have == want, "%s: want %q, have %q", version, want, have)
 	}
 }

@@ -22,8 +22,7 @@ import (
 // what CheckRedis finds.
 func traits(t *testing.T, rdb redis.UniversalClient) []string {
 	t.Helper()
-	found, err := queue.CheckRedis(t.Context(), rdb)
-	expect.OK(t, err)
+	found := expect.Value(queue.CheckRedis(t.Context(), rdb))(t)
 	var short []string
 	for _, f := range found {
 		expect.That(t, (f.Have == "") == (f.Advice == ""), "want what it is and advice, or neither, have %+v", f)
@@ -206,8 +205,7 @@ func (b *bundle) serveUnguarded(queueName string, fn func(context.Context, job) 
 // do not.
 func (b *bundle) serving() (guarded, unguarded int) {
 	b.Helper()
-	servers, err := taskredis.Servers(b.Context(), b.rdb)
-	expect.OK(b, err)
+	servers := expect.Value(taskredis.Servers(b.Context(), b.rdb))(b)
 	for _, s := range servers {
 		switch {
 		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
@@ -223,8 +221,7 @@ func (b *bundle) serving() (guarded, unguarded int) {
 // unguardedFindings returns what CheckRedis says of unguarded servers of the bundle's queue.
 func (b *bundle) unguardedFindings() []queue.Finding {
 	b.Helper()
-	found, err := queue.CheckRedis(b.Context(), b.rdb)
-	expect.OK(b, err)
+	found := expect.Value(queue.CheckRedis(b.Context(), b.rdb))(b)
 	var ours []queue.Finding
 	for _, f := range found {
 		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {

@@ -60,8 +60,7 @@ func TestDelayIsNotCutShort(t *testing.T) {
 	b := setup(t)
 	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
 		start := time.Now()
-		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Delay: delay}))
-		expect.OK(t, err)
+		info := expect.Value(b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Delay: delay})))(t)
 		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
 			continue // the machine stood still
 		}
@@ -77,8 +76,7 @@ func TestDeadlineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
-	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Deadline: deadline}))
-	expect.OK(t, err)
+	info := expect.Value(b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Deadline: deadline})))(t)
 	after := info.Deadline.Sub(deadline)
 	expect.That(t, after >= 0 && after < time.Second, "want it up to a second after %v, have %v", deadline, info.Deadline)
 }
@@ -216,12 +214,10 @@ func TestUniqueWhileParked(t *testing.T) {
 	b.serve(queue.ServerConfig{}, b.run)
 	client := asynq.NewClientFromRedisClient(b.rdb)
 	enqueue := func() (*asynq.TaskInfo, error) {
-		task, err := b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue})
-		expect.OK(t, err)
+		task := expect.Value(b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue}))(t)
 		return client.EnqueueContext(t.Context(), task, asynq.Unique(2*time.Second))
 	}
-	first, err := enqueue()
-	expect.OK(t, err)
+	first := expect.Value(enqueue())(t)
 	info := b.awaitState(first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
@@ -297,8 +293,7 @@ func TestUniqueFor(t *testing.T) {
 			return r.ID, err
 		},
 		"by asynq's scheduler": func(b *bundle, n int) (string, error) {
-			task, err := b.client.NewTask(b.job(n), opts(b))
-			expect.OK(b, err)
+			task := expect.Value(b.client.NewTask(b.job(n), opts(b)))(b)
 			info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task)
 			if err != nil {
 				return "", err
@@ -308,20 +303,17 @@ func TestUniqueFor(t *testing.T) {
 	}, func(b *bundle, enqueue func(b *bundle, n int) (string, error)) {
 		b.serve(queue.ServerConfig{}, b.run)
 		holder := b.occupy()
-		waits, err := enqueue(b, 1)
-		expect.OK(b, err)
+		waits := expect.Value(enqueue(b, 1))(b)
 		b.awaitState(waits, asynq.TaskStateRetry)
 		holder.open()
 		b.awaitGone(waits)
 		b.act(2, func() error { return queue.Permanent(errors.New("out of stock")) })
-		fails, err := enqueue(b, 2)
-		expect.OK(b, err)
+		fails := expect.Value(enqueue(b, 2))(b)
 		b.awaitState(fails, asynq.TaskStateArchived)
 		for n := 1; n <= 2; n++ {
 			id, err := enqueue(b, n)
 			expect.That(b, errors.Is(err, queue.ErrDuplicate) || errors.Is(err, asynq.ErrDuplicateTask), "want a duplicate, have %s and %v", id, err)
-			task, err := b.client.NewTask(b.job(n), opts(b))
-			expect.OK(b, err)
+			task := expect.Value(b.client.NewTask(b.job(n), opts(b)))(b)
 			ttl := b.rdb.PTTL(b.Context(), taskredis.UniqueKey(b.queue, task.Type(), task.Payload())).Val()
 			expect.That(b, ttl > 0 && ttl <= unique, "want it unique for %v at most, have %v", unique, ttl)
 		}

@@ -64,8 +64,7 @@ func (s *queueless) Release(ctx context.Context, key, token string, how store.Re
 // newLocker returns a Locker that is closed when the servers of the test have gone.
 func newLocker(tb testing.TB, store lock.Store, cfg lock.Config) *lock.Locker {
 	tb.Helper()
-	locker, err := lock.New(store, cfg)
-	expect.OK(tb, err)
+	locker := expect.Value(lock.New(store, cfg))(tb)
 	tb.Cleanup(locker.Close)
 	return locker
 }
@@ -73,8 +72,7 @@ func newLocker(tb testing.TB, store lock.Store, cfg lock.Config) *lock.Locker {
 // holdBy holds the bundle's resource for the test, until the returned function is called.
 func (b *bundle) holdBy(locker *lock.Locker) (release func()) {
 	b.Helper()
-	lease, err := locker.Acquire(b.Context(), b.resource, nil)
-	expect.OK(b, err)
+	lease := expect.Value(locker.Acquire(b.Context(), b.resource, nil))(b)
 	release = func() {
 		if err := lease.Release(context.Background()); err != nil {
 			b.Errorf("release: %v", err)
@@ -105,8 +103,7 @@ func quorum(t *testing.T) (open func() lock.Store) {
 			nodes = append(nodes, server.Client(t))
 		}
 		// No node restarts here, and the machine may be busy.
-		store, err := redlock.New(t.Context(), nodes, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay})
-		expect.OK(t, err)
+		store := expect.Value(redlock.New(t.Context(), nodes, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}))(t)
 		return store
 	}
 }
@@ -139,8 +136,7 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	ids, of := make([]string, tasks), func(n int) string { return b.resource + ":" + strconv.Itoa(n%resources) }
 	var leases []*lock.Lease
 	for n := range resources {
-		lease, err := test.Acquire(t.Context(), of(n), nil)
-		expect.OK(t, err)
+		lease := expect.Value(test.Acquire(t.Context(), of(n), nil))(t)
 		t.Cleanup(func() { _ = lease.Release(context.Background()) }) // the second time does nothing
 		leases = append(leases, lease)
 	}
@@ -368,8 +364,7 @@ func TestServerOwnsItsLocker(t *testing.T) {
 		p := &plain{guardConfig: guarded}
 		p.serve(b)
 		s := b.serve(queue.ServerConfig{Store: store, Lock: cfg}, func(ctx context.Context, j job) error { return nil })
-		held, err := p.server.Locker().Acquire(b.Context(), b.resource, nil)
-		expect.OK(b, err)
+		held := expect.Value(p.server.Locker().Acquire(b.Context(), b.resource, nil))(b)
 		left := time.Until(held.Deadline())
 		expect.That(b, left >= cfg.TTL/2 && left <= cfg.TTL, "want a lease of %v, have %v", cfg.TTL, left)
 		expect.Is(b, "acquire", expect.Err(s.Locker().Acquire(b.Context(), b.resource, nil)), lock.ErrBusy)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // Whatever a header says is the name of a lock, or refused with the task's type.
@@ -40,8 +41,6 @@ func FuzzCheckTraits(f *testing.F) {
 				t.Errorf("want a trait and what it is, have %+v", trait)
 			}
 		}
-		if len(found) > 3 {
-			t.Errorf("want one finding for each of three questions, have %+v", found)
-		}
+		expect.That(t, len(found) <= 3, "want one finding for each of three questions, have %+v", found)
 	})
 }

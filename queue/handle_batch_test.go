@@ -96,9 +96,7 @@ func TestHandleBatch(t *testing.T) {
 			c := b.serveBatches(3, queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 2}}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
 				expect.That(t, at.Add(1) <= 1, "want one batch of a resource at once")
 				defer at.Add(-1)
-				if tt.store == nil && lock.Fence(ctx, b.resource) == 0 {
-					t.Error("want a fence")
-				}
+				expect.That(t, tt.store != nil || lock.Fence(ctx, b.resource) != 0, "want a fence")
 				for _, task := range batch {
 					expect.That(t, task.Info.Resource == b.resource && task.Info.ID != "", "have %+v", task.Info)
 				}
@@ -182,9 +180,7 @@ func TestABatchHoldsItsLine(t *testing.T) {
 	}, func(_ context.Context, batch []*queue.BatchTask[job]) error {
 		failed := false
 		for _, task := range batch {
-			if task.Info.Retried > 0 && task.Task.N != 2 {
-				t.Errorf("want no retry used of %d, have %d", task.Task.N, task.Info.Retried)
-			}
+			expect.That(t, task.Info.Retried <= 0 || task.Task.N == 2, "want no retry used of %d, have %d", task.Task.N, task.Info.Retried)
 			if failed {
 				task.PutBack()
 			} else if task.Task.N == 2 && task.Info.Retried == 0 {

@@ -24,8 +24,7 @@ func TestHolderKilled(t *testing.T) {
 	b := setup(t)
 	cfg := lock.Config{TTL: 6 * time.Second}
 	b.serve(queue.ServerConfig{Lock: cfg}, b.run)
-	locker, err := lock.New(lock.Redis(b.rdb), cfg)
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(lock.Redis(b.rdb), cfg))(t)
 	start := time.Now()
 	expect.OK(t, expect.Err(locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true})))
 	ids := b.park(1, 2)
@@ -209,8 +208,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(b *bundle) {
 		second := b.resource + ".second"
-		lease, err := b.locker.Acquire(b.Context(), second, nil)
-		expect.OK(b, err)
+		lease := expect.Value(b.locker.Acquire(b.Context(), second, nil))(b)
 		b.serveWithLocker(queue.ServerConfig{Observe: b.observe}, func(ctx context.Context, locker *lock.Locker, j job) error {
 			return locker.Do(ctx, second, nil, func(ctx context.Context) error { return b.run(ctx, j) })
 		})

@@ -78,8 +78,7 @@ func (p *plain) stop(tb testing.TB) {
 // plainTask is a job as a plain asynq client sends it: without the header that names its resource.
 func plainTask(tb testing.TB, j job) *asynq.Task {
 	tb.Helper()
-	payload, err := json.Marshal(j)
-	expect.OK(tb, err)
+	payload := expect.Value(json.Marshal(j))(tb)
 	return asynq.NewTask(j.Kind(), payload)
 }
 
@@ -87,8 +86,7 @@ func plainTask(tb testing.TB, j job) *asynq.Task {
 func (b *bundle) enqueuePlain(j job, opts ...asynq.Option) string {
 	b.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
-	info, err := client.EnqueueContext(b.Context(), plainTask(b, j), append(opts, asynq.Queue(b.queue))...)
-	expect.OK(b, err)
+	info := expect.Value(client.EnqueueContext(b.Context(), plainTask(b, j), append(opts, asynq.Queue(b.queue))...))(b)
 	return info.ID
 }
 

@@ -48,8 +48,7 @@ func TestPriority(t *testing.T) {
 		}
 		b.wantWaiters(ids[4], ids[3], ids[5], ids[1], ids[2])
 		score := func(n int) time.Time {
-			us, err := b.rdb.ZScore(b.Context(), b.lineKey(), ids[n]).Result()
-			expect.OK(b, err)
+			us := expect.Value(b.rdb.ZScore(b.Context(), b.lineKey(), ids[n]).Result())(b)
 			return time.UnixMicro(int64(us))
 		}
 		ahead := score(2).Sub(score(3))
@@ -242,8 +241,7 @@ func TestReplaceKeepsTheLatest(t *testing.T) {
 		for n := 1; n <= tasks; n++ {
 			jobs = append(jobs, queue.Job{Task: b.job(n), Options: &queue.Options{Queue: b.queue, Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}})
 		}
-		results, err := b.client.EnqueueBatch(b.Context(), jobs)
-		expect.OK(b, err)
+		results := expect.Value(b.client.EnqueueBatch(b.Context(), jobs))(b)
 		expect.Eventually(b, "all of them compared", func() bool {
 			return len(b.of(queue.EventReplaced, ""))+len(b.of(queue.EventCoalesced, "")) == tasks-1
 		})
@@ -348,7 +346,6 @@ func TestHeadersAreChecked(t *testing.T) {
 func (b *bundle) enqueueWithHeader(header, value string) *asynq.TaskInfo {
 	b.Helper()
 	task := asynq.NewTaskWithHeaders("test:job", []byte(`{"res":"`+b.resource+`"}`), map[string]string{queue.HeaderResource: b.resource, header: value})
-	info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task, asynq.Queue(b.queue))
-	expect.OK(b, err)
+	info := expect.Value(asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task, asynq.Queue(b.queue)))(b)
 	return b.awaitState(info.ID, asynq.TaskStateArchived)
 }

@@ -82,9 +82,7 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 			expect.OK(b, s.Ready(b.Context()))
 		}
 		for _, key := range b.rdb.Keys(b.Context(), "*").Val() {
-			if !slices.Contains(before, key) && !strings.HasSuffix(key, ":fence") {
-				b.Errorf("want no new key, have %s", key)
-			}
+			expect.That(b, slices.Contains(before, key) || strings.HasSuffix(key, ":fence"), "want no new key, have %s", key)
 		}
 		expect.Equal(b, "pending tasks, such as "+id, b.stats().Pending, 1)
 	})

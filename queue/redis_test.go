@@ -192,8 +192,7 @@ func placed(t *testing.T, cluster *redistest.Cluster, master int, name, key stri
 	rdb := cluster.Client(t)
 	for i := 0; ; i++ {
 		candidate := fmt.Sprintf("%s.%d", name, i)
-		node, err := rdb.MasterForKey(t.Context(), fmt.Sprintf(key, candidate))
-		expect.OK(t, err)
+		node := expect.Value(rdb.MasterForKey(t.Context(), fmt.Sprintf(key, candidate)))(t)
 		if node.Options().Addr == cluster.Nodes[master].Addr {
 			return candidate
 		}
@@ -356,13 +355,11 @@ func TestTunedNetwork(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "redis")
 	var lc net.ListenConfig
-	listener, err := lc.Listen(t.Context(), "unix", path)
-	expect.OK(t, err)
+	listener := expect.Value(lc.Listen(t.Context(), "unix", path))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	opt, ok := queue.Tuned(asynq.RedisClientOpt{Network: "unix", Addr: path}).(queue.RedisOpt)
 	expect.Need(t, ok && opt.Dialer != nil, "want a dialer")
-	conn, err := opt.Dialer(t.Context(), "tcp", path)
-	expect.OK(t, err)
+	conn := expect.Value(opt.Dialer(t.Context(), "tcp", path))(t)
 	expect.OK(t, conn.Close())
 }
 

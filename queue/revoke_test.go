@@ -102,8 +102,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 
 func (b *bundle) acquire(o *lock.Options) *lock.Lease {
 	b.Helper()
-	l, err := b.locker.Acquire(b.Context(), b.resource, o)
-	expect.OK(b, err)
+	l := expect.Value(b.locker.Acquire(b.Context(), b.resource, o))(b)
 	b.Cleanup(func() { _ = l.Release(context.Background()) })
 	return l
 }
@@ -118,8 +117,7 @@ func TestRevokeRefused(t *testing.T) {
 	expect.OK(t, b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err())
 	marked, foreign := "res:"+uuid.NewString(), "res:"+uuid.NewString()
 	expect.OK(t, b.rdb.Set(t.Context(), "lock:"+marked, "siding-limited", time.Minute).Err()) // its permits are reserved, or have expired
-	ended, err := b.locker.Acquire(t.Context(), foreign, nil)
-	expect.OK(t, err)
+	ended := expect.Value(b.locker.Acquire(t.Context(), foreign, nil))(t)
 	expect.OK(t, ended.Release(t.Context()))
 	expect.OK(t, b.rdb.Set(t.Context(), "lock:"+foreign, "theirs", time.Minute).Err()) // whom nobody could tell
 	for name, tt := range map[string]struct {
@@ -174,9 +172,7 @@ func TestRevokeOneOfSeveralHolders(t *testing.T) {
 		third := b.park(3)[0]
 
 		_, err := queue.Revoke(b.Context(), b.rdb, b.revocation())
-		if !errors.Is(err, queue.ErrSeveralHolders) || !strings.Contains(err.Error(), fmt.Sprint(" with fence ", one.Fence)) || !strings.Contains(err.Error(), fmt.Sprint("test:job ", first, " on ")) {
-			b.Errorf("want both holders with their fences, have %v", err)
-		}
+		expect.That(b, errors.Is(err, queue.ErrSeveralHolders) && strings.Contains(err.Error(), fmt.Sprint(" with fence ", one.Fence)) && strings.Contains(err.Error(), fmt.Sprint("test:job ", first, " on ")), "want both holders with their fences, have %v", err)
 		r := b.revocation()
 		r.Fence = 7
 		expect.Is(b, "revoke", expect.Err(queue.Revoke(b.Context(), b.rdb, r)), queue.ErrOtherHolder)

@@ -202,8 +202,7 @@ func TestRedisUnreachable(t *testing.T) {
 			expect.That(t, err != nil && results[0].Err != nil && results[1].Err != nil,
 				"batch: want an error for each, have %+v, %v", results, err)
 
-			s, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Logger: newLogs(t).logger})
-			expect.OK(t, err)
+			s := expect.Value(queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Logger: newLogs(t).logger}))(t)
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			start = time.Now()
@@ -308,8 +307,7 @@ func TestErrorTexts(t *testing.T) {
 	down := queue.Redis((*redis.UniversalOptions)(&away))
 	t.Cleanup(func() { _ = down.Close() })
 	client := newClient(t, down)
-	server, err := queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger})
-	expect.OK(t, err)
+	server := expect.Value(queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger}))(t)
 	missing := b.newServer(queue.ServerConfig{Available: func(context.Context) error { return lock.ErrClosed }})
 	defer shutdown(t, missing)
 	b.enqueue(b.job(1), queue.Options{TaskID: "taken", UniqueFor: time.Hour})

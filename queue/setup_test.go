@@ -108,8 +108,7 @@ func everywhere(t *testing.T, run func(*bundle)) {
 	t.Helper()
 	on(t, map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster, "embedded": func(t *testing.T) *bundle {
 		t.Helper()
-		server, err := embedded.Start(embedded.AnyPort)
-		expect.OK(t, err)
+		server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 		t.Cleanup(server.Close)
 		return setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
 	}}, run)
@@ -144,8 +143,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	opts := &o
 	rdb := queue.Redis(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
-	locker, err := lock.New(lock.Redis(rdb), longTimeout)
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(lock.Redis(rdb), longTimeout))(t)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bundle{
 		T: t, stage: newStage(t), journal: &journal{},
@@ -162,8 +160,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 // newClient returns a client without shards.
 func newClient(tb testing.TB, rdb redis.UniversalClient) *queue.Client {
 	tb.Helper()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	expect.OK(tb, err)
+	client := expect.Value(queue.NewClient(rdb, queue.ClientConfig{}))(tb)
 	return client
 }
 
@@ -180,8 +177,7 @@ func (b *bundle) enqueue(task queue.Task, opts ...queue.Options) string {
 	if o.Queue == "" {
 		o.Queue = b.queue
 	}
-	receipt, err := b.client.Enqueue(b.Context(), task, &o)
-	expect.OK(b, err)
+	receipt := expect.Value(b.client.Enqueue(b.Context(), task, &o))(b)
 	return receipt.ID
 }
 
@@ -216,8 +212,7 @@ func (b *bundle) newServer(cfg queue.ServerConfig) *queue.Server {
 	if cfg.Logger == nil {
 		cfg.Logger = newLogs(b).logger
 	}
-	s, err := queue.NewServer(b.redisOpt(), cfg)
-	expect.OK(b, err)
+	s := expect.Value(queue.NewServer(b.redisOpt(), cfg))(b)
 	return s
 }
 
@@ -254,9 +249,7 @@ func steadily(tb testing.TB, d time.Duration, what string, ok func() bool) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
-		if !ok() {
-			tb.Fatalf("want %s for %v", what, d)
-		}
+		expect.Need(tb, ok(), "want %s for %v", what, d)
 	}
 }
 
@@ -300,8 +293,7 @@ func (b *bundle) wantWaiters(want ...string) {
 
 func (b *bundle) waiters() []string {
 	b.Helper()
-	waiters, err := b.rdb.ZRange(b.Context(), b.lineKey(), 0, -1).Result()
-	expect.OK(b, err)
+	waiters := expect.Value(b.rdb.ZRange(b.Context(), b.lineKey(), 0, -1).Result())(b)
 	return waiters
 }
 
@@ -336,8 +328,7 @@ func (b *bundle) value() string {
 // stats returns the bundle's queue as the inspector sees it.
 func (b *bundle) stats() *asynq.QueueInfo {
 	b.Helper()
-	info, err := b.inspector.GetQueueInfo(b.queue)
-	expect.OK(b, err)
+	info := expect.Value(b.inspector.GetQueueInfo(b.queue))(b)
 	return info
 }
 
@@ -439,8 +430,7 @@ func setupAloneWith(t *testing.T, args ...string) *bundle {
 func (b *bundle) enqueueTask(task *asynq.Task, opts ...asynq.Option) string {
 	b.Helper()
 	client := asynq.NewClientFromRedisClient(b.rdb)
-	info, err := client.EnqueueContext(b.Context(), task, append(opts, asynq.Queue(b.queue))...)
-	expect.OK(b, err)
+	info := expect.Value(client.EnqueueContext(b.Context(), task, append(opts, asynq.Queue(b.queue))...))(b)
 	return info.ID
 }
 
@@ -528,8 +518,7 @@ func (b *bundle) enqueueJobs(from, to int, opts ...queue.Options) (ids []string)
 // info returns a task of the bundle's queue as asynq's inspector sees it.
 func (b *bundle) info(id string) *asynq.TaskInfo {
 	b.Helper()
-	info, err := b.inspector.GetTaskInfo(b.queue, id)
-	expect.OK(b, err)
+	info := expect.Value(b.inspector.GetTaskInfo(b.queue, id))(b)
 	return info
 }
 

@@ -51,9 +51,7 @@ func TestTasksOfSeveralResources(t *testing.T) {
 				expect.Equal(t, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
 				mu.Lock()
 				for _, account := range task.Accounts {
-					if tt.store == nil && lock.Fence(ctx, account) == 0 {
-						t.Errorf("want a fence of %s", account)
-					}
+					expect.That(t, tt.store != nil || lock.Fence(ctx, account) != 0, "want a fence of %s", account)
 					if users[account]++; users[account] > 1 {
 						t.Errorf("%d tasks use %s", users[account], account)
 					}
@@ -96,8 +94,7 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, two := b.resource+":1", b.resource+":2"
-	held, err := b.locker.Acquire(t.Context(), two, nil)
-	expect.OK(t, err)
+	held := expect.Value(b.locker.Acquire(t.Context(), two, nil))(t)
 	s := b.newServer(queue.ServerConfig{Observe: b.observe})
 	order := make(chan string, 3)
 	queue.Handle(s, func(ctx context.Context, _ transfer) error {
@@ -165,8 +162,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("a:", i)
 	}
-	sharded, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}})
-	expect.OK(t, err)
+	sharded := expect.Value(queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}}))(t)
 	for name, tt := range map[string]struct {
 		client    *queue.Client
 		resources []string
@@ -211,8 +207,7 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 		client := asynq.NewClientFromRedisClient(b.rdb)
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {
-			info, err := client.EnqueueContext(b.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue))
-			expect.OK(b, err)
+			info := expect.Value(client.EnqueueContext(b.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue)))(b)
 			return info.ID
 		}
 		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})

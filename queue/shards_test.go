@@ -40,8 +40,7 @@ func TestNamesOfShards(t *testing.T) {
 // sharded returns a client whose bundle's queue has so many shards.
 func (b *bundle) sharded(n int) *queue.Client {
 	b.Helper()
-	client, err := queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: n}})
-	expect.OK(b, err)
+	client := expect.Value(queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: n}}))(b)
 	return client
 }
 
@@ -49,8 +48,7 @@ func (b *bundle) sharded(n int) *queue.Client {
 func (b *bundle) shard(client *queue.Client, task queue.Task, opts queue.Options) int {
 	b.Helper()
 	opts.Queue = b.queue
-	receipt, err := client.Enqueue(b.Context(), task, &opts)
-	expect.OK(b, err)
+	receipt := expect.Value(client.Enqueue(b.Context(), task, &opts))(b)
 	var i int
 	if _, err := fmt.Sscanf(strings.TrimPrefix(receipt.Queue, b.queue), ".%03d-", &i); err != nil || receipt.Queue != queue.ShardName(b.queue, i) {
 		b.Fatalf("want a shard of %s, have %s", b.queue, receipt.Queue)
@@ -178,8 +176,7 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 	seen := make(map[string]bool)
 	var last string
 	for n, client := range []*queue.Client{b.client, b.sharded(30), b.sharded(1000), b.client} {
-		receipt, err := client.Enqueue(t.Context(), b.job(n), &queue.Options{Queue: b.queue})
-		expect.OK(t, err)
+		receipt := expect.Value(client.Enqueue(t.Context(), b.job(n), &queue.Options{Queue: b.queue}))(t)
 		seen[receipt.Queue], last = true, receipt.ID
 		if n == 0 {
 			within(t, patience, "the first to run", first.entered)
@@ -224,8 +221,7 @@ func TestShardsInACluster(t *testing.T) {
 		before := enqueued(t, cluster)
 		used := make(map[string]bool)
 		for n := range tasks {
-			r, err := client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue})
-			expect.OK(t, err)
+			r := expect.Value(client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue}))(t)
 			used[r.Queue] = true
 		}
 		expect.That(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
@@ -254,8 +250,7 @@ func wantSpread(t *testing.T, rdb *redis.ClusterClient, name string, n int) {
 	t.Helper()
 	counts := make([]int, masters)
 	for i := range n {
-		slot, err := rdb.ClusterKeySlot(t.Context(), "asynq:{"+queue.ShardName(name, i)+"}:pending").Result()
-		expect.OK(t, err)
+		slot := expect.Value(rdb.ClusterKeySlot(t.Context(), "asynq:{"+queue.ShardName(name, i)+"}:pending").Result())(t)
 		counts[int(slot)*masters/16384]++
 	}
 	t.Logf("%d shards of %s: %v", n, name, counts)
@@ -270,8 +265,7 @@ func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
 	t.Helper()
 	var all []int
 	for _, node := range cluster.Nodes {
-		info, err := node.Client(t).InfoMap(t.Context(), "commandstats").Result()
-		expect.OK(t, err)
+		info := expect.Value(node.Client(t).InfoMap(t.Context(), "commandstats").Result())(t)
 		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_lpush"], "calls="), ",")
 		n, _ := strconv.Atoi(calls) // none yet
 		all = append(all, n)
@@ -303,8 +297,7 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 			if n == 0 {
 				gates = append(gates, b.hold(10*i))
 			}
-			r, err := client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue})
-			expect.OK(t, err)
+			r := expect.Value(client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue}))(t)
 			used[r.Queue] = true
 			if n == 0 {
 				within(t, patience, "the first to run", gates[i].entered)

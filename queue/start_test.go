@@ -132,9 +132,9 @@ func TestRunThatIsShutDownAsItStarts(t *testing.T) {
 	b := setup(t)
 	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, b.run)
-	queue.ClientOf(s).AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
+	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
 		if isProbe(cmd) {
-			shutdown(t, s)
+			expect.OK(t, s.Shutdown(ctx))
 		}
 		return send()
 	}))
@@ -345,8 +345,7 @@ func TestServersShareAClient(t *testing.T) {
 	}, func(b *bundle, newServer func(*bundle, queue.ServerConfig) (*queue.Server, error)) {
 		var servers []*queue.Server
 		for range 2 {
-			s, err := newServer(b, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}}, Logger: newLogs(b).logger})
-			expect.OK(b, err)
+			s := expect.Value(newServer(b, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}}, Logger: newLogs(b).logger}))(b)
 			queue.Handle(s, b.run)
 			expect.OK(b, s.Start(b.Context()))
 			servers = append(servers, s)

@@ -115,9 +115,7 @@ func FuzzDecode(f *testing.F) {
 		expect.That(t, len(all) <= store.MaxResources, "want at most %d resources, have %q", store.MaxResources, all)
 		for _, resource := range all {
 			prefix, name, _ := strings.Cut(resource, ":")
-			if prefix == "" || name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}\n\x00") {
-				t.Errorf("want a usable resource, have %q", resource)
-			}
+			expect.That(t, prefix != "" && name != "" && strings.TrimSpace(name) == name && !strings.ContainsAny(name, "{}\n\x00"), "want a usable resource, have %q", resource)
 		}
 		text := expect.Value(json.Marshal(task))(t)
 		again, err := tasks.Decode(kind, text)

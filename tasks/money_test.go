@@ -97,8 +97,6 @@ func FuzzParseMoney(f *testing.F) {
 			return
 		}
 		back, err := tasks.ParseMoney(m.String())
-		if err != nil || back != m {
-			t.Errorf("%q is %d, written %q, read back as %d, %v", s, m, m.String(), back, err)
-		}
+		expect.That(t, err == nil && back == m, "%q is %d, written %q, read back as %d, %v", s, m, m.String(), back, err)
 	})
 }

@@ -24,24 +24,17 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 	rdb := server.Client(t)
 	dir := t.TempDir()
 	settings := "redis:\n  addrs: [\"" + server.Addr + "\"]\nhttp:\n  address: 127.0.0.1:0\nledger:\n  dsn: of-others.db\n"
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(settings), 0o600))
 	p := launch(t, "good", dir, "--log-format", "json")
 	url := base(t, &p.Stderr)
 	wantPage(t, url+"/healthz", "ok")
 	wantPage(t, url+"/readyz", "true")
 	wantPage(t, url+"/dashboard/", "</html>")
 
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := expect.Value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
 	for _, n := range []note{{"1", "0s"}, {"2", "2s"}} {
-		if _, err := client.Enqueue(t.Context(), n, &queue.Options{Retention: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(client.Enqueue(t.Context(), n, &queue.Options{Retention: time.Hour})))
 	}
 	expect.Eventually(t, "one task done and one running", func() bool {
 		have, err := inspector.GetQueueInfo("default")
@@ -51,9 +44,7 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 	wantStatus(t, p, exitOK)
 	wantTexts(t, p.Stderr.String(), `"msg":"draining","cause":"received terminated"`, `"msg":"worker ended","tasks":2,"succeeded":2`, `"msg":"a note is taken","page":"1"`)
 	for line := range strings.Lines(p.Stderr.String()) {
-		if !json.Valid([]byte(line)) {
-			t.Errorf("want each line an object, have %q", line)
-		}
+		expect.That(t, json.Valid([]byte(line)), "want each line an object, have %q", line)
 	}
 	if have, err := inspector.GetQueueInfo("default"); err != nil || have.Completed != 2 {
 		t.Errorf("want the running task completed, have %+v, %v", have, err)
@@ -84,9 +75,7 @@ func TestMainNamesMistakes(t *testing.T) {
 			p := launch(t, program, t.TempDir(), append([]string{"--redis", redis, "--http", "127.0.0.1:0"}, want.args...)...)
 			wantStatus(t, p, want.status)
 			wantTexts(t, p.Stderr.String(), want.stderr...)
-			if strings.Contains(p.Stderr.String(), "worker started") {
-				t.Error("want no start")
-			}
+			expect.That(t, !strings.Contains(p.Stderr.String(), "worker started"), "want no start")
 		})
 	}
 }

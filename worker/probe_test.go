@@ -18,10 +18,7 @@ import (
 func TestProbeOfARunningWorker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	address, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := expect.Value(proc.FreeAddr(t.Context()))(t)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +52,7 @@ func TestProbeOfARunningWorker(t *testing.T) {
 // A worker that is stopped still has its port, which takes connections. The probe does not wait for ever.
 func TestProbeOfAStuckWorker(t *testing.T) {
 	t.Parallel()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	p := launch(t, "good", t.TempDir(), "--http", listener.Addr().String(), "--probe", "healthz")
 	wantStatus(t, p, exitFault)
@@ -68,10 +62,7 @@ func TestProbeOfAStuckWorker(t *testing.T) {
 // An answer other than 200 is a fault, also one that leads elsewhere.
 func TestProbeFollowsNothing(t *testing.T) {
 	t.Parallel()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	asked := make(chan string, 1)
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.RequestURI

@@ -118,20 +118,12 @@ func base(t *testing.T, stderr *proc.Output) string {
 // wantPage checks that a page answers 200 with the text.
 func wantPage(t *testing.T, url, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	r.Close = true // leave no connection behind
-	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := expect.Value(http.DefaultClient.Do(r))(t)
 	defer func() { _ = reply.Body.Close() }()
 	have, err := io.ReadAll(reply.Body)
-	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(have), text) {
-		t.Errorf("%s: want 200 and %q, have %d, %.500s, %v", url, text, reply.StatusCode, have, err)
-	}
+	expect.That(t, err == nil && reply.StatusCode == http.StatusOK && strings.Contains(string(have), text), "%s: want 200 and %q, have %d, %.500s, %v", url, text, reply.StatusCode, have, err)
 }
 
 // ownName is the name of the test binary.
@@ -141,8 +133,6 @@ func ownName() string { return strings.TrimSuffix(filepath.Base(os.Args[0]), ".e
 func wantTexts(t *testing.T, have string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(have, text) {
-			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
-		}
+		expect.That(t, strings.Contains(have, text), "want %q in %s", text, fmt.Sprintf("%.2000s", have))
 	}
 }

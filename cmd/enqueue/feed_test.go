@@ -64,9 +64,7 @@ func TestFeedInterruptedAnywhere(t *testing.T) {
 					interrupt()
 				}
 			}))
-			if !errors.Is(err, errInterrupted) || first.Complete {
-				t.Fatalf("want it interrupted, have %v and %+v", err, first)
-			}
+			expect.Need(t, errors.Is(err, errInterrupted) && !first.Complete, "want it interrupted, have %v and %+v", err, first)
 			if have, err := mark.load(t.Context()); have != first.Through || err != nil {
 				t.Errorf("checkpoint: want %d as in the report, have %d (%v)", first.Through, have, err)
 			}
@@ -131,9 +129,7 @@ func TestFeedRecallsRefusals(t *testing.T) {
 	if diff := cmp.Diff([]string{"2 order:audit: timeout", "3 bad", "4 order:audit: deadline"}, why); diff != "" {
 		t.Errorf("refusals (-want +have):\n%s", diff)
 	}
-	if have.AlreadyThere != 1 || have.Enqueued != 1 || have.Refused != 3 {
-		t.Errorf("want 1 there already, 1 enqueued and 3 refused, have %+v", have)
-	}
+	expect.That(t, have.AlreadyThere == 1 && have.Enqueued == 1 && have.Refused == 3, "want 1 there already, 1 enqueued and 3 refused, have %+v", have)
 }
 
 func TestCheckpoint(t *testing.T) {
@@ -145,9 +141,7 @@ func TestCheckpoint(t *testing.T) {
 	for _, c := range []struct{ save, want int }{{0, 0}, {7, 7}, {5, 7}, {9, 9}, {9, 9}, {1 << 40, 1 << 40}} {
 		expect.OK(t, mark.save(ctx, c.save))
 		have, err := mark.load(ctx)
-		if have != c.want || err != nil {
-			t.Errorf("after %d: want %d, have %d (%v)", c.save, c.want, have, err)
-		}
+		expect.That(t, have == c.want && err == nil, "after %d: want %d, have %d (%v)", c.save, c.want, have, err)
 	}
 	// Every save is followed by the whole time, also one that moves nothing.
 	for _, line := range []int{5, 1 << 41} {
@@ -180,15 +174,12 @@ func TestCheckpoint(t *testing.T) {
 func TestFileChangedWhileRead(t *testing.T) {
 	t.Parallel()
 	const text = `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
-	before, err := fingerprint(t.Context(), strings.NewReader(text))
-	expect.OK(t, err)
+	before := expect.Value(fingerprint(t.Context(), strings.NewReader(text)))(t)
 	for now, want := range map[string]error{text: nil, text + text: errors.New("line 3: the file was changed while it was being read")} {
 		r := &report{}
 		items := streamDecoder{content: before}.jobs(unchanged{strings.NewReader(now), sha256.New(), before}, false)
 		err := (&feeder{report: r}).run(t.Context(), items)
-		if fmt.Sprint(err) != fmt.Sprint(want) || r.Complete != (want == nil) {
-			t.Errorf("want %v, have %v and %+v", want, err, r)
-		}
+		expect.That(t, fmt.Sprint(err) == fmt.Sprint(want) && r.Complete == (want == nil), "want %v, have %v and %+v", want, err, r)
 	}
 }
 
@@ -213,13 +204,11 @@ func TestFileThatChanges(t *testing.T) {
 func readTwice(t *testing.T, flag int) (string, content, error) {
 	t.Helper()
 	path := writeFile(t, "tasks", "a\n")
-	f, err := os.Open(path)
-	expect.OK(t, err)
+	f := expect.Value(os.Open(path))(t)
 	defer f.Close()
 	text, content, err := twice(t.Context(), f, func(r io.Reader) (io.Reader, error) { return r, nil })
 	expect.OK(t, err)
-	other, err := os.OpenFile(path, os.O_WRONLY|flag, 0)
-	expect.OK(t, err)
+	other := expect.Value(os.OpenFile(path, os.O_WRONLY|flag, 0))(t)
 	defer other.Close()
 	expect.OK(t, expect.Err(other.WriteString("b\n")))
 	have, err := io.ReadAll(text)
@@ -230,9 +219,7 @@ func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	have, err := fingerprint(t.Context(), strings.NewReader("a\nb\nc"))
 	want := content{hash: "ea7fb08b7a2dc4619ffb7c7bb38d95a2047935fa165d71b12efd3852a2e6d0cc", lines: 2}
-	if err != nil || have != want || have.short() != "ea7fb08b7a2dc461" {
-		t.Errorf("want %+v, have %+v (%v)", want, have, err)
-	}
+	expect.That(t, err == nil && have == want && have.short() == "ea7fb08b7a2dc461", "want %+v, have %+v (%v)", want, have, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	silent, _ := io.Pipe()
@@ -269,9 +256,7 @@ func TestOrderFilesInterrupted(t *testing.T) {
 				t.Errorf("again: want status %d, have %+v", status, have)
 			}
 			have, n := ids(t, client, defaultQueue), pending(t, client, defaultQueue)
-			if len(have) != want || n != want {
-				t.Errorf("tasks: want %d, have %d with %d ids", want, n, len(have))
-			}
+			expect.That(t, len(have) == want && n == want, "tasks: want %d, have %d with %d ids", want, n, len(have))
 		})
 	}
 }
@@ -280,11 +265,9 @@ func TestOrderFilesInterrupted(t *testing.T) {
 // are enqueued.
 func planned(t *testing.T, path string) (n, status int) {
 	t.Helper()
-	f, err := os.Open(path)
-	expect.OK(t, err)
+	f := expect.Value(os.Open(path))(t)
 	defer func() { _ = f.Close() }()
-	r, err := orders.NewReader(f)
-	expect.OK(t, err)
+	r := expect.Value(orders.NewReader(f))(t)
 	for _, err := range orders.NewPlan(orders.PlanConfig{Content: "c0ffee"}).Jobs(r) {
 		if err != nil {
 			status = exitRefused
@@ -308,9 +291,7 @@ func TestFeedGoesToTheLastLine(t *testing.T) {
 			var out bytes.Buffer
 			a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
 			a.run(t.Context(), []string{"stream", path, "--redis", server.Addr, "--queue", "last-line", "--json"})
-			if !strings.Contains(out.String(), `"complete":true,"through":2`) {
-				t.Errorf("%s: want it complete through line 2, have %s", name, out.String())
-			}
+			expect.That(t, strings.Contains(out.String(), `"complete":true,"through":2`), "%s: want it complete through line 2, have %s", name, out.String())
 		}
 	}
 }
@@ -318,7 +299,6 @@ func TestFeedGoesToTheLastLine(t *testing.T) {
 // newClient returns a client without shards.
 func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
 	t.Helper()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	expect.OK(t, err)
+	client := expect.Value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
 	return client
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -40,9 +41,7 @@ func TestKindsRefused(t *testing.T) {
 			}
 			wantResult(t, wanted, enqueue(t, "", task...))
 			stream := enqueue(t, line+"}", "stream", "--dry-run")
-			if stream.status != exitRefused || !strings.Contains(stream.out, "line 1: "+c.want+"\n") {
-				t.Errorf("stream: want %q, have %+v", c.want, stream)
-			}
+			expect.That(t, stream.status == exitRefused && strings.Contains(stream.out, "line 1: "+c.want+"\n"), "stream: want %q, have %+v", c.want, stream)
 		})
 	}
 }
@@ -81,9 +80,7 @@ func TestSeveralResources(t *testing.T) {
 		`"account:1"`:               "account:1",
 	} {
 		_, jobs := decodeAll(t, streamDecoder{}, `{"kind":"cash:move","payload":{},"resource":`+list+`}`)
-		if len(jobs) != 1 {
-			t.Fatalf("%s: want a job, have %v", list, jobs)
-		}
+		expect.Need(t, len(jobs) == 1, "%s: want a job, have %v", list, jobs)
 		if have, ok := jobs[0].Task.(queue.Guarded); !ok || have.Resource() != want {
 			t.Errorf("%s: want %q, have %v", list, want, have)
 		}
@@ -91,9 +88,7 @@ func TestSeveralResources(t *testing.T) {
 	command := []string{"task", "cash:move", "--payload", "{}", "--dry-run", "--resource", "account:1"}
 	wantResult(t, result{"cash:move is valid\n", "", cli.StatusOK}, enqueue(t, "", append(command, "--resource", "account:2")...))
 	have := enqueue(t, "", append(command, "--resource", "account:{2")...)
-	if have.status != exitRefused || !strings.Contains(have.err, `braces have to be in pairs`) {
-		t.Errorf("want the second one refused, have %+v", have)
-	}
+	expect.That(t, have.status == exitRefused && strings.Contains(have.err, `braces have to be in pairs`), "want the second one refused, have %+v", have)
 }
 
 // A kind of an input cannot change the terminal of an operator.
@@ -103,11 +98,7 @@ func TestKindWithControlCharacters(t *testing.T) {
 	stream := enqueue(t, `{"kind":"`+kind+`","resource":"r","payload":{},"priority":99}`, "stream", "--dry-run")
 	task := enqueue(t, "", "task", "\x1b[2J", "--dry-run", "--resource", "r", "--payload", "{}", "--timeout", "1ms")
 	for _, text := range []string{stream.out, stream.err, task.out, task.err} {
-		if strings.ContainsAny(text, "\x1b\x07") {
-			t.Errorf("want no control characters, have %q", text)
-		}
+		expect.That(t, !strings.ContainsAny(text, "\x1b\x07"), "want no control characters, have %q", text)
 	}
-	if stream.status != exitRefused || task.status != exitRefused {
-		t.Errorf("want both refused, have %+v, %+v", stream, task)
-	}
+	expect.That(t, stream.status == exitRefused && task.status == exitRefused, "want both refused, have %+v, %+v", stream, task)
 }

@@ -79,8 +79,7 @@ func ids(t *testing.T, client *redis.Client, queue string) map[string]bool {
 // ids, it shows one that was pushed twice.
 func pending(t *testing.T, client *redis.Client, queue string) int {
 	t.Helper()
-	n, err := client.LLen(t.Context(), "asynq:{"+queue+"}:pending").Result()
-	expect.OK(t, err)
+	n := expect.Value(client.LLen(t.Context(), "asynq:{"+queue+"}:pending").Result())(t)
 	return int(n)
 }
 
@@ -167,9 +166,7 @@ func TestHelpTellsTheMeansAndTheirLimit(t *testing.T) {
 	for _, command := range []string{"stream", "orders"} {
 		have := enqueue(t, "", command, "--help")
 		for _, want := range []string{"checkpoint", "30 days", "kill -9", "retention", "journal"} {
-			if !strings.Contains(have.out, want) || have.status != cli.StatusOK {
-				t.Errorf("%s --help: want it to mention %q with status 0, have %d:\n%s", command, want, have.status, have.out)
-			}
+			expect.That(t, strings.Contains(have.out, want) && have.status == cli.StatusOK, "%s --help: want it to mention %q with status 0, have %d:\n%s", command, want, have.status, have.out)
 		}
 	}
 }

@@ -33,10 +33,8 @@ func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
 		}
 	}
 	path = writeFile(t, "orders.csv", text.String())
-	sum, err := fingerprint(t.Context(), strings.NewReader(text.String()))
-	expect.OK(t, err)
-	reader, err := orders.NewReader(strings.NewReader(text.String()))
-	expect.OK(t, err)
+	sum := expect.Value(fingerprint(t.Context(), strings.NewReader(text.String())))(t)
+	reader := expect.Value(orders.NewReader(strings.NewReader(text.String())))(t)
 	want = make(map[string]bool)
 	for job, err := range orders.NewPlan(orders.PlanConfig{Content: sum.short()}).Jobs(reader) {
 		expect.OK(t, err)
@@ -101,24 +99,18 @@ func TestOrdersAgain(t *testing.T) {
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
-	text, err := os.ReadFile(path)
-	expect.OK(t, err)
+	text := expect.Value(os.ReadFile(path))(t)
 	packed := filepath.Join(t.TempDir(), "other-name")
-	f, err := os.Create(packed)
-	expect.OK(t, err)
+	f := expect.Value(os.Create(packed))(t)
 	zip := gzip.NewWriter(f)
-	if _, err := zip.Write(text); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(zip.Write(text)))
 	expect.OK(t, zip.Close())
 	expect.OK(t, f.Close())
 	const q = "orders-again"
 	run := func(want string, args ...string) {
 		t.Helper()
 		have := enqueue(t, "", append([]string{"orders", "--redis", server.Addr, "--json"}, args...)...)
-		if have.status != cli.StatusOK || !strings.Contains(have.out, want) {
-			t.Errorf("%v: want %s, have %+v", args, want, have)
-		}
+		expect.That(t, have.status == cli.StatusOK && strings.Contains(have.out, want), "%v: want %s, have %+v", args, want, have)
 	}
 	run(`"enqueued":350,"already_there":0`, path, "--queue", q)
 	wantExactly(t, client, q, want)
@@ -132,9 +124,7 @@ func TestOrdersAgain(t *testing.T) {
 	run(`"enqueued":350,"already_there":0`, path, "--queue", q+"2")
 	// The limit: tasks that are gone and a checkpoint that was not saved. The
 	// ids are the same, which is what the ledger's journal goes by.
-	if _, err := inspect(t, server).DeleteAllPendingTasks(q); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(inspect(t, server).DeleteAllPendingTasks(q)))
 	run(`"enqueued":0,"already_there":350`, path, "--queue", q)
 	run(`"enqueued":350,"already_there":0`, path, "--queue", q, "--restart")
 	wantExactly(t, client, q, want)
@@ -149,8 +139,7 @@ func TestOrdersRetention(t *testing.T) {
 			t.Fatalf("want status 0, have %+v", have)
 		}
 		for id := range want {
-			info, err := inspect(t, server).GetTaskInfo(q, id)
-			expect.OK(t, err)
+			info := expect.Value(inspect(t, server).GetTaskInfo(q, id))(t)
 			if have := info.Retention.String(); have != q {
 				t.Errorf("%s: retention: want %s, have %s", id, q, have)
 			}
@@ -188,14 +177,10 @@ func TestOrdersRedisGone(t *testing.T) {
 			if took := time.Since(start); took > c.within {
 				t.Errorf("want the end within %v, have %v", c.within, took)
 			}
-			if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: redis: ") || !strings.Contains(have.err, "run the same command again to go on behind line ") {
-				t.Errorf("want status 1 and an error that says how to go on, have %+v", have)
-			}
+			expect.That(t, have.status == cli.StatusFault && strings.HasPrefix(have.err, "enqueue: redis: ") && strings.Contains(have.err, "run the same command again to go on behind line "), "want status 1 and an error that says how to go on, have %+v", have)
 			c.mend(t, server)
 			again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--json")
-			if again.status != cli.StatusOK || !strings.Contains(again.out, `"complete":true`) || !strings.Contains(again.out, `"resumed_after":`) {
-				t.Errorf("again: want it to go on and complete, have %+v", again)
-			}
+			expect.That(t, again.status == cli.StatusOK && strings.Contains(again.out, `"complete":true`) && strings.Contains(again.out, `"resumed_after":`), "again: want it to go on and complete, have %+v", again)
 			wantExactly(t, server.Client(t), defaultQueue, want)
 		})
 	}
@@ -225,13 +210,10 @@ func TestOrdersFromStdin(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	path, want := orderFile(t, 50)
-	text, err := os.ReadFile(path)
-	expect.OK(t, err)
+	text := expect.Value(os.ReadFile(path))(t)
 	for _, state := range []string{"-: done\n", "-: everything was already enqueued\n"} {
 		have := enqueue(t, string(text), "orders", "-", "--redis", server.Addr)
-		if have.status != cli.StatusOK || !strings.HasPrefix(have.out, state) {
-			t.Errorf("want status 0 and %q, have %+v", state, have)
-		}
+		expect.That(t, have.status == cli.StatusOK && strings.HasPrefix(have.out, state), "want status 0 and %q, have %+v", state, have)
 		wantExactly(t, client, defaultQueue, want)
 	}
 	if have := enqueue(t, "", "orders", path, "--redis", server.Addr); !strings.Contains(have.out, "everything was already enqueued") {
@@ -254,8 +236,7 @@ func TestRefusedList(t *testing.T) {
 	if have.status != exitRefused || !strings.Contains(have.out, "and 30 more; --refused FILE lists all") {
 		t.Errorf("want status 3 and where the others are, have %+v", have)
 	}
-	listed, err := os.ReadFile(list)
-	expect.OK(t, err)
+	listed := expect.Value(os.ReadFile(list))(t)
 	lines := strings.Split(strings.TrimSpace(string(listed)), "\n")
 	last := fmt.Sprintf(`{"line":%d,"why":"quantity: want a whole number of at most 1000000000 either way, have \"six\""}`, bad+1)
 	if len(lines) != bad || lines[bad-1] != last {
@@ -268,9 +249,7 @@ func TestRefusedList(t *testing.T) {
 		t.Errorf("want the input as it was, have %d bytes, %v", len(after), err)
 	}
 	have = enqueue(t, "{}\n", "stream", "--dry-run", "--refused", "/dev/full")
-	if have.status != cli.StatusFault || !strings.Contains(have.err, "--refused: write /dev/full") {
-		t.Errorf("a list that cannot be written: want status 1 and why, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusFault && strings.Contains(have.err, "--refused: write /dev/full"), "a list that cannot be written: want status 1 and why, have %+v", have)
 }
 
 // A Redis without memory is a fault, and no line is to blame for it.
@@ -278,8 +257,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)
-	used, err := client.InfoMap(t.Context(), "memory").Result()
-	expect.OK(t, err)
+	used := expect.Value(client.InfoMap(t.Context(), "memory").Result())(t)
 	bytes, err := strconv.Atoi(used["Memory"]["used_memory"])
 	expect.OK(t, err)
 	// Full in the middle of a batch.
@@ -290,7 +268,5 @@ func TestRedisOutOfMemory(t *testing.T) {
 		fmt.Fprintf(&lines, `{"kind":"order:place","payload":{"user":"%d","submission":"1","items":[%s{"sku":"22222","quantity":1,"price":"1"}]}}`+"\n", i, items)
 	}
 	have := enqueue(t, lines.String(), "stream", "--redis", server.Addr)
-	if have.status != cli.StatusFault || !strings.Contains(have.err, "OOM") || !strings.Contains(have.out, "        0  refused") {
-		t.Errorf("want status 1, Redis' reason and no line refused, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusFault && strings.Contains(have.err, "OOM") && strings.Contains(have.out, "        0  refused"), "want status 1, Redis' reason and no line refused, have %+v", have)
 }

@@ -82,9 +82,7 @@ func TestStreamLines(t *testing.T) {
 			}
 			// Among others it is the only one that suffers.
 			have, _ = decodeAll(t, streamDecoder{}, good+"\n"+strings.TrimPrefix(c.text, "\ufeff")+"\n"+good)
-			if len(have) != 3 || have[0] != "1: tasks.AuditOrder{1 0}" || !strings.HasSuffix(have[2], ": tasks.AuditOrder{1 0}") {
-				t.Errorf("among others: want the others, have %q", have)
-			}
+			expect.That(t, len(have) == 3 && have[0] == "1: tasks.AuditOrder{1 0}" && strings.HasSuffix(have[2], ": tasks.AuditOrder{1 0}"), "among others: want the others, have %q", have)
 		})
 	}
 }
@@ -128,12 +126,8 @@ func FuzzStream(f *testing.F) {
 		last := 0
 		for it, err := range (streamDecoder{}).jobs(bytes.NewReader(text), false) {
 			refused, ok := errors.AsType[*orders.LineError](err)
-			if err != nil && !ok {
-				t.Fatalf("want no fault of the input, have %v", err)
-			}
-			if it.Line <= last || it.Line > 1+bytes.Count(text, []byte("\n")) {
-				t.Fatalf("want lines of the file in their order, have %d behind %d", it.Line, last)
-			}
+			expect.Need(t, err == nil || ok, "want no fault of the input, have %v", err)
+			expect.Need(t, it.Line > last && it.Line <= 1+bytes.Count(text, []byte("\n")), "want lines of the file in their order, have %d behind %d", it.Line, last)
 			last = it.Line
 			if ok && len(refused.Error()) > 1000 {
 				t.Fatalf("want a short error, have %d bytes", len(refused.Error()))
@@ -187,9 +181,7 @@ func TestStreamIsLive(t *testing.T) {
 	ended := make(chan int)
 	go func() { ended <- a.run(ctx, []string{"stream", "--redis", server.Addr, "--queue", q}) }()
 	for i := range 3 {
-		if _, err := fmt.Fprintf(feed, `{"kind":"order:audit","payload":{"order":"1"},"id":"%d"}`+"\n", i); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(fmt.Fprintf(feed, `{"kind":"order:audit","payload":{"order":"1"},"id":"%d"}`+"\n", i)))
 		expect.Eventually(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
 	}
 	interrupt()
@@ -257,8 +249,7 @@ func TestStreamRetention(t *testing.T) {
 		have := enqueue(t, tt.stdin, append([]string{"stream", "--redis", server.Addr, "--queue", q}, tt.args...)...)
 		expect.Need(t, have.status == cli.StatusOK, "%s: have %+v", q, have)
 		for id, want := range map[string]time.Duration{"a": tt.a, "b": 9 * time.Second, "c": 0} {
-			info, err := inspect(t, server).GetTaskInfo(q, id)
-			expect.OK(t, err)
+			info := expect.Value(inspect(t, server).GetTaskInfo(q, id))(t)
 			expect.Equal(t, q+" "+id, info.Retention, want)
 		}
 	}
@@ -278,9 +269,7 @@ func TestStreamDebounces(t *testing.T) {
 		"        0  tasks were there already\n        0  refused\n"
 	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", "stream", file, "--redis", server.Addr, "--queue", q))
 	left, err := inspect(t, server).ListScheduledTasks(q)
-	if err != nil || len(left) != 1 || string(left[0].Payload) != `{"order":"1","lines":150}` {
-		t.Errorf("want the last one left, have %+v, %v", left, err)
-	}
+	expect.That(t, err == nil && len(left) == 1 && string(left[0].Payload) == `{"order":"1","lines":150}`, "want the last one left, have %+v, %v", left, err)
 }
 
 func TestStreamInputFault(t *testing.T) {
@@ -305,15 +294,13 @@ func TestRefusedIsStdin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	const text = `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
 	expect.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	stdin, err := os.Open(path)
-	expect.OK(t, err)
+	stdin := expect.Value(os.Open(path))(t)
 	defer stdin.Close()
 	var out, errs bytes.Buffer
 	a := &app{stdin: stdin, stdout: &out, stderr: &errs}
 	if status := a.run(t.Context(), []string{"stream", "--dry-run", "--refused", path}); status != cli.StatusUsage || !strings.Contains(errs.String(), "--refused: want another file than the input") {
 		t.Errorf("want it refused, have status %d, %s%s", status, out.String(), errs.String())
 	}
-	have, err := os.ReadFile(path)
-	expect.OK(t, err)
+	have := expect.Value(os.ReadFile(path))(t)
 	expect.Equal(t, "the input", string(have), text)
 }

@@ -29,9 +29,7 @@ import (
 func terminal(t *testing.T) (screen, program *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatalf("no pseudo terminals here: %v", err)
-	}
+	expect.Need(t, err == nil, "no pseudo terminals here: %v", err)
 	t.Cleanup(func() { _ = screen.Close() })
 	fd := int(screen.Fd())
 	expect.OK(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
@@ -71,9 +69,7 @@ func TestProgress(t *testing.T) {
 			status := a.run(t.Context(), append(c.args, "--dry-run"))
 			expect.OK(t, program.Close())
 			have := string(<-shown)
-			if status != cli.StatusOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
-				t.Errorf("want status 0 and %q shown, have %d and %q", c.want, status, have)
-			}
+			expect.That(t, status == cli.StatusOK && regexp.MustCompile(c.want).MatchString(have) && (c.want == "") == (have == ""), "want status 0 and %q shown, have %d and %q", c.want, status, have)
 		})
 	}
 }
@@ -112,16 +108,12 @@ func TestSignal(t *testing.T) {
 func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	// A listener whose queue of connections is full drops all that come.
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	expect.OK(t, err)
+	fd := expect.Value(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	expect.OK(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
-	name, err := unix.Getsockname(fd)
-	expect.OK(t, err)
+	name := expect.Value(unix.Getsockname(fd))(t)
 	bound, ok := name.(*unix.SockaddrInet4)
-	if !ok {
-		t.Fatalf("want an IPv4 address, have %T", name)
-	}
+	expect.Need(t, ok, "want an IPv4 address, have %T", name)
 	addr := fmt.Sprintf("127.0.0.1:%d", bound.Port)
 	dialer := net.Dialer{Timeout: 100 * time.Millisecond}
 	for range 3 {

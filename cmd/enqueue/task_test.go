@@ -88,8 +88,7 @@ func TestTaskEnqueued(t *testing.T) {
 			id := strings.ReplaceAll(name, " ", "-")
 			args := append([]string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", id}, c.args...)
 			wantResult(t, result{id + "\n", "", cli.StatusOK}, enqueue(t, c.stdin, args...))
-			have, err := inspect(t, server).GetTaskInfo(q, id)
-			expect.OK(t, err)
+			have := expect.Value(inspect(t, server).GetTaskInfo(q, id))(t)
 			c.want.ID, c.want.Queue, c.want.Type, c.want.Payload = id, q, "order:audit", []byte(`{"order":"536365"}`)
 			opt := cmpopts.EquateApproxTime(0)
 			if c.want.State == asynq.TaskStatePending {
@@ -131,15 +130,11 @@ func TestTaskIntoAShard(t *testing.T) {
 	have := enqueueIn(t.Context(), []string{"SIDING_SHARDS=task-sharded=16"}, "",
 		"task", "order:audit", "--redis", server.Addr, "--queue", "task-sharded", "--id", "x", "--json", "--payload", `{"order":"536365"}`)
 	const want = `{"id":"x","queue":"task-sharded.015-`
-	if !strings.HasPrefix(have.out, want) || have.status != cli.StatusOK {
-		t.Errorf("want %s..., have %+v", want, have)
-	}
+	expect.That(t, strings.HasPrefix(have.out, want) && have.status == cli.StatusOK, "want %s..., have %+v", want, have)
 	for _, dry := range []string{"--dry-run", "--dry-run=false"} {
 		have = enqueueIn(t.Context(), []string{"SIDING_SHARDS=task-sharded=16"}, "",
 			"task", "cash:move", "--redis", server.Addr, "--queue", "task-sharded", "--resource", "a", "--resource", "b", "--payload", `{}`, dry)
-		if have.status != exitRefused || !strings.Contains(have.err, "want one without shards") {
-			t.Errorf("%s: want several resources refused there, have %+v", dry, have)
-		}
+		expect.That(t, have.status == exitRefused && strings.Contains(have.err, "want one without shards"), "%s: want several resources refused there, have %+v", dry, have)
 	}
 }
 

@@ -60,9 +60,7 @@ func TestUnserved(t *testing.T) {
 		"warning stopped:1: ann has paused stopped:*: stock count; 2 tasks wait until it is resumed",
 		"warning stopped:2: ann has paused stopped:*: stock count; 3 tasks wait until it is resumed",
 	}
-	if !slices.Equal(have, want) {
-		t.Errorf("want %q, have %q", want, have)
-	}
+	expect.That(t, slices.Equal(have, want), "want %q, have %q", want, have)
 	x = examine(&fake{})
 	x.locks = []inspect.Lock{free("served", 0, 1, 0)}
 	if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok {
@@ -84,9 +82,7 @@ func TestLeftOut(t *testing.T) {
 		"warning locks: 2 contended locks are not looked at, as there are too many",
 		"warning lines: 3 more lines are held, and not looked at, as there are too many",
 	}
-	if !slices.Equal(have, want) {
-		t.Errorf("want %q, have %q", want, have)
-	}
+	expect.That(t, slices.Equal(have, want), "want %q, have %q", want, have)
 }
 
 // A server is missed only if none has come after a while.
@@ -152,9 +148,7 @@ func TestOrphans(t *testing.T) {
 		for n, have := range x.checks[:min(len(x.checks), len(c.want))] {
 			ok = ok && strings.HasPrefix(string(have.Status)+" "+have.Found+"; "+have.Means, c.want[n]) && strings.Contains(have.Do, "`lockctl why ") == (c.orphans != nil)
 		}
-		if !ok {
-			t.Errorf("%s: want %q, have %+v", name, c.want, x.checks)
-		}
+		expect.That(t, ok, "%s: want %q, have %+v", name, c.want, x.checks)
 	}
 }
 
@@ -169,9 +163,7 @@ func TestHandlers(t *testing.T) {
 		x := examine(i)
 		expect.OK(t, x.handlers(t.Context()))
 		const want = "order:audit hangs in default has lost the lock of order:1, and its handler still runs on web-3 (pid 7)"
-		if len(x.checks) != 1 || x.checks[0].Status != faulty || x.checks[0].Found != want || !strings.Contains(x.checks[0].Do, "`lockctl why hangs`") {
-			t.Errorf("want %q, have %+v", want, x.checks)
-		}
+		expect.That(t, len(x.checks) == 1 && x.checks[0].Status == faulty && x.checks[0].Found == want && strings.Contains(x.checks[0].Do, "`lockctl why hangs`"), "want %q, have %+v", want, x.checks)
 		x = examine(i)
 		begin := time.Now()
 		if err := x.handlers(t.Context()); err != nil || len(x.checks) != 1 || x.checks[0].Status != ok || time.Since(begin) != 0 {
@@ -212,8 +204,6 @@ func TestReleases(t *testing.T) {
 				t.Errorf("%s: want a meaning and an advice of a warning, have %+v", name, c)
 			}
 		}
-		if have != c.want {
-			t.Errorf("%s: want %q, have %q", name, c.want, have)
-		}
+		expect.That(t, have == c.want, "%s: want %q, have %q", name, c.want, have)
 	}
 }

@@ -47,8 +47,7 @@ func wantFound(t *testing.T, d diagnosis, name string, s status, text string) {
 // The guide explains each check.
 func wantExplained(t *testing.T, checks []check) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/guides/lockctl.md")
-	expect.OK(t, err)
+	text := expect.Value(os.ReadFile("../../docs/guides/lockctl.md"))(t)
 	_, table, _ := strings.Cut(string(text), "\n| check | what it looks at |\n|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	want := map[string]bool{"servers": true} // only if there is none
@@ -61,9 +60,7 @@ func wantExplained(t *testing.T, checks []check) {
 			have[strings.TrimSpace(name)] = true
 		}
 	}
-	if !maps.Equal(want, have) {
-		t.Errorf("docs/guides/lockctl.md: want the checks %v, have %v", want, have)
-	}
+	expect.That(t, maps.Equal(want, have), "docs/guides/lockctl.md: want the checks %v, have %v", want, have)
 }
 
 func TestDoctorFindsNothing(t *testing.T) {
@@ -78,17 +75,11 @@ func TestDoctorFindsNothing(t *testing.T) {
 	})
 	have := b.run(t, "", "doctor")
 	wantExplained(t, d.Checks)
-	if have.status != cli.StatusOK || d.Status != ok || !strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n") {
-		t.Errorf("want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
-	}
+	expect.That(t, have.status == cli.StatusOK && d.Status == ok && strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n"), "want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
 	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", "\nOF ", "\nasynq ", " siding (devel), asynq "} {
-		if !strings.Contains(have.out, want) {
-			t.Errorf("want %q, have\n%s", want, have.out)
-		}
+		expect.That(t, strings.Contains(have.out, want), "want %q, have\n%s", want, have.out)
 	}
-	if len(d.Servers) != 1 || !d.Servers[0].Guarded || len(d.Queues) != 1 {
-		t.Errorf("want one guarded server and one queue, have %+v, %+v", d.Servers, d.Queues)
-	}
+	expect.That(t, len(d.Servers) == 1 && d.Servers[0].Guarded && len(d.Queues) == 1, "want one guarded server and one queue, have %+v, %+v", d.Servers, d.Queues)
 }
 
 func TestDoctorFindsFaults(t *testing.T) {
@@ -99,9 +90,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 	expect.OK(t, b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err())
 	b.enqueue(t, "fourth", "order:2")
 	for id, q := range map[string]string{"fifth": "low", "sixth": "late"} {
-		if _, err := b.client.Enqueue(t.Context(), job{"order:3"}, &queue.Options{TaskID: id, Queue: q}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(b.client.Enqueue(t.Context(), job{"order:3"}, &queue.Options{TaskID: id, Queue: q})))
 	}
 	expect.OK(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"))
 	expect.Eventually(t, "fourth waits", func() bool {
@@ -115,9 +104,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		return len(d.Servers) == 2
 	})
 	d, status := answer[diagnosis](t, b, "doctor")
-	if status != exitTrouble || d.Status != faulty {
-		t.Errorf("want status %d, have %d and %+v", exitTrouble, status, d)
-	}
+	expect.That(t, status == exitTrouble && d.Status == faulty, "want status %d, have %d and %+v", exitTrouble, status, d)
 	wantFound(t, d, "unguarded servers", faulty, "queues: default")
 	wantFound(t, d, "locks", faulty, "order:2: another program holds the lock, which has no TTL; 1 waiter")
 	wantFound(t, d, "queues", faulty, "no server serves low, which has 1 unfinished task")
@@ -125,9 +112,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 	wantFound(t, d, "persistence", warning, "persistence off")
 	wantFound(t, d, "eviction", ok, "")
 	have := b.run(t, "", "doctor")
-	if have.status != exitTrouble || !strings.Contains(have.out, "\nfault    locks: order:2") || !strings.Contains(have.out, "NO       default") || !strings.Contains(have.out, "\n         do     ") {
-		t.Errorf("want the faults, have status %d and\n%s%s", have.status, have.out, have.err)
-	}
+	expect.That(t, have.status == exitTrouble && strings.Contains(have.out, "\nfault    locks: order:2") && strings.Contains(have.out, "NO       default") && strings.Contains(have.out, "\n         do     "), "want the faults, have status %d and\n%s%s", have.status, have.out, have.err)
 }
 
 func TestDoctorFindsAPausedQueue(t *testing.T) {
@@ -135,9 +120,7 @@ func TestDoctorFindsAPausedQueue(t *testing.T) {
 	b := busy(t)
 	expect.OK(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"))
 	d, status := answer[diagnosis](t, b, "doctor")
-	if status != cli.StatusOK || d.Status != warning {
-		t.Errorf("want status 0 and warnings, have %d and %+v", status, d)
-	}
+	expect.That(t, status == cli.StatusOK && d.Status == warning, "want status 0 and warnings, have %d and %+v", status, d)
 	wantFound(t, d, "queues", warning, "default is paused, and 2 tasks wait there")
 }
 
@@ -207,9 +190,7 @@ func TestManyFindings(t *testing.T) {
 		have[string(c.Status)+" "+c.Found]++
 	}
 	want := map[string]int{"warning w": 10, "fault f": 10, "warning and 20 more; --json has all": 1, "fault and 20 more; --json has all": 1, "ok fine": 1}
-	if !maps.Equal(have, want) {
-		t.Errorf("want %v, have %v", want, have)
-	}
+	expect.That(t, maps.Equal(have, want), "want %v, have %v", want, have)
 }
 
 // Valkey also tells with which Redis it is compatible.
@@ -233,9 +214,7 @@ func TestCluster(t *testing.T) {
 	environ := []string{"SIDING_REDIS_CLUSTER=true", "SIDING_REDIS_ADDRS=" + strings.Join(cluster.Addrs, ",")}
 	for _, args := range [][]string{{"list"}, {"list", "--all"}, {"top"}, {"show", "order:1"}, {"doctor"}} {
 		have := runIn(t.Context(), environ, "", args...)
-		if have.status != cli.StatusOK {
-			t.Errorf("%q: want status 0, have %+v", args, have)
-		}
+		expect.That(t, have.status == cli.StatusOK, "%q: want status 0, have %+v", args, have)
 		for _, addr := range cluster.Addrs {
 			if args[0] == "doctor" && (!strings.Contains(have.out, "redis: "+addr+" answers in ") || !strings.Contains(have.out, "\nredis "+addr+" ")) {
 				t.Errorf("want %s among the nodes and the versions, have\n%s", addr, have.out)
@@ -249,9 +228,7 @@ func TestTraits(t *testing.T) {
 	t.Parallel()
 	at := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru", "--appendonly", "yes", "--appendfsync", "no")
 	findings, err := queue.CheckRedis(t.Context(), at.Client(t))
-	if err != nil || len(findings) != 2 {
-		t.Fatalf("want two findings, have %+v, %v", findings, err)
-	}
+	expect.Need(t, err == nil && len(findings) == 2, "want two findings, have %+v, %v", findings, err)
 	have := runIn(t.Context(), []string{"SIDING_REDIS_ADDRS=" + at.Addr}, "", "doctor", "--json")
 	var d diagnosis
 	if err := json.Unmarshal([]byte(have.out), &d); err != nil || have.status != exitTrouble {
@@ -278,9 +255,7 @@ func TestDoctorOfARedisThatRefusesWrites(t *testing.T) {
 	wantFound(t, d, "writes", faulty, "memory ")
 	for _, name := range []string{"servers", "queues"} {
 		for _, c := range d.Checks {
-			if c.Check == name && !strings.Contains(c.Do, "first have Redis take writes") {
-				t.Errorf("%s: want Redis before the workers, have %+v", name, c)
-			}
+			expect.That(t, c.Check != name || strings.Contains(c.Do, "first have Redis take writes"), "%s: want Redis before the workers, have %+v", name, c)
 		}
 	}
 	expect.That(t, !slices.ContainsFunc(d.Checks, func(c check) bool { return c.Check == "upkeep" }), "want no upkeep without servers, have %+v", d.Checks)
@@ -308,8 +283,6 @@ func TestDoctorServersThatDisagree(t *testing.T) {
 		for _, c := range x.checks {
 			have = append(have, string(c.Status)+": "+c.Found)
 		}
-		if strings.Join(have, "\n") != want {
-			t.Errorf("want\n%s\nhave\n%s", want, strings.Join(have, "\n"))
-		}
+		expect.That(t, strings.Join(have, "\n") == want, "want\n%s\nhave\n%s", want, strings.Join(have, "\n"))
 	}
 }

@@ -151,9 +151,7 @@ func TestFilter(t *testing.T) {
 				have = append(have, l.Resource)
 			}
 		}
-		if !slices.Equal(have, want) {
-			t.Errorf("%q: want %q, have %q", filter, want, have)
-		}
+		expect.That(t, slices.Equal(have, want), "%q: want %q, have %q", filter, want, have)
 	}
 }
 
@@ -222,15 +220,12 @@ func TestSort(t *testing.T) {
 		"since":    {account, order, sku, red, customer},
 	} {
 		a, _, _ := fakeApp(&fake{}, 0)
-		list, err := a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by})
-		expect.OK(t, err)
+		list := expect.Value(a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by}))(t)
 		var have []string
 		for _, l := range list.Locks {
 			have = append(have, l.Resource)
 		}
-		if !slices.Equal(have, want) {
-			t.Errorf("%s: want %q, have %q", by, want, have)
-		}
+		expect.That(t, slices.Equal(have, want), "%s: want %q, have %q", by, want, have)
 	}
 }
 

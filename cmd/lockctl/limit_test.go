@@ -136,9 +136,7 @@ func TestReleaseOneOfSeveralHolders(t *testing.T) {
 	b.says(t, "", "release order:1 --reason drill --yes", cli.StatusFault, "lockctl: nothing has changed: order:1 has 2 holders: say by --fence which one is meant:"+list)
 	b.says(t, "", "release order:1 --reason drill --yes --fence 7", cli.StatusFault, "lockctl: nothing has changed: order:1: no holder has the fence 7, but these:"+list)
 	have := b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "bob", "--fence", fmt.Sprint(mine.Fence))
-	if have.status != cli.StatusOK || !strings.HasPrefix(have.out, "order:1: taken from "+mine.Holder+" by bob.\n") || !strings.Contains(have.err, "\nholder      "+strings.Split(mine.Holder, " on ")[0]) {
-		t.Errorf("want the lock taken from the one that was shown, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusOK && strings.HasPrefix(have.out, "order:1: taken from "+mine.Holder+" by bob.\n") && strings.Contains(have.err, "\nholder      "+strings.Split(mine.Holder, " on ")[0]), "want the lock taken from the one that was shown, have %+v", have)
 	if err := <-b.ended; err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
 	}

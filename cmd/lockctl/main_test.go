@@ -111,8 +111,7 @@ func golden(t *testing.T, name, have string) {
 	if *update {
 		expect.OK(t, os.WriteFile(name, []byte(have), 0o600))
 	}
-	want, err := os.ReadFile(name)
-	expect.OK(t, err)
+	want := expect.Value(os.ReadFile(name))(t)
 	if diff := cmp.Diff(string(want), have); diff != "" {
 		t.Errorf("%s (-want +have; go test ./cmd/lockctl -update writes the file):\n%s", name, diff)
 	}

@@ -21,8 +21,7 @@ import (
 // if that is not a refusal.
 func losesAnswer(t *testing.T, addr string, words ...string) (through string, lost *atomic.Bool) {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	expect.OK(t, err)
+	listener := expect.Value(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	lost = new(atomic.Bool)
 	serve := func(client net.Conn) {
@@ -111,8 +110,7 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 				b.serve(t)
 				b.awaitLine(t, 0)
 			case "release order:9":
-				locks, err := lock.New(lock.Redis(b.rdb), lock.Config{})
-				expect.OK(t, err)
+				locks := expect.Value(lock.New(lock.Redis(b.rdb), lock.Config{}))(t)
 				expect.OK(t, expect.Err(locks.Acquire(ctx, "order:9", nil)))
 			case "queue resume":
 				b.says(t, "", "queue pause default --reason drill --yes", cli.StatusOK, "paused")
@@ -122,9 +120,7 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 			through, lost := losesAnswer(t, b.at.Addr, tt.words...)
 			have := runIn(ctx, []string{"SIDING_REDIS_ADDRS=" + through}, "", strings.Fields(line)...)
 			expect.That(t, lost.Load(), "want an answer lost")
-			if have.status != cli.StatusOK || !strings.Contains(have.out, tt.says) {
-				t.Errorf("want %q, have %+v", tt.says, have)
-			}
+			expect.That(t, have.status == cli.StatusOK && strings.Contains(have.out, tt.says), "want %q, have %+v", tt.says, have)
 		})
 	}
 }

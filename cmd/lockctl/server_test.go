@@ -122,9 +122,7 @@ func (b *testbed) says(t *testing.T, stdin, line string, status int, text string
 	t.Helper()
 	have := b.run(t, stdin, strings.Fields(line)...)
 	for part := range strings.SplitSeq(text, "…") {
-		if have.status != status || !strings.Contains(have.out+have.err, part) {
-			t.Errorf("lockctl %s: want status %d and %q, have %+v", line, status, part, have)
-		}
+		expect.That(t, have.status == status && strings.Contains(have.out+have.err, part), "lockctl %s: want status %d and %q, have %+v", line, status, part, have)
 	}
 }
 
@@ -174,12 +172,8 @@ func TestHeldLock(t *testing.T) {
 	b.says(t, "", "show order:1 --count 1", cli.StatusOK, "and 1 more, from position 2 on: --from 2\n")
 	for id, want := range map[string]inspect.State{"first": inspect.StateRunning, "third": inspect.StateWaiting} {
 		e, status := answer[inspect.Explanation](t, b, "why", id)
-		if e.State != want || e.Verdict.Trouble || status != cli.StatusOK || e.Resource != "order:1" {
-			t.Errorf("why %s: want %s without trouble, have status %d and %+v", id, want, status, e)
-		}
-		if id == "third" && e.Position != 2 {
-			t.Errorf("why third: want position 2, have %d", e.Position)
-		}
+		expect.That(t, e.State == want && !e.Verdict.Trouble && status == cli.StatusOK && e.Resource == "order:1", "why %s: want %s without trouble, have status %d and %+v", id, want, status, e)
+		expect.That(t, id != "third" || e.Position == 2, "why third: want position 2, have %d", e.Position)
 		b.says(t, "", "why --queue default "+id, cli.StatusOK, "\nIs something wrong?  No")
 	}
 	b.says(t, "", "why first --queue low", cli.StatusFault, `the queue "low" has no task "first"`)
@@ -194,9 +188,7 @@ func TestRelease(t *testing.T) {
 		"":     "lockctl: order:1: the answer was \"\": nothing has changed\n",
 	} {
 		have := b.run(t, said, "release", "order:1", "--reason", "drill")
-		if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, "Type yes: "+want) || !strings.Contains(have.err, "holder      test:job first\n") {
-			t.Errorf("%q: want the holder, a question, and nothing changed, have %+v", said, have)
-		}
+		expect.That(t, have.status == cli.StatusFault && have.out == "" && strings.HasSuffix(have.err, "Type yes: "+want) && strings.Contains(have.err, "holder      test:job first\n"), "%q: want the holder, a question, and nothing changed, have %+v", said, have)
 	}
 	if after, _ := answer[shown](t, b, "show", "order:1"); after.Lock.Fence != before.Lock.Fence || after.Lock.Revoked != nil {
 		t.Errorf("want the lock as it was, have %+v", after.Lock)
@@ -211,9 +203,7 @@ func TestRelease(t *testing.T) {
 		now, _ = answer[shown](t, b, "show", "order:1")
 		return now.Lock.State == inspect.Held && now.Lock.Task != nil && now.Lock.Task.ID == "second"
 	})
-	if now.Lock.Fence <= before.Lock.Fence {
-		t.Errorf("fence: want more than %d, have %d", before.Lock.Fence, now.Lock.Fence)
-	}
+	expect.That(t, now.Lock.Fence > before.Lock.Fence, "fence: want more than %d, have %d", before.Lock.Fence, now.Lock.Fence)
 	if r := now.Lock.Revoked; r == nil || r.By != "alice" || r.Reason != "drill" || !strings.HasPrefix(r.Holder, "test:job first on ") {
 		t.Errorf("record: want that of alice, have %+v", r)
 	}
@@ -254,9 +244,7 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 			return one.Lock.State == inspect.Held && one.Lock.Task != nil && one.Lock.Task.ID == "second"
 		})
 	})
-	if have.status != cli.StatusFault || have.out != "" || !strings.Contains(have.err, "nothing has changed: queue: another lease or program holds the lock: order:1 is held by test:job second on ") {
-		t.Errorf("want nothing changed, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusFault && have.out == "" && strings.Contains(have.err, "nothing has changed: queue: another lease or program holds the lock: order:1 is held by test:job second on "), "want nothing changed, have %+v", have)
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Task == nil || one.Lock.Task.ID != "second" || one.Lock.Revoked != nil {
 		t.Errorf("want second to have the lock, have %+v", one.Lock)
 	}
@@ -278,9 +266,7 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 		}
 	})
 	const want = "nothing has changed: order:1: the lock has another holder by now, or none\n"
-	if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, want) {
-		t.Errorf("want nothing changed, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusFault && have.out == "" && strings.HasSuffix(have.err, want), "want nothing changed, have %+v", have)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("want the lock kept until its release, have %v", err)
 	}
@@ -290,11 +276,8 @@ func TestReleaseAfterAnotherProgram(t *testing.T) {
 func TestReleaseAgain(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
-	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{RenewEvery: time.Hour, TTL: 4 * time.Hour})
-	expect.OK(t, err)
-	if _, err := locker.Acquire(t.Context(), "order:1", nil); err != nil {
-		t.Fatal(err)
-	}
+	locker := expect.Value(lock.New(lock.Redis(b.rdb), lock.Config{RenewEvery: time.Hour, TTL: 4 * time.Hour}))(t)
+	expect.OK(t, expect.Err(locker.Acquire(t.Context(), "order:1", nil)))
 	b.says(t, "", "release order:1 --reason drill --by alice --yes", cli.StatusOK, "")
 	b.says(t, "", "release order:1 --reason again --by bob", cli.StatusFault,
 		"lockctl: nothing has changed: order:1: alice has released the lock before, …: drill; it is free once its holder returns")
@@ -323,9 +306,7 @@ func TestForeignLock(t *testing.T) {
 	expect.OK(t, b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err())
 	b.says(t, "", "list --json", cli.StatusOK, "[]\n")
 	list, _ := answer[[]inspect.Lock](t, b, "list", "--all")
-	if len(list) != 1 || list[0].State != inspect.Foreign || !list[0].Endless {
-		t.Errorf("list --all: want a foreign lock without an end, have %+v", list)
-	}
+	expect.That(t, len(list) == 1 && list[0].State == inspect.Foreign && list[0].Endless, "list --all: want a foreign lock without an end, have %+v", list)
 	b.says(t, "y\n", "release order:1 --reason gone", cli.StatusOK, "Another program holds this lock.…The lock is free.\n")
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.State != inspect.Free || one.Lock.Revoked == nil {
 		t.Errorf("show: want a free lock with a record, have %+v", one.Lock)
@@ -343,15 +324,11 @@ func TestSettingsOfTheWorkers(t *testing.T) {
 	have := runIn(t.Context(), environ, "", "list", "--all", "--lock-prefix", "other:", "--json")
 	wantResult(t, result{"[]\n", "", cli.StatusOK}, have)
 	have = runIn(t.Context(), environ, "", "release", "order:1", "--reason", "drill", "--yes", "--json")
-	if have.status != cli.StatusOK || !strings.Contains(have.out, `"holder":"another program"`) || !strings.Contains(have.err, `"reason":"drill"}`) {
-		t.Errorf("want the lock of the prefix released, and a record in JSON, have %+v", have)
-	}
+	expect.That(t, have.status == cli.StatusOK && strings.Contains(have.out, `"holder":"another program"`) && strings.Contains(have.err, `"reason":"drill"}`), "want the lock of the prefix released, and a record in JSON, have %+v", have)
 	if n, err := b.rdb.Exists(t.Context(), "mine:order:1").Result(); n != 0 || err != nil {
 		t.Errorf("want no lock, have %d, %v", n, err)
 	}
 	b.enqueue(t, "first", "order:1")
 	have = runIn(t.Context(), environ, "", "why", "first", "--json")
-	if have.status != exitTrouble || !strings.Contains(have.out, `"tolerated":5,`) {
-		t.Errorf("want 5 crashes tolerated, have %+v", have)
-	}
+	expect.That(t, have.status == exitTrouble && strings.Contains(have.out, `"tolerated":5,`), "want 5 crashes tolerated, have %+v", have)
 }

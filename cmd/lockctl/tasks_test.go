@@ -29,9 +29,7 @@ func TestTasks(t *testing.T) {
 		all, _ = answer[[]listed](t, b, "tasks", "order:1")
 		return len(all) == 2
 	})
-	if all[0].Task.ID != "second" || all[0].Position != 1 || all[1].Task.ID != "third" || all[1].Position != 2 || all[1].State != inspect.StateWaiting || all[1].Resource != "order:1" {
-		t.Errorf("want second and third in their order, have %+v", all)
-	}
+	expect.That(t, all[0].Task.ID == "second" && all[0].Position == 1 && all[1].Task.ID == "third" && all[1].Position == 2 && all[1].State == inspect.StateWaiting && all[1].Resource == "order:1", "want second and third in their order, have %+v", all)
 	for _, verb := range []string{"archive", "delete"} {
 		b.says(t, "", verb+" first --reason drill --yes", cli.StatusFault, "nothing has changed: task \"first\": a worker has it")
 		b.says(t, "no\n", verb+" third --reason drill", cli.StatusFault, "nothing has changed")
@@ -60,9 +58,7 @@ func TestTasksListsArchivedOnesFirst(t *testing.T) {
 	b.enqueue(t, "later", "order:2", queue.Options{Delay: time.Hour})
 	b.says(t, "", "archive later --reason drill --yes", cli.StatusOK, "later is archived")
 	have := b.run(t, "", "tasks", "--count", "1", "--json")
-	if !strings.Contains(have.out, `"later"`) || strings.Contains(have.out, `"second"`) || !strings.Contains(have.err, "there are more tasks") {
-		t.Errorf("want the archived one alone, and a note that there are more, have %+v", have)
-	}
+	expect.That(t, strings.Contains(have.out, `"later"`) && !strings.Contains(have.out, `"second"`) && strings.Contains(have.err, "there are more tasks"), "want the archived one alone, and a note that there are more, have %+v", have)
 }
 
 // An ending is an inspector that finds all tasks completed.
@@ -153,9 +149,7 @@ func TestChangeOfATaskThatHasChanged(t *testing.T) {
 				}
 				b.awaitState(t, "later", tt.state)
 			}, tt.verb, "later", "--reason", "drill")
-			if have.status != cli.StatusFault || !strings.Contains(have.err, "nothing has changed: ") || !strings.Contains(have.err, tt.want) {
-				t.Errorf("want %q, have %+v", tt.want, have)
-			}
+			expect.That(t, have.status == cli.StatusFault && strings.Contains(have.err, "nothing has changed: ") && strings.Contains(have.err, tt.want), "want %q, have %+v", tt.want, have)
 			b.awaitState(t, "later", tt.state)
 		})
 	}

@@ -94,13 +94,9 @@ func TestHelp(t *testing.T) {
 		}
 		command := slices.Clone(args[:min(words, len(args))])
 		have := lockctl(t, append(command, "--help")...)
-		if have.status != cli.StatusOK || have.err != "" {
-			t.Errorf("%q: want status 0, have %+v", command, have)
-		}
+		expect.That(t, have.status == cli.StatusOK && have.err == "", "%q: want status 0, have %+v", command, have)
 		for _, want := range []string{"Exit status: 0 all is well; 1 a fault", "Examples:\n  lockctl ", "--redis", "--config", "--json"} {
-			if !strings.Contains(have.out, want) {
-				t.Errorf("%q: want %q in the help, have\n%s", command, want, have.out)
-			}
+			expect.That(t, strings.Contains(have.out, want), "%q: want %q in the help, have\n%s", command, want, have.out)
 		}
 		if hidden := len(command) > 0; strings.Contains(have.out, "--redis-tls-ca-file") == hidden {
 			t.Errorf("%q: want the flags of all settings in the help of the program alone, have\n%s", command, have.out)
@@ -114,9 +110,7 @@ func TestUnreachable(t *testing.T) {
 	clitest.Away(t, "lockctl", "\n", commandLines, func(t *testing.T, args ...string) (string, int) { // an embedded Redis is of no help here
 		t.Helper()
 		have := lockctl(t, args...)
-		if have.out != "" {
-			t.Errorf("want nothing on standard output, have %q", have.out)
-		}
+		expect.That(t, have.out == "", "want nothing on standard output, have %q", have.out)
 		return have.err, have.status
 	})
 }

@@ -77,13 +77,9 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	}
 	help := w.stdout.String()
 	for _, s := range config.Settings() {
-		if s.Flag != "" && !strings.Contains(help, "--"+s.Flag+" ") && !strings.Contains(help, "--"+s.Flag+"\t") {
-			t.Errorf("want --%s in the help", s.Flag)
-		}
+		expect.That(t, s.Flag == "" || strings.Contains(help, "--"+s.Flag+" ") || strings.Contains(help, "--"+s.Flag+"\t"), "want --%s in the help", s.Flag)
 	}
-	if strings.Contains(help, "hidden") {
-		t.Error("want no default hidden")
-	}
+	expect.That(t, !strings.Contains(help, "hidden"), "want no default hidden")
 }
 
 func TestFlags(t *testing.T) {

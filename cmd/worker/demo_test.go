@@ -32,9 +32,7 @@ func TestDemoOnce(t *testing.T) {
 		t.Fatalf("want exit status 0, have %d", have)
 	}
 	text := w.stdout.String()
-	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
-		t.Fatalf("want one line on standard output, have %q", text)
-	}
+	expect.Need(t, strings.Count(text, "\n") == 1 && strings.HasSuffix(text, "\n"), "want one line on standard output, have %q", text)
 	var have map[string]any
 	expect.OK(t, json.Unmarshal([]byte(text), &have))
 	number := func(key string) float64 {
@@ -48,18 +46,10 @@ func TestDemoOnce(t *testing.T) {
 	tasks, succeeded, archived := number("tasks"), number("succeeded"), number("archived")
 	contended, parked := number("contended"), number("parked")
 	p50, p99 := number("handoff_p50_us"), number("handoff_p99_us")
-	if tasks < 500 || succeeded != tasks || archived != 0 {
-		t.Errorf("want at least 500 tasks, all succeeded, none archived, have %v, %v, %v", tasks, succeeded, archived)
-	}
-	if contended < 50 || parked < contended {
-		t.Errorf("want contention worth watching, have %v contended, parked %v times", contended, parked)
-	}
-	if p50 <= 0 || p99 < p50 {
-		t.Errorf("want hand-offs, have p50 %v us, p99 %v us", p50, p99)
-	}
-	if have["ledger_ok"] != true || len(have) != 1 {
-		t.Errorf("want ledger_ok and nothing else left, have %v", have)
-	}
+	expect.That(t, tasks >= 500 && succeeded == tasks && archived == 0, "want at least 500 tasks, all succeeded, none archived, have %v, %v, %v", tasks, succeeded, archived)
+	expect.That(t, contended >= 50 && parked >= contended, "want contention worth watching, have %v contended, parked %v times", contended, parked)
+	expect.That(t, p50 > 0 && p99 >= p50, "want hand-offs, have p50 %v us, p99 %v us", p50, p99)
+	expect.That(t, have["ledger_ok"] == true && len(have) == 1, "want ledger_ok and nothing else left, have %v", have)
 }
 
 // While tasks wait, the dashboard shows them in the Retry tab, with the reason. A
@@ -111,17 +101,13 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
 
 	url := regexp.MustCompile(`dashboard (http://\S+)/,`).FindStringSubmatch(w.stderr.String())
-	if url == nil || strings.Contains(url[1], taken) {
-		t.Fatalf("want the address of the dashboard, have %v", url)
-	}
+	expect.Need(t, url != nil && !strings.Contains(url[1], taken), "want the address of the dashboard, have %v", url)
 	reply := get(t, url[1]+"/api/queues/default")
 	var have struct {
 		Current struct{ Completed, Size int }
 	}
 	expect.OK(t, json.Unmarshal([]byte(reply), &have))
-	if have.Current.Completed < 500 || have.Current.Completed != have.Current.Size {
-		t.Errorf("want all tasks shown as completed, have %s", reply)
-	}
+	expect.That(t, have.Current.Completed >= 500 && have.Current.Completed == have.Current.Size, "want all tasks shown as completed, have %s", reply)
 	w.stop()
 	if have := w.wait(t, 30*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -142,24 +128,19 @@ func TestDemoOnceInterrupted(t *testing.T) {
 	}
 	// The temporary folder of the demo is in the process's own.
 	left, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("want its ledger removed, have %v, %v", left, err)
-	}
+	expect.That(t, err == nil && len(left) <= 0, "want its ledger removed, have %v, %v", left, err)
 }
 
 func TestResultOfAWrongLedger(t *testing.T) {
 	t.Parallel()
 	err := result{Tasks: 3, Succeeded: 3, differences: "order 7001: 2 lines, want 3"}.err()
-	if err == nil || !strings.Contains(err.Error(), "order 7001") {
-		t.Errorf("want an error with the difference, have %v", err)
-	}
+	expect.That(t, err != nil && strings.Contains(err.Error(), "order 7001"), "want an error with the difference, have %v", err)
 }
 
 // The demo shows each kind of task.
 func TestSampleJobs(t *testing.T) {
 	t.Parallel()
-	jobs, err := sampleJobs(sample, demoQueue)
-	expect.OK(t, err)
+	jobs := expect.Value(sampleJobs(sample, demoQueue))(t)
 	kinds := map[string]int{}
 	for _, job := range jobs {
 		kinds[job.Task.Kind()]++
@@ -175,22 +156,17 @@ func TestSampleJobs(t *testing.T) {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	status, body := fetch(t, url)
-	if status != http.StatusOK {
-		t.Fatalf("%s: want 200, have %d %s", url, status, body)
-	}
+	expect.Need(t, status == http.StatusOK, "%s: want 200, have %d %s", url, status, body)
 	return body
 }
 
 // fetch returns the status and the body of a page.
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	expect.OK(t, err)
+	r := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	r.Close = true // leave no connection behind
-	reply, err := http.DefaultClient.Do(r)
-	expect.OK(t, err)
+	reply := expect.Value(http.DefaultClient.Do(r))(t)
 	defer func() { _ = reply.Body.Close() }()
-	text, err := io.ReadAll(reply.Body)
-	expect.OK(t, err)
+	text := expect.Value(io.ReadAll(reply.Body))(t)
 	return reply.StatusCode, string(text)
 }

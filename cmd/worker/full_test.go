@@ -27,13 +27,10 @@ func TestFullLedger(t *testing.T) {
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusOK {
 		t.Fatalf("want ready, have %d %s", status, body)
 	}
-	other, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(30000)")
-	expect.OK(t, err)
+	other := expect.Value(sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(30000)"))(t)
 	t.Cleanup(func() { _ = other.Close() })
 	fill := fmt.Sprintf("CREATE TABLE others (data BLOB); INSERT INTO others VALUES (zeroblob(%d))", 4096*pages)
-	if _, err := other.ExecContext(t.Context(), fill); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(other.ExecContext(t.Context(), fill)))
 
 	orders := make([]string, 300)
 	for i := range orders {
@@ -49,9 +46,7 @@ func TestFullLedger(t *testing.T) {
 	}
 	wantTexts(t, w.stderr.String(), `level=ERROR msg="no tasks are taken, as something is missing that they need"`)
 
-	if _, err := other.ExecContext(t.Context(), "DROP TABLE others"); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(other.ExecContext(t.Context(), "DROP TABLE others")))
 	expect.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	if have := count(t, rdb, "default"); have.FailedTotal != 0 {
 		t.Errorf("want no retry used, have %d failures", have.FailedTotal)

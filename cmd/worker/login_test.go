@@ -101,7 +101,5 @@ func TestServeWithLogin(t *testing.T) {
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
 	}
-	if strings.Contains(w.stderr.String(), "sesame") {
-		t.Error("want no password in the log")
-	}
+	expect.That(t, !strings.Contains(w.stderr.String(), "sesame"), "want no password in the log")
 }

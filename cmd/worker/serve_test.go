@@ -61,9 +61,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 					said = append(said, line)
 				}
 			}
-			if len(said) != 1 {
-				t.Errorf("want one error, have %q", said)
-			}
+			expect.That(t, len(said) == 1, "want one error, have %q", said)
 			if file := test.args[slices.Index(test.args, "--ledger")+1]; file != nowhere {
 				if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("want no ledger of a worker that cannot run, have %v", err)
@@ -83,8 +81,7 @@ func TestEndAtTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			expect.OK(t, err)
+			listener := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 			silent := listener.Addr().String()
 			if name == "ledger" {
 				silent = "postgres://somebody@" + silent + "/x"
@@ -154,9 +151,7 @@ func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 	if have := strings.Count(w.stderr.String(), `msg="task done"`); have != 3 {
 		t.Errorf("want three tasks in the log, have %d", have)
 	}
-	if strings.Contains(w.stderr.String(), `"order"`) {
-		t.Error("want no payload in the log")
-	}
+	expect.That(t, !strings.Contains(w.stderr.String(), `"order"`), "want no payload in the log")
 }
 
 // A Redis that goes away while a worker runs makes it unready, not dead.
@@ -212,9 +207,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		t.Errorf("want exit status 0, have %d", have)
 	}
 	have := count(t, rdb, "default")
-	if have.Active != 0 || have.Archived != 0 || have.Completed == 0 || have.Completed == len(orders) {
-		t.Errorf("want running tasks completed and others left, have %+v", have)
-	}
+	expect.That(t, have.Active == 0 && have.Archived == 0 && have.Completed != 0 && have.Completed != len(orders), "want running tasks completed and others left, have %+v", have)
 	if all := have.Pending + have.Retry + have.Completed; all != len(orders) {
 		t.Errorf("want no task lost of %d, have %d", len(orders), all)
 	}
@@ -316,19 +309,15 @@ func client(t *testing.T, addr string) *redis.Client {
 // enqueue enqueues an audit of each order.
 func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string) {
 	t.Helper()
-	c, err := queue.NewClient(rdb, queue.ClientConfig{})
-	expect.OK(t, err)
+	c := expect.Value(queue.NewClient(rdb, queue.ClientConfig{}))(t)
 	for _, order := range orders {
-		if _, err := c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour})))
 	}
 }
 
 // count says how many tasks of the queue are in which state.
 func count(t *testing.T, rdb *redis.Client, queueName string) *asynq.QueueInfo {
 	t.Helper()
-	info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo(queueName)
-	expect.OK(t, err)
+	info := expect.Value(asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo(queueName))(t)
 	return info
 }

@@ -123,8 +123,7 @@ func settings(t *testing.T, more ...string) []string {
 // occupy listens on a free port until the end of the test.
 func occupy(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	expect.OK(t, err)
+	listener := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener.Addr().String()
 }
@@ -132,8 +131,7 @@ func occupy(t *testing.T) string {
 // vacant returns the address of a port on which nobody listens.
 func vacant(t *testing.T) string {
 	t.Helper()
-	addr, err := proc.FreeAddr(t.Context())
-	expect.OK(t, err)
+	addr := expect.Value(proc.FreeAddr(t.Context()))(t)
 	return addr
 }
 
@@ -148,8 +146,6 @@ func port(t *testing.T, address string) string {
 func wantTexts(t *testing.T, have string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(have, text) {
-			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
-		}
+		expect.That(t, strings.Contains(have, text), "want %q in %s", text, fmt.Sprintf("%.2000s", have))
 	}
 }

@@ -27,9 +27,7 @@ func (b broken) String() string { return b.fault }
 func (b broken) start(tb testing.TB, opt asynq.RedisConnOpt, c asynq.Config, h asynq.Handler) running {
 	tb.Helper()
 	client, ok := opt.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		tb.Fatal("want a client of Redis")
-	}
+	expect.Need(tb, ok, "want a client of Redis")
 	tb.Cleanup(func() { _ = client.Close() })
 	return oracle.start(tb, opt, c, b.breaks(client, &c, h))
 }
@@ -138,9 +136,7 @@ func TestBrokenSubjects(t *testing.T) {
 			t.Parallel()
 			all := scenarios()
 			i := slices.IndexFunc(all, func(s scenario) bool { return s.name == b.finds })
-			if i < 0 {
-				t.Fatalf("no scenario %q", b.finds)
-			}
+			expect.Need(t, i >= 0, "no scenario %q", b.finds)
 			outcomes := l.play(t, all[i], oracle, b)
 			if slices.Equal(outcomes[0], outcomes[1]) {
 				t.Errorf("%q does not find it:\n%s", b.finds, text(outcomes[0]))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A subject is a server that runs asynq's tasks.
@@ -40,9 +42,7 @@ func (asynqServer) String() string { return "asynq" }
 func (asynqServer) start(tb testing.TB, redis asynq.RedisConnOpt, cfg asynq.Config, h asynq.Handler) running {
 	tb.Helper()
 	s := asynq.NewServer(redis, cfg)
-	if err := s.Start(h); err != nil {
-		tb.Fatal(err)
-	}
+	expect.OK(tb, s.Start(h))
 	return s
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestMain runs many scenarios at once: they mostly wait for asynq's timers.
@@ -95,13 +97,9 @@ func TestDifferences(t *testing.T) {
 	var reasons []string
 	cases := make(map[string][]string)
 	for _, s := range scenarios() {
-		if names[s.name] {
-			t.Errorf("two scenarios %q", s.name)
-		}
+		expect.That(t, !names[s.name], "two scenarios %q", s.name)
 		names[s.name] = true
-		if strings.ContainsAny(s.differs, "|\n") {
-			t.Errorf("%s: want one line without |, have %q", s.name, s.differs)
-		}
+		expect.That(t, !strings.ContainsAny(s.differs, "|\n"), "%s: want one line without |, have %q", s.name, s.differs)
 		if s.differs != "" {
 			if cases[s.differs] == nil {
 				reasons = append(reasons, s.differs)

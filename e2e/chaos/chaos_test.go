@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -46,9 +47,7 @@ func TestChaos(t *testing.T) {
 	r := plan{seed: verify.Seed(t, "CHAOS_MINUTES", "CHAOS_SCENARIO", "CHAOS_TTL"), scenario: Standalone, length: shortest, brief: true}
 	if text := os.Getenv("CHAOS_MINUTES"); text != "" {
 		minutes, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			t.Fatalf("CHAOS_MINUTES: %v", err)
-		}
+		expect.Need(t, err == nil, "CHAOS_MINUTES: %v", err)
 		r.length, r.brief = time.Duration(minutes*float64(time.Minute)), false
 	}
 	if text := os.Getenv("CHAOS_TTL"); text != "" && text != TTL.String() {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A fault that hit nothing does not count as effective. The story has a on w1 from 2 to 3 s, and b on
@@ -65,9 +67,7 @@ func TestEffective(t *testing.T) {
 			if account := Check(h).Excused[tc.fault.Kind]; account != nil {
 				have = account.Effective
 			}
-			if have != tc.want {
-				t.Errorf("want %d, have %d", tc.want, have)
-			}
+			expect.That(t, have == tc.want, "want %d, have %d", tc.want, have)
 		})
 	}
 }
@@ -102,9 +102,7 @@ func TestNeverEffective(t *testing.T) {
 				h.Faults = append(h.Faults, f)
 			}
 			have := strings.Join(Check(h).Wrong, "\n")
-			if have != tc.want {
-				t.Errorf("want %q, have %q", tc.want, have)
-			}
+			expect.That(t, have == tc.want, "want %q, have %q", tc.want, have)
 		})
 	}
 }

@@ -39,18 +39,12 @@ func TestJournal(t *testing.T) {
 		t.Errorf("runs (-want +have):\n%s", diff)
 	}
 	a, b, c := have[0], have[1], have[2]
-	if len(h.Requeued) != 1 || h.Requeued[0].Task != "d" {
-		t.Fatalf("want d requeued, have %+v", h.Requeued)
-	}
+	expect.Need(t, len(h.Requeued) == 1 && h.Requeued[0].Task == "d", "want d requeued, have %+v", h.Requeued)
 	ends := []End{{By: queue.EventCoalesced, Task: "e", Other: "f", Process: "w1"}}
 	if diff := cmp.Diff(ends, h.Ends, cmpopts.IgnoreFields(End{}, "At")); diff != "" {
 		t.Fatalf("ends (-want +have):\n%s", diff)
 	}
 	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.Requeued[0].At, h.Ends[0].At, a.Lost, b.Returned, a.Returned, Now()}
-	if !slices.IsSorted(order) {
-		t.Errorf("want times that grow, have %v", order)
-	}
-	if b.Lost != 0 || c.Lost != 0 || c.Returned != 0 {
-		t.Errorf("want no times of what did not happen, have %+v and %+v", b, c)
-	}
+	expect.That(t, slices.IsSorted(order), "want times that grow, have %v", order)
+	expect.That(t, b.Lost == 0 && c.Lost == 0 && c.Returned == 0, "want no times of what did not happen, have %+v and %+v", b, c)
 }

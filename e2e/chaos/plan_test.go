@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A kind of fault that is never planned would not be missed by a run.
@@ -13,22 +15,16 @@ func TestPlan(t *testing.T) {
 	const length = 4 * time.Minute
 	for scenario, want := range map[Scenario]int{Standalone: 18, Sentinel: 13, Cluster: 13} {
 		first := Plan(1, scenario, length)
-		if !cmp.Equal(first, Plan(1, scenario, length)) || cmp.Equal(first, Plan(2, scenario, length)) {
-			t.Errorf("%s: want one plan for each seed", scenario)
-		}
+		expect.That(t, cmp.Equal(first, Plan(1, scenario, length)) && !cmp.Equal(first, Plan(2, scenario, length)), "%s: want one plan for each seed", scenario)
 		counts := make(map[Kind]int)
 		for _, lane := range first {
 			for _, i := range lane {
 				counts[i.Kind]++
 			}
 		}
-		if len(counts) != want {
-			t.Errorf("%s: want %d kinds of fault, have %v", scenario, want, counts)
-		}
+		expect.That(t, len(counts) == want, "%s: want %d kinds of fault, have %v", scenario, want, counts)
 		for kind, n := range counts {
-			if n < 3 {
-				t.Errorf("%s: want each kind three times, have %d of %s", scenario, n, kind)
-			}
+			expect.That(t, n >= 3, "%s: want each kind three times, have %d of %s", scenario, n, kind)
 		}
 	}
 }

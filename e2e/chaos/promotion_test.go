@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -101,14 +102,10 @@ func TestUninjected(t *testing.T) {
 			t.Parallel()
 			var have []time.Duration
 			for _, f := range (&promotions{at: tt.at}).uninjected(faults) {
-				if f.Kind != Uninjected {
-					t.Errorf("want it uninjected, have %v", f.Kind)
-				}
+				expect.That(t, f.Kind == Uninjected, "want it uninjected, have %v", f.Kind)
 				have = append(have, f.Start+3*s)
 			}
-			if !slices.Equal(have, tt.want) {
-				t.Errorf("want those at %v, have %v", tt.want, have)
-			}
+			expect.That(t, slices.Equal(have, tt.want), "want those at %v, have %v", tt.want, have)
 		})
 	}
 }

@@ -126,15 +126,9 @@ func (r *run) do(t *testing.T) {
 // wantPolicies fails if the run had nothing to check of limits, rates, overrides, policies or priorities.
 func (r *run) wantPolicies(t *testing.T, h *History, verdict *Verdict) {
 	t.Helper()
-	if verdict.Together < 3 || verdict.Throttled < 2 {
-		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
-	}
-	if verdict.Waits[0] == 0 {
-		t.Error("want a hundred tasks each of priority 0 and of the highest")
-	}
-	if verdict.Held == 0 {
-		t.Error("want tasks that failed and held their line")
-	}
+	expect.That(t, verdict.Together >= 3 && verdict.Throttled >= 2, "want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
+	expect.That(t, verdict.Waits[0] != 0, "want a hundred tasks each of priority 0 and of the highest")
+	expect.That(t, verdict.Held != 0, "want tasks that failed and held their line")
 	if r.scenario == Standalone && verdict.Overridden == 0 { // failovers leave few
 		t.Error("want overrides of limits that all servers heard of")
 	}
@@ -142,9 +136,7 @@ func (r *run) wantPolicies(t *testing.T, h *History, verdict *Verdict) {
 	for _, e := range h.Ends {
 		kinds[e.By] = true
 	}
-	if len(kinds) < 4 {
-		t.Errorf("want tasks that were rejected, coalesced, replaced, and waited too long, have %v", kinds)
-	}
+	expect.That(t, len(kinds) >= 4, "want tasks that were rejected, coalesced, replaced, and waited too long, have %v", kinds)
 }
 
 // inject injects the faults of a lane, one after another. A fault that is late, or that peace
@@ -249,7 +241,5 @@ func (r *run) measure(t *testing.T) {
 	}
 	memory := expect.Value(r.fleet.memory())(t)
 	t.Logf("the largest worker has %d MB in memory", memory>>20)
-	if memory > mostMemory {
-		t.Errorf("want at most %d MB", mostMemory>>20)
-	}
+	expect.That(t, memory <= mostMemory, "want at most %d MB", mostMemory>>20)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // leastStall is how long the disk keeps Redis waiting before Redis remembers it.
@@ -47,15 +49,11 @@ func TestStalls(t *testing.T) {
 		{Kind: SlowDisk, Start: 46 * second, End: 50*second + 500*time.Millisecond},
 		{Kind: SlowDisk, Start: 58*second + 900*time.Millisecond, End: 60*second + 500*time.Millisecond},
 	}
-	if fmt.Sprint(have) != fmt.Sprint(want) {
-		t.Errorf("want %v, have %v", want, have)
-	}
+	expect.That(t, fmt.Sprint(have) == fmt.Sprint(want), "want %v, have %v", want, have)
 
 	s := newStandalone(t)
 	threshold, err := s.rdb.ConfigGet(t.Context(), "latency-monitor-threshold").Result()
-	if err != nil || threshold["latency-monitor-threshold"] != "500" {
-		t.Errorf("want a server that remembers, have %v, %v", threshold, err)
-	}
+	expect.That(t, err == nil && threshold["latency-monitor-threshold"] == "500", "want a server that remembers, have %v, %v", threshold, err)
 	if err := s.noteStalls(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -66,9 +66,7 @@ func TestCompose(t *testing.T) {
 	p := project(t)
 	for name, s := range p.Services {
 		for _, port := range s.Ports {
-			if port.HostIP != "127.0.0.1" {
-				t.Errorf("%s: want a port for this machine alone, have %+v", name, port)
-			}
+			expect.That(t, port.HostIP == "127.0.0.1", "%s: want a port for this machine alone, have %+v", name, port)
 		}
 		for _, v := range s.Volumes {
 			if v.Type != types.VolumeTypeBind {
@@ -80,9 +78,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	fleet := workers(t, p)
-	if len(fleet) != 2 {
-		t.Errorf("want two workers, have %q", fleet)
-	}
+	expect.That(t, len(fleet) == 2, "want two workers, have %q", fleet)
 	for name, environ := range fleet {
 		s, settings := p.Services[name], load(t, environ)
 		if stop := s.StopGracePeriod; stop == nil || settings.HardDeadline >= timeOf(stop) {
@@ -91,9 +87,7 @@ func TestCompose(t *testing.T) {
 		if want := "0.0.0.0:8080"; settings.HTTP.Address != want {
 			t.Errorf("%s: want probes for Prometheus at %s, have %s", name, want, settings.HTTP.Address)
 		}
-		if len(settings.Redis.Addrs) != 1 || p.Services[strings.TrimSuffix(settings.Redis.Addrs[0], ":6379")].Name == "" {
-			t.Errorf("%s: want a Redis that is a service, have %q", name, settings.Redis.Addrs)
-		}
+		expect.That(t, len(settings.Redis.Addrs) == 1 && p.Services[strings.TrimSuffix(settings.Redis.Addrs[0], ":6379")].Name != "", "%s: want a Redis that is a service, have %q", name, settings.Redis.Addrs)
 	}
 }
 
@@ -101,9 +95,7 @@ func TestCompose(t *testing.T) {
 func TestComposeRedis(t *testing.T) {
 	t.Parallel()
 	command := project(t).Services["redis"].Command
-	if command[0] != "redis-server" {
-		t.Fatalf("want redis-server, have %q", command)
-	}
+	expect.Need(t, command[0] == "redis-server", "want redis-server, have %q", command)
 	found := expect.Value(queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t)))(t)
 	for _, f := range found {
 		t.Errorf("want a Redis that loses nothing, have %+v", f)
@@ -124,9 +116,7 @@ func TestComposePrometheus(t *testing.T) {
 		}
 	}
 	out := run(t, dir, outside(), proc.Find(t, "prometheus", "promtool"), "check", "config", "prometheus.yml")
-	if !strings.Contains(out, "rules found") {
-		t.Errorf("want the alerts read, have %s", out)
-	}
+	expect.That(t, strings.Contains(out, "rules found"), "want the alerts read, have %s", out)
 	var file struct {
 		Scrapes []struct {
 			Static []struct{ Targets []string } `json:"static_configs"`

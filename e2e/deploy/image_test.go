@@ -37,9 +37,7 @@ func stages(t *testing.T) (build, image instructions.Stage) {
 		t.Errorf("Dockerfile: %s: %s", rule, text)
 	}}))
 	expect.OK(t, err)
-	if len(all) != 2 || len(args) != 0 {
-		t.Fatalf("want two stages without arguments, have %d and %v", len(all), args)
-	}
+	expect.Need(t, len(all) == 2 && len(args) == 0, "want two stages without arguments, have %d and %v", len(all), args)
 	return all[0], all[1]
 }
 
@@ -58,9 +56,7 @@ func healthCheck(t *testing.T) []string {
 	t.Helper()
 	_, image := stages(t)
 	checks := commands[*instructions.HealthCheckCommand](image)
-	if len(checks) != 1 || checks[0].Health.Test[0] != "CMD" {
-		t.Fatalf("want one health check without a shell, which the image lacks, have %v", checks)
-	}
+	expect.Need(t, len(checks) == 1 && checks[0].Health.Test[0] == "CMD", "want one health check without a shell, which the image lacks, have %v", checks)
 	return checks[0].Health.Test[1:]
 }
 
@@ -73,9 +69,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("want a build on %s, as of go.mod, have %s", want, build.BaseName)
 	}
 	users := commands[*instructions.UserCommand](image)
-	if len(users) != 1 {
-		t.Fatalf("want one user, have %v", users)
-	}
+	expect.Need(t, len(users) == 1, "want one user, have %v", users)
 	if id, err := strconv.Atoi(strings.Split(users[0].User, ":")[0]); err != nil || id == 0 {
 		t.Errorf("want the number of a user other than root, have %s", users[0].User)
 	}
@@ -90,16 +84,12 @@ func TestImageBuild(t *testing.T) {
 	source := filepath.Join(dir, workdir(build))
 	commit := clone(t, source)
 	for _, c := range commands[*instructions.RunCommand](build) {
-		if !c.PrependShell || len(c.CmdLine) != 1 || len(c.FlagsUsed) > 0 {
-			t.Fatalf("want a plain command for the shell, have %v", c)
-		}
+		expect.Need(t, c.PrependShell && len(c.CmdLine) == 1 && len(c.FlagsUsed) <= 0, "want a plain command for the shell, have %v", c)
 		run(t, source, outside(), "sh", "-c", c.CmdLine[0])
 	}
 	for _, c := range commands[*instructions.CopyCommand](image) {
 		for _, made := range c.SourcePaths {
-			if c.From != build.Name {
-				t.Errorf("want files of the build alone, have %v", c)
-			}
+			expect.That(t, c.From == build.Name, "want files of the build alone, have %v", c)
 			if _, err := os.Stat(filepath.Join(dir, made)); strings.HasPrefix(made, "/siding/") && err != nil {
 				t.Error(err)
 			}
@@ -107,9 +97,7 @@ func TestImageBuild(t *testing.T) {
 	}
 	bin := filepath.Join(dir, "siding", "bin")
 	made, err := os.ReadDir(bin)
-	if err != nil || len(made) != len(programs) {
-		t.Fatalf("want %q, have %v, error %v", programs, made, err)
-	}
+	expect.Need(t, err == nil && len(made) == len(programs), "want %q, have %v, error %v", programs, made, err)
 	for i, file := range made {
 		program := filepath.Join(bin, file.Name())
 		if file.Name() != programs[i] {
@@ -130,9 +118,7 @@ func wantStatic(t *testing.T, program string) {
 	file := expect.Value(elf.Open(program))(t)
 	defer func() { _ = file.Close() }()
 	libraries, err := file.ImportedLibraries()
-	if err != nil || len(libraries) > 0 {
-		t.Errorf("%s: want no libraries, have %q, error %v", program, libraries, err)
-	}
+	expect.That(t, err == nil && len(libraries) <= 0, "%s: want no libraries, have %q, error %v", program, libraries, err)
 	if slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		t.Errorf("%s: want no interpreter", program)
 	}
@@ -210,7 +196,5 @@ func TestDockerignore(t *testing.T) {
 	for _, p := range patterns {
 		docker = append(docker, path.Base(p))
 	}
-	if !slices.Equal(git, docker) {
-		t.Errorf(".dockerignore: want what git ignores, %q, have %q", git, docker)
-	}
+	expect.That(t, slices.Equal(git, docker), ".dockerignore: want what git ignores, %q, have %q", git, docker)
 }

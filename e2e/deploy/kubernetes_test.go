@@ -36,18 +36,14 @@ func TestKubernetes(t *testing.T) {
 	for what, have := range map[string]map[string]string{
 		"the deployment": d.Spec.Selector.MatchLabels, "the budget": pdb.Spec.Selector.MatchLabels, "the service": service.Spec.Selector,
 	} {
-		if len(pod.Labels) == 0 || !maps.Equal(have, pod.Labels) {
-			t.Errorf("want %s to select %v, have %v", what, pod.Labels, have)
-		}
+		expect.That(t, len(pod.Labels) != 0 && maps.Equal(have, pod.Labels), "want %s to select %v, have %v", what, pod.Labels, have)
 	}
 	cfg := load(t, []string{"SIDING_CONFIG=" + filepath.Join(root, manifests, "config.yaml"), "SIDING_LEDGER_DSN=postgres://siding@database/siding"})
 	var grace time.Duration
 	if seconds := pod.Spec.TerminationGracePeriodSeconds; seconds != nil {
 		grace = time.Duration(*seconds) * time.Second
 	}
-	if grace <= cfg.HardDeadline {
-		t.Errorf("terminationGracePeriodSeconds: want more than shutdown.hard_deadline, %v, have %v", cfg.HardDeadline, grace)
-	}
+	expect.That(t, grace > cfg.HardDeadline, "terminationGracePeriodSeconds: want more than shutdown.hard_deadline, %v, have %v", cfg.HardDeadline, grace)
 }
 
 // wantProbes wants a worker to answer what Kubernetes asks.

@@ -34,9 +34,7 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir, cmd.Env = dir, env
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
+	expect.Need(t, err == nil, "%v: %v\n%s", cmd.Args, err, out)
 	return string(out)
 }
 

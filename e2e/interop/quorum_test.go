@@ -10,6 +10,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
@@ -33,14 +34,8 @@ func TestQuorum(t *testing.T) {
 					server.Kill()
 				}
 			}
-			store, err := redlock.New(t.Context(), ours, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay})
-			if err != nil {
-				t.Fatal(err)
-			}
-			locker, err := lock.New(store, lock.Config{TTL: ttl})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := expect.Value(redlock.New(t.Context(), ours, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}))(t)
+			locker := expect.Value(lock.New(store, lock.Config{TTL: ttl}))(t)
 			t.Cleanup(locker.Close)
 			peer := redsyncPeer{redsync.New(theirs...)}
 
@@ -55,10 +50,7 @@ func TestQuorum(t *testing.T) {
 			if err := held.Release(t.Context()); err != nil && !down { // one that is down is an error there
 				t.Errorf("release by redsync: %v", err)
 			}
-			lease, err := locker.Acquire(t.Context(), t.Name(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := expect.Value(locker.Acquire(t.Context(), t.Name(), nil))(t)
 			if _, err := peer.Take(t.Context(), "lock:"+t.Name()); err == nil {
 				t.Error("want redsync refused, have it the holder")
 			}

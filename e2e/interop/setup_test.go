@@ -45,10 +45,7 @@ func setUp(t *testing.T, on func(*redis.Client) peer) *setup {
 	// Two programs, so two clients.
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
-	locker, err := lock.New(lock.Redis(rdb), lock.Config{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locker := expect.Value(lock.New(lock.Redis(rdb), lock.Config{TTL: ttl}))(t)
 	t.Cleanup(locker.Close)
 	return &setup{
 		T:      t,
@@ -128,9 +125,6 @@ func (s *setup) expire() {
 // left returns how long the lock has to live, whoever holds it.
 func (s *setup) left() time.Duration {
 	s.Helper()
-	left, err := s.rdb.PTTL(s.Context(), s.key).Result()
-	if err != nil {
-		s.Fatal(err)
-	}
+	left := expect.Value(s.rdb.PTTL(s.Context(), s.key).Result())(s)
 	return left
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // Signals that come together are one request; one that comes later is another.
@@ -31,9 +33,7 @@ func TestRequests(t *testing.T) {
 				signals, again := make(chan os.Signal), 0
 				go heed(signals, end, func(os.Signal) { again++ })
 				synctest.Wait()
-				if ctx.Err() != nil {
-					t.Error("want no end before a signal")
-				}
+				expect.That(t, ctx.Err() == nil, "want no end before a signal")
 				signals <- syscall.SIGTERM
 				synctest.Wait()
 				if have := context.Cause(ctx); have == nil || have.Error() != "received terminated" {

@@ -99,13 +99,11 @@ func TestShippedFile(t *testing.T) {
 	if *update {
 		expect.OK(t, os.WriteFile(shipped, []byte(render()), 0o600))
 	}
-	have, err := os.ReadFile(shipped)
-	expect.OK(t, err)
+	have := expect.Value(os.ReadFile(shipped))(t)
 	if diff := cmp.Diff(render(), string(have)); diff != "" {
 		t.Errorf("config.yaml differs from the table of settings; make reference writes it (-want +have):\n%s", diff)
 	}
-	read, err := load(shipped, nil)
-	expect.OK(t, err)
+	read := expect.Value(load(shipped, nil))(t)
 	if diff := diff(config.Default(), read); diff != "" {
 		t.Errorf("config.yaml: want the defaults (-want +have):\n%s", diff)
 	}

@@ -12,10 +12,7 @@ import (
 
 // A file is a configuration that works, or refused with the place of each mistake.
 func FuzzFile(f *testing.F) {
-	text, err := os.ReadFile(shipped)
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := expect.Value(os.ReadFile(shipped))(f)
 	f.Add(text)
 	for _, seed := range []string{
 		"", "~", "a: &a [*a]", "queues: &q {a: *q}", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "? {a: b}\n: c", "<<: {concurrency: 3}", "---\n---\n",
@@ -36,9 +33,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		for line := range strings.Lines(err.Error()) {
-			if !strings.HasPrefix(line, path+":") && !strings.HasPrefix(line, "config: "+path+":") {
-				t.Errorf("want the place of each mistake, have %q", line)
-			}
+			expect.That(t, strings.HasPrefix(line, path+":") || strings.HasPrefix(line, "config: "+path+":"), "want the place of each mistake, have %q", line)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -57,9 +58,7 @@ limits:
 		t.Errorf("want a limit for two accounts, have %v and %v", limits, err)
 	}
 	have, err = load(write(t, "limits: {}\n"), map[string]string{"SIDING_LIMITS": ""})
-	if err != nil || len(have.Queue.Limits) != 0 {
-		t.Errorf("want no limits, have %v and %v", have.Queue.Limits, err)
-	}
+	expect.That(t, err == nil && len(have.Queue.Limits) == 0, "want no limits, have %v and %v", have.Queue.Limits, err)
 }
 
 func TestLimitErrors(t *testing.T) {

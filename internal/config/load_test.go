@@ -43,18 +43,13 @@ func TestDefaults(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"empty": "", "comment": "# nothing\n", "null": "~\n", "empty sections": "redis:\nlock:\n  # ttl: 3s\nhttp: ~\n"} {
 		have, err := load(write(t, text), nil)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err == nil, "%s: %v", name, err)
 		if diff := diff(config.Default(), have); diff != "" {
 			t.Errorf("%s: want the defaults (-want +have):\n%s", name, diff)
 		}
 	}
-	have, err := load("", nil)
-	expect.OK(t, err)
-	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
-		t.Errorf("want the documented defaults, have %+v", have)
-	}
+	have := expect.Value(load("", nil))(t)
+	expect.That(t, have.Queue.Asynq.Concurrency == 20 && have.Queue.Lock.TTL == 15*time.Second && have.HTTP.Address == "127.0.0.1:8080" && have.HTTP.Dashboard && have.HTTP.Metrics && have.Log.Level == slog.LevelInfo, "want the documented defaults, have %+v", have)
 	if err := have.Server(nil, nil).Validate(); err != nil {
 		t.Errorf("want defaults that the queue accepts, have %v", err)
 	}
@@ -275,9 +270,7 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := load("", test.env, test.flags...)
-			if err == nil || err.Error() != test.want {
-				t.Errorf("\nwant %s\nhave %v", test.want, err)
-			}
+			expect.That(t, err != nil && err.Error() == test.want, "\nwant %s\nhave %v", test.want, err)
 		})
 	}
 }
@@ -287,9 +280,7 @@ func TestRelationsAreCheckedLast(t *testing.T) {
 	t.Parallel()
 	path := write(t, "lock:\n  ttl: 6s\n  renew_every: 5s\n")
 	have, err := load(path, map[string]string{"SIDING_LOCK_TTL": "30s"})
-	if err != nil || have.Queue.Lock.TTL != 30*time.Second {
-		t.Errorf("want a ttl of 30s, have %v, %v", have.Queue.Lock.TTL, err)
-	}
+	expect.That(t, err == nil && have.Queue.Lock.TTL == 30*time.Second, "want a ttl of 30s, have %v, %v", have.Queue.Lock.TTL, err)
 }
 
 // A variable that begins like a setting and is none is an error, beside the other mistakes.
@@ -307,17 +298,13 @@ func TestUnknownVariables(t *testing.T) {
 	want := "SIDING_SHARDS: want a name without {}/?#%\\ and a number of 1 to 1000, as name=number, have x\n" +
 		"SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
 		"SIDING_REDIS_ADDR: no such setting; did you mean SIDING_REDIS_ADDRS? worker --help lists all"
-	if err == nil || err.Error() != want {
-		t.Errorf("\nwant %s\nhave %v", want, err)
-	}
+	expect.That(t, err != nil && err.Error() == want, "\nwant %s\nhave %v", want, err)
 }
 
 func TestAliases(t *testing.T) {
 	t.Parallel()
 	have, err := load(write(t, "timer_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)
-	if err != nil || have.Queue.Lock.SafetyMargin != 30*time.Millisecond {
-		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Queue.Lock.SafetyMargin, err)
-	}
+	expect.That(t, err == nil && have.Queue.Lock.SafetyMargin == 30*time.Millisecond, "want a safety margin of 30ms, have %v, %v", have.Queue.Lock.SafetyMargin, err)
 	if _, err := load(write(t, "queues: &q\n  a: *q\n"), nil); err == nil {
 		t.Error("a queue whose weight is all queues: want an error")
 	}
@@ -334,19 +321,14 @@ func TestSecretsDoNotShow(t *testing.T) {
 	logger := slog.New(slog.NewJSONHandler(&log, nil))
 	logger.InfoContext(t.Context(), "loaded", "config", have, "password", have.Redis.Password)
 	for _, text := range []string{fmt.Sprint(have), fmt.Sprintf("%+v", have), fmt.Sprintf("%#v", have), log.String()} {
-		if strings.Contains(text, secret) {
-			t.Errorf("want no password in %s", text)
-		}
+		expect.That(t, !strings.Contains(text, secret), "want no password in %s", text)
 	}
-	if string(have.Redis.Password) != secret {
-		t.Error("want the password there all the same")
-	}
+	expect.That(t, string(have.Redis.Password) == secret, "want the password there all the same")
 }
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"}, config.Override{Flag: "recovery-losses", Value: "0"})
-	expect.OK(t, err)
+	have := expect.Value(load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"}, config.Override{Flag: "recovery-losses", Value: "0"}))(t)
 	want := have.Server(nil, nil)
 	if client := have.Client(); client.Shards["b"] != 5 || want.Shards["b"] != 5 {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
@@ -381,9 +363,7 @@ func TestRedisURL(t *testing.T) {
 		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
 	} {
 		have, err := load(write(t, tt.file), tt.vars, tt.override...)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.That(t, err == nil, "%s: %v", name, err)
 		if diff := cmp.Diff(want, have.Redis); diff != "" {
 			t.Errorf("%s: (-want +have)\n%s", name, diff)
 		}

@@ -73,9 +73,7 @@ func TestTextsNameSettings(t *testing.T) {
 		})
 		expect.OK(t, err)
 	}
-	if found < 10 {
-		t.Errorf("want more variables in texts, have %d", found)
-	}
+	expect.That(t, found >= 10, "want more variables in texts, have %d", found)
 }
 
 // Each field that an error of package lock may name is a setting.

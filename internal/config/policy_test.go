@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -104,7 +105,5 @@ func TestPolicyErrors(t *testing.T) {
 	}
 	_, err := load("", map[string]string{"SIDING_POLICIES": "b"}, config.Override{Flag: "policies", Value: "a=rejects"})
 	want := "SIDING_POLICIES: " + strings.TrimPrefix(wants, "policies: ") + "b\n" + `--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`
-	if err == nil || err.Error() != want {
-		t.Errorf("\nwant %s\nhave %v", want, err)
-	}
+	expect.That(t, err != nil && err.Error() == want, "\nwant %s\nhave %v", want, err)
 }

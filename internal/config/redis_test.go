@@ -33,13 +33,10 @@ func put(t *testing.T, name string, text []byte) string {
 // certificate makes a self-signed certificate and its key, as PEM.
 func certificate(t *testing.T) (cert, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.OK(t, err)
+	private := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	expect.OK(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	expect.OK(t, err)
+	der := expect.Value(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))(t)
+	keyDER := expect.Value(x509.MarshalECPrivateKey(private))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
@@ -53,14 +50,9 @@ func TestOptions(t *testing.T) {
 	r.DB = 3
 	r.TLS, r.TLSServerName = true, "redis.example"
 	r.TLSCAFile, r.TLSCertFile, r.TLSKeyFile = put(t, "ca.pem", cert), put(t, "cert.pem", cert), put(t, "key.pem", key)
-	have, err := config.Config{Redis: r}.RedisOptions()
-	expect.OK(t, err)
-	if have.Username != "me" || have.Password != "correct horse" || have.DB != 3 || len(have.Addrs) != 1 {
-		t.Errorf("want user, password and database, have %q, %d bytes, %d", have.Username, len(have.Password), have.DB)
-	}
-	if !have.ContextTimeoutEnabled || have.DialTimeout <= 0 || have.ReadTimeout <= 0 || have.WriteTimeout <= 0 {
-		t.Errorf("want every call bounded, have %t, %v, %v, %v", have.ContextTimeoutEnabled, have.DialTimeout, have.ReadTimeout, have.WriteTimeout)
-	}
+	have := expect.Value(config.Config{Redis: r}.RedisOptions())(t)
+	expect.That(t, have.Username == "me" && have.Password == "correct horse" && have.DB == 3 && len(have.Addrs) == 1, "want user, password and database, have %q, %d bytes, %d", have.Username, len(have.Password), have.DB)
+	expect.That(t, have.ContextTimeoutEnabled && have.DialTimeout > 0 && have.ReadTimeout > 0 && have.WriteTimeout > 0, "want every call bounded, have %t, %v, %v, %v", have.ContextTimeoutEnabled, have.DialTimeout, have.ReadTimeout, have.WriteTimeout)
 	if c := have.TLSConfig; c == nil || c.ServerName != "redis.example" || c.RootCAs == nil || len(c.Certificates) != 1 || c.InsecureSkipVerify {
 		t.Errorf("want TLS as configured, have %+v", c)
 	}
@@ -77,15 +69,12 @@ func TestOptionsMakeTheRightClient(t *testing.T) {
 		redis       config.Redis
 		wantCluster bool
 	}{"single": {single, false}, "cluster": {cluster, true}, "sentinel": {sentinel, false}} {
-		opts, err := config.Config{Redis: test.redis}.RedisOptions()
-		expect.OK(t, err)
+		opts := expect.Value(config.Config{Redis: test.redis}.RedisOptions())(t)
 		client := queue.Redis(opts)
 		if _, have := client.(*redis.ClusterClient); have != test.wantCluster {
 			t.Errorf("%s: want a cluster client: %t, have %T", name, test.wantCluster, client)
 		}
-		if opts.MasterName != test.redis.MasterName || opts.SentinelUsername != test.redis.SentinelUsername || opts.SentinelPassword != string(test.redis.SentinelPassword) {
-			t.Errorf("%s: want the Sentinels' settings handed on", name)
-		}
+		expect.That(t, opts.MasterName == test.redis.MasterName && opts.SentinelUsername == test.redis.SentinelUsername && opts.SentinelPassword == string(test.redis.SentinelPassword), "%s: want the Sentinels' settings handed on", name)
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}

@@ -36,9 +36,7 @@ func TestFrontPageInABrowser(t *testing.T) {
 	page.AwaitText("default")
 	page.Await(`[...document.fonts].some(f => f.family.includes("Roboto") && f.status === "loaded")`)
 	for _, url := range page.Requests() {
-		if !strings.HasPrefix(url, address+"/") {
-			t.Errorf("want no request to another server, have %s", url)
-		}
+		expect.That(t, strings.HasPrefix(url, address+"/"), "want no request to another server, have %s", url)
 	}
 	if have := page.Errors(); len(have) != 0 {
 		t.Errorf("want no errors, have %q", have)

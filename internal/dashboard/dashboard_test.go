@@ -34,8 +34,7 @@ const oddID = "a&b;c+d"
 // start starts an in-process Redis.
 func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 	t.Helper()
-	server, err := embedded.Start(embedded.AnyPort)
-	expect.OK(t, err)
+	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 	t.Cleanup(server.Close)
 	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
 	rdb := redis.NewUniversalClient(opts)
@@ -64,8 +63,7 @@ func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 // open returns a handler that is closed at the end of the test.
 func open(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Helper()
-	h, err := dashboard.New(cfg)
-	expect.OK(t, err)
+	h := expect.Value(dashboard.New(cfg))(t)
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -110,20 +108,14 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	for _, path := range []string{"/dashboard/", "/dashboard/queues/default", "/dashboard/queues/a.b", "/dashboard/servers"} {
 		reply := ask(t, h, http.MethodGet, path)
 		page := reply.Body.String()
-		if reply.Code != http.StatusOK || !strings.HasPrefix(reply.Header().Get("Content-Type"), "text/html") || !strings.Contains(page, "</html>") {
-			t.Fatalf("%s: want an HTML page, have %d %s", path, reply.Code, reply.Header().Get("Content-Type"))
-		}
+		expect.Need(t, reply.Code == http.StatusOK && strings.HasPrefix(reply.Header().Get("Content-Type"), "text/html") && strings.Contains(page, "</html>"), "%s: want an HTML page, have %d %s", path, reply.Code, reply.Header().Get("Content-Type"))
 		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*`).FindString(page); have != "" {
 			t.Errorf("%s: want no link to another server, have %s", path, have)
 		}
 		policy := directives(t, reply)
-		if policy["default-src"] != "'none'" {
-			t.Errorf("%s: want default-src 'none', have %q", path, policy)
-		}
+		expect.That(t, policy["default-src"] == "'none'", "%s: want default-src 'none', have %q", path, policy)
 		for name, sources := range policy {
-			if strings.Contains(sources, "http") || strings.Contains(sources, "*") {
-				t.Errorf("%s: want no other server in %s, have %s", path, name, sources)
-			}
+			expect.That(t, !strings.Contains(sources, "http") && !strings.Contains(sources, "*"), "%s: want no other server in %s, have %s", path, name, sources)
 		}
 		if strings.Contains(policy["script-src"], "unsafe") {
 			t.Errorf("%s: want no unsafe scripts, have %s", path, policy["script-src"])
@@ -170,9 +162,7 @@ func TestProbes(t *testing.T) {
 				Reason string
 			}
 			expect.OK(t, json.Unmarshal(reply.Body.Bytes(), &have))
-			if reply.Code != test.want || have.Ready != (test.want == http.StatusOK) || have.Reason != test.reason {
-				t.Errorf("readyz: want %d with reason %q, have %d %+v", test.want, test.reason, reply.Code, have)
-			}
+			expect.That(t, reply.Code == test.want && have.Ready == (test.want == http.StatusOK) && have.Reason == test.reason, "readyz: want %d with reason %q, have %d %+v", test.want, test.reason, reply.Code, have)
 			if reply := ask(t, h, http.MethodGet, "/dashboard/"); reply.Code != http.StatusNotFound {
 				t.Errorf("dashboard switched off: want 404, have %d", reply.Code)
 			}
@@ -207,8 +197,7 @@ func TestLoopback(t *testing.T) {
 
 func TestServerRefusesLargeHeaders(t *testing.T) {
 	t.Parallel()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	expect.OK(t, err)
+	listener := expect.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	server := dashboard.NewServer(open(t, dashboard.Config{}), slog.New(slog.DiscardHandler))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -221,23 +210,17 @@ func TestServerRefusesLargeHeaders(t *testing.T) {
 		}
 	})
 	for size, want := range map[int]int{1 << 10: http.StatusOK, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody)
-		expect.OK(t, err)
+		r := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody))(t)
 		r.Header.Set("X-Large", strings.Repeat("x", size))
 		r.Close = true
-		reply, err := http.DefaultClient.Do(r)
-		expect.OK(t, err)
+		reply := expect.Value(http.DefaultClient.Do(r))(t)
 		_, _ = io.Copy(io.Discard, reply.Body)
 		_ = reply.Body.Close()
-		if reply.StatusCode != want {
-			t.Errorf("header of %d bytes: want %d, have %d", size, want, reply.StatusCode)
-		}
+		expect.That(t, reply.StatusCode == want, "header of %d bytes: want %d, have %d", size, want, reply.StatusCode)
 	}
 	for name, have := range map[string]time.Duration{
 		"header": server.ReadHeaderTimeout, "read": server.ReadTimeout, "write": server.WriteTimeout, "idle": server.IdleTimeout,
 	} {
-		if have <= 0 {
-			t.Errorf("want a %s timeout, have none", name)
-		}
+		expect.That(t, have > 0, "want a %s timeout, have none", name)
 	}
 }

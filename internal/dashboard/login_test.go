@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // basic adds a login to a request. A browser that knows a login does so for all requests, whichever
@@ -82,16 +83,12 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			tt.cfg.ReadOnly = tt.readOnly
 			reply := ask(t, setup(t, tt.cfg), tt.method, tt.path, tt.edits...)
-			if reply.Code != tt.want {
-				t.Errorf("want %d, have %d %s", tt.want, reply.Code, reply.Body)
-			}
+			expect.That(t, reply.Code == tt.want, "want %d, have %d %s", tt.want, reply.Code, reply.Body)
 			asked := strings.HasPrefix(reply.Header().Get("WWW-Authenticate"), "Basic ")
 			if want := tt.want == http.StatusUnauthorized; asked != want {
 				t.Errorf("want the browser to ask for a login: %t, have %t", want, asked)
 			}
-			if tt.want == http.StatusUnauthorized && strings.Contains(reply.Body.String(), "default") {
-				t.Errorf("want nothing shown, have %s", reply.Body)
-			}
+			expect.That(t, tt.want != http.StatusUnauthorized || !strings.Contains(reply.Body.String(), "default"), "want nothing shown, have %s", reply.Body)
 			if have := reply.Header().Get("Access-Control-Allow-Origin"); have != "" {
 				t.Errorf("want no other site let in, have %s", have)
 			}
@@ -121,9 +118,7 @@ func TestReadyTellsWhyToTheTrusted(t *testing.T) {
 			t.Parallel()
 			test.cfg.Ready = func(context.Context) error { return errors.New(reason) }
 			reply := ask(t, open(t, test.cfg), http.MethodGet, "/readyz", test.edits...)
-			if reply.Code != http.StatusServiceUnavailable || !strings.Contains(reply.Body.String(), `"ready":false`) {
-				t.Errorf("want not ready, have %d %s", reply.Code, reply.Body)
-			}
+			expect.That(t, reply.Code == http.StatusServiceUnavailable && strings.Contains(reply.Body.String(), `"ready":false`), "want not ready, have %d %s", reply.Code, reply.Body)
 			if have := strings.Contains(reply.Body.String(), reason); have != test.want {
 				t.Errorf("want the reason told: %t, have %s", test.want, reply.Body)
 			}

@@ -55,8 +55,7 @@ func click(t *testing.T, h http.Handler, method, written string) {
 	t.Helper()
 	page := &url.URL{Scheme: "http", Host: "localhost:8080", Path: "/dashboard/"}
 	written = strings.NewReplacer(`\`, "/", "\t", "").Replace(strings.TrimSpace(written))
-	target, err := page.Parse(written)
-	expect.OK(t, err)
+	target := expect.Value(page.Parse(written))(t)
 	reply := ask(t, h, method, target.RequestURI())
 	for reply.Code == http.StatusTemporaryRedirect || reply.Code == http.StatusPermanentRedirect {
 		reply = ask(t, h, method, reply.Header().Get("Location"))
@@ -82,9 +81,7 @@ func TestClickOnATaskWhoseIDABrowserFolds(t *testing.T) {
 			h, rdb := archive(t, victim, id)
 			list := "/dashboard/api/queues/default/archived_tasks"
 			have := names(t, h, list, "tasks", "id")
-			if len(have) != 2 || slices.Contains(have, id) {
-				t.Errorf("want two tasks and the id changed, have %q", have)
-			}
+			expect.That(t, len(have) == 2 && !slices.Contains(have, id), "want two tasks and the id changed, have %q", have)
 			for _, id := range have {
 				if id != victim {
 					click(t, h, http.MethodDelete, list+"/"+id)
@@ -105,9 +102,7 @@ func TestClickOnAQueueWhoseNameABrowserFolds(t *testing.T) {
 			h, rdb := archive(t, victim)
 			enqueue(t, rdb, "", asynq.Queue(name))
 			have := names(t, h, "/dashboard/api/queues", "queues", "queue")
-			if len(have) != 2 || slices.Contains(have, name) {
-				t.Errorf("want two queues and the name changed, have %q", have)
-			}
+			expect.That(t, len(have) == 2 && !slices.Contains(have, name), "want two queues and the name changed, have %q", have)
 			for _, queue := range have {
 				if queue != "default" {
 					click(t, h, http.MethodDelete, "/dashboard/api/queues/"+queue)

@@ -22,11 +22,9 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 	t.Parallel()
 	const resource, reason = "order:536365", "its worker hangs"
 	opts, rdb := start(t)
-	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(lock.Redis(rdb), lock.Config{}))(t)
 	t.Cleanup(locker.Close)
-	held, err := locker.Acquire(t.Context(), resource, &lock.Options{Holder: "a migration"})
-	expect.OK(t, err)
+	held := expect.Value(locker.Acquire(t.Context(), resource, &lock.Options{Holder: "a migration"}))(t)
 	t.Cleanup(func() { _ = held.Release(context.Background()) })
 
 	var log bytes.Buffer
@@ -34,20 +32,14 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 	form := url.Values{"name": {resource}, "reason": {reason}, "sure": {"1"}, "seen": {fmt.Sprintf("held %d %q", held.Fence(), "a migration")}}
 	reply := ask(t, h, http.MethodPost, "/locks/resource", basic("alice", "sesame"), header("Sec-Fetch-Site", "same-origin"),
 		header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(form.Encode())) })
-	if reply.Code != http.StatusSeeOther {
-		t.Fatalf("want a redirect, have %d and %s", reply.Code, reply.Body)
-	}
+	expect.Need(t, reply.Code == http.StatusSeeOther, "want a redirect, have %d and %s", reply.Code, reply.Body)
 	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("renewal: want ErrLost, have %v", err)
 	}
 	want := `resource=order:536365 holder="a migration" by=alice reason="its worker hangs"`
-	if !strings.Contains(log.String(), want) {
-		t.Errorf("log: want %s, have %s", want, &log)
-	}
+	expect.That(t, strings.Contains(log.String(), want), "log: want %s, have %s", want, &log)
 	page := ask(t, h, http.MethodGet, reply.Header().Get("Location"), basic("alice", "sesame")).Body.String()
 	for _, want := range []string{"alice", reason, "a migration"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("page: want %q in it, have %s", want, page)
-		}
+		expect.That(t, strings.Contains(page, want), "page: want %q in it, have %s", want, page)
 	}
 }

@@ -42,9 +42,7 @@ func TestQueueHasWhatTheLastStepFound(t *testing.T) {
 		q := newQueues(map[string]int{"q": 1}, false)
 		q.drawn("q", full, 100, at(0), at(2))
 		q.drawn("q", test.second, test.asOf, at(test.sent), at(4))
-		if q.idle("") == test.work {
-			t.Errorf("%s: want work %v, have %v", name, test.work, !q.idle(""))
-		}
+		expect.That(t, q.idle("") != test.work, "%s: want work %v, have %v", name, test.work, !q.idle(""))
 	}
 }
 

@@ -13,11 +13,9 @@ import (
 // A lease that is not renewed may be held for a day, and have a context for each request. It keeps those that have not ended.
 func TestContextsThatHaveEnded(t *testing.T) {
 	t.Parallel()
-	client, err := lease.New(locktest.NewMemory(), lease.Config{})
-	expect.OK(t, err)
+	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{}))(t)
 	t.Cleanup(client.Close)
-	held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1", TTL: time.Hour, NoRenew: true})
-	expect.OK(t, err)
+	held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1", TTL: time.Hour, NoRenew: true}))(t)
 	const most = 100
 	for n := range 10 * most {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -21,9 +22,7 @@ func suspend(t *testing.T, held *lease.Lease, d time.Duration) {
 	before := held.StartedAt()
 	start := before
 	*(*uint64)(unsafe.Pointer(&start)) -= uint64(d/time.Second) << 30
-	if start.Sub(before) != 0 || start.Round(0).Sub(before.Round(0)) != -d {
-		t.Fatal("package time keeps its times in another way now")
-	}
+	expect.Need(t, start.Sub(before) == 0 && start.Round(0).Sub(before.Round(0)) == -d, "package time keeps its times in another way now")
 	held.SetStart(start)
 }
 
@@ -31,10 +30,7 @@ func suspend(t *testing.T, held *lease.Lease, d time.Duration) {
 // not show. The lease is then not trusted.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
-	client, err := lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour}))(t)
 	for _, tc := range []struct {
 		name string
 		end  func(*testing.T, *lease.Lease) error
@@ -43,18 +39,11 @@ func TestSuspendedMachine(t *testing.T) {
 		{"release", func(t *testing.T, l *lease.Lease) error { t.Helper(); return l.Release(t.Context()) }},
 		{"context", func(t *testing.T, l *lease.Lease) error { t.Helper(); return context.Cause(l.Context(t.Context())) }},
 	} {
-		held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1"}))(t)
 		suspend(t, held, 30*time.Minute)
-		if held.Deadline().IsZero() {
-			t.Errorf("%s: want a lease that is still good after half its TTL", tc.name)
-		}
+		expect.That(t, !held.Deadline().IsZero(), "%s: want a lease that is still good after half its TTL", tc.name)
 		suspend(t, held, 30*time.Minute)
-		if !held.Deadline().IsZero() {
-			t.Errorf("%s: want no valid lease after its TTL", tc.name)
-		}
+		expect.That(t, held.Deadline().IsZero(), "%s: want no valid lease after its TTL", tc.name)
 		if err := tc.end(t, held); !errors.Is(err, store.ErrLost) {
 			t.Errorf("%s: want ErrLost, have %v", tc.name, err)
 		}
@@ -65,14 +54,8 @@ func TestSuspendedMachine(t *testing.T) {
 // TestSuspendedMachineWithWork: the context of the work ends with the next renewal.
 func TestSuspendedMachineWithWork(t *testing.T) {
 	t.Parallel()
-	client, err := lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour, RenewEvery: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour, RenewEvery: 200 * time.Millisecond}))(t)
+	held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1"}))(t)
 	work := held.Context(t.Context())
 	suspend(t, held, time.Hour)
 	<-work.Done()

@@ -15,6 +15,7 @@ import (
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -178,10 +179,7 @@ return text
 	} {
 		own, overrides := table.Texts()
 		for _, resource := range resources {
-			have, err := script.Run(t.Context(), rdb, nil, resource, own, overrides).Text()
-			if err != nil {
-				t.Fatal(err)
-			}
+			have := expect.Value(script.Run(t.Context(), rdb, nil, resource, own, overrides).Text())(t)
 			if want := table.Rule(resource).String(); have != want {
 				t.Errorf("%s: %q: want %q as for Table.Rule, have %q", name, resource, want, have)
 			}
@@ -197,9 +195,7 @@ func TestOverridesInRedis(t *testing.T) {
 	at := time.Date(2026, 11, 24, 9, 0, 0, 0, time.UTC)
 	o := limits.Override{Pattern: "a:*", Limit: 3, Rates: []store.Rate{often}, By: "alice", Reason: "a test", At: at}
 	for range 2 {
-		if err := limits.Set(ctx, rdb, prefix, o); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, limits.Set(ctx, rdb, prefix, o))
 	}
 	have, err := limits.Load(ctx, rdb, prefix)
 	if diff := cmp.Diff(map[string]limits.Override{"a:*": o}, have); err != nil || diff != "" {
@@ -207,9 +203,7 @@ func TestOverridesInRedis(t *testing.T) {
 	}
 
 	bad := []any{"b", "{", "c*", mustEncode(t, o), "d", mustEncode(t, limits.Override{Limit: -1})}
-	if err := rdb.HSet(ctx, limits.Key(prefix), bad...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, rdb.HSet(ctx, limits.Key(prefix), bad...).Err())
 	have, err = limits.Load(ctx, rdb, prefix)
 	if want := "read the limits: b, c*, d: want what SetLimit writes"; err == nil || err.Error() != want || len(have) != 1 {
 		t.Errorf("want %q and the other limit, have %v and %v", want, err, have)
@@ -230,9 +224,7 @@ func TestOverridesInRedis(t *testing.T) {
 	for i := range limits.MaxOverrides - 4 {
 		filler = append(filler, fmt.Sprint("r", i), mustEncode(t, o))
 	}
-	if err := rdb.HSet(ctx, limits.Key(prefix), filler...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, rdb.HSet(ctx, limits.Key(prefix), filler...).Err())
 	other := o
 	other.Pattern = "one more"
 	if err := limits.Set(ctx, rdb, prefix, other); !errors.Is(err, limits.ErrTooMany) {
@@ -254,9 +246,6 @@ func TestOverridesInRedis(t *testing.T) {
 
 func mustEncode(t *testing.T, o limits.Override) string {
 	t.Helper()
-	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := expect.Value(json.Marshal(o))(t)
 	return string(text)
 }

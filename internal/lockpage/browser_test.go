@@ -138,9 +138,7 @@ func TestPictures(t *testing.T) {
 				t.Errorf("want no errors, have %q", have)
 			}
 			for _, url := range page.Requests() {
-				if !strings.HasPrefix(url, address+"/") {
-					t.Errorf("want no request to another server, have %s", url)
-				}
+				expect.That(t, strings.HasPrefix(url, address+"/"), "want no request to another server, have %s", url)
 			}
 		})
 	}
@@ -162,9 +160,7 @@ func wantContrast(t *testing.T, page *browsertest.Page) {
 			if (ratio < 4.5) poor.push(e.tagName + "." + e.getAttribute("class") + " " + ratio.toFixed(2) + " " + e.textContent.slice(0, 40));
 		}
 		return poor })()`, &poor)
-	if len(poor) != 0 {
-		t.Errorf("want a contrast of 4.5, have %q", poor)
-	}
+	expect.That(t, len(poor) == 0, "want a contrast of 4.5, have %q", poor)
 }
 
 // wantNoOverflow fails if one has to scroll sideways.

@@ -20,15 +20,12 @@ func TestFiles(t *testing.T) {
 		r.Header.Set("If-None-Match", etag)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		text, err := io.ReadAll(w.Result().Body)
-		expect.OK(t, err)
+		text := expect.Value(io.ReadAll(w.Result().Body))(t)
 		return w.Result(), string(text)
 	}
 	for name, kind := range map[string]string{"locks.css": "text/css; charset=utf-8", "locks.js": "text/javascript; charset=utf-8", "asynqmon.js": "text/javascript; charset=utf-8"} {
 		reply, text := ask(http.MethodGet, lockpage.FileURL(name), "")
-		if text == "" || reply.Header.Get("Content-Type") != kind || !strings.Contains(reply.Header.Get("Cache-Control"), "immutable") {
-			t.Errorf("%s: want the file for a year, have %s %v", name, reply.Status, reply.Header)
-		}
+		expect.That(t, text != "" && reply.Header.Get("Content-Type") == kind && strings.Contains(reply.Header.Get("Cache-Control"), "immutable"), "%s: want the file for a year, have %s %v", name, reply.Status, reply.Header)
 		plain, _ := ask(http.MethodGet, "/locks/files/"+name, "")
 		if have := plain.Header.Get("Cache-Control"); !strings.Contains(have, "no-cache") {
 			t.Errorf("%s without a version: want the browser to ask again, have %q", name, have)
@@ -39,9 +36,7 @@ func TestFiles(t *testing.T) {
 	}
 	_, sheet := ask(http.MethodGet, lockpage.FileURL("roboto.css"), "")
 	fonts := regexp.MustCompile(`url\(([^)]*)\)`).FindAllStringSubmatch(sheet, -1)
-	if len(fonts) != 4 {
-		t.Fatalf("want four weights, have %q", fonts)
-	}
+	expect.Need(t, len(fonts) == 4, "want four weights, have %q", fonts)
 	for _, font := range fonts {
 		if reply, text := ask(http.MethodGet, "/locks/files/"+font[1], ""); !strings.HasPrefix(text, "wOF2") || !strings.Contains(reply.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: want a font for a year, have %s, %d bytes", font[1], reply.Status, len(text))

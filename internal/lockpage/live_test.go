@@ -22,11 +22,9 @@ type watch struct {
 
 func watchPage(ctx context.Context, t *testing.T, address string) watch {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	expect.OK(t, err)
+	r := expect.Value(http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody))(t)
 	r.Header.Set("Accept", "text/event-stream")
-	reply, err := http.DefaultClient.Do(r)
-	expect.OK(t, err)
+	reply := expect.Value(http.DefaultClient.Do(r))(t)
 	t.Cleanup(func() { _ = reply.Body.Close() })
 	return watch{reply, bufio.NewScanner(reply.Body)}
 }

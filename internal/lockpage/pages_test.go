@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // get asks for a page.
@@ -31,9 +32,7 @@ func wantTexts(t *testing.T, h http.Handler, address string, texts ...string) (p
 	page = get(t, h, address).Body.String()
 	for _, text := range texts {
 		text, no := strings.CutPrefix(text, "!")
-		if strings.Contains(page, text) == no {
-			t.Errorf("%s: want %q in it: %t, have %s", address, text, !no, page)
-		}
+		expect.That(t, strings.Contains(page, text) != no, "%s: want %q in it: %t, have %s", address, text, !no, page)
 	}
 	return page
 }
@@ -90,9 +89,7 @@ func TestColumnsSort(t *testing.T) {
 		"Resource": "resource", "Held for": "held longest", "Lease left": "least lease left", "Waiting": "most waiting", "Longest wait": "longest wait",
 	} {
 		link := regexp.MustCompile(`<a href="([^"]*)">` + title + `</a></th>`).FindStringSubmatch(list)
-		if link == nil {
-			t.Fatalf("%s: want a link, have %s", title, list)
-		}
+		expect.Need(t, link != nil, "%s: want a link, have %s", title, list)
 		wantTexts(t, h, html.UnescapeString(link[1]), "1 lock, by "+want+"</caption>")
 	}
 }
@@ -154,13 +151,9 @@ func TestNamesOfAllKinds(t *testing.T) {
 		} {
 			page := get(t, h, address).Body.String()
 			for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "' onmouse", `href="javascript`} {
-				if strings.Contains(page, bad) {
-					t.Errorf("%s: want %q escaped, have %s", address, bad, page)
-				}
+				expect.That(t, !strings.Contains(page, bad), "%s: want %q escaped, have %s", address, bad, page)
 			}
-			if !strings.Contains(html.UnescapeString(page), name) {
-				t.Errorf("%s: want the name %q shown", address, name)
-			}
+			expect.That(t, strings.Contains(html.UnescapeString(page), name), "%s: want the name %q shown", address, name)
 			for _, link := range regexp.MustCompile(`href="(/locks/(?:resource|task)\?[^"]*)"`).FindAllStringSubmatch(page, -1) {
 				target := html.UnescapeString(link[1])
 				if strings.Contains(address, "none") || strings.Contains(target, "id=audit-1&") { // a waiter of the source's own
@@ -271,9 +264,7 @@ func TestRevoke(t *testing.T) {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
-				t.Errorf("want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
-			}
+			expect.That(t, w.Code == test.status && strings.Contains(w.Body.String(), test.says), "want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
 			fence := held.Fence
 			if strings.HasPrefix(form.Get("seen"), "foreign") {
 				fence = 0 // 7 is that of an earlier lease
@@ -281,12 +272,8 @@ func TestRevoke(t *testing.T) {
 			if len(calls) != test.calls || test.calls > 0 && calls[0] != fmt.Sprintf("order:1 %d ann it hangs", fence) {
 				t.Errorf("want %d calls, have %q", test.calls, calls)
 			}
-			if test.status == http.StatusSeeOther && w.Header().Get("Location") != "/locks/resource?name=order%3A1" {
-				t.Errorf("want to see the resource, have %s", w.Header().Get("Location"))
-			}
-			if test.status == http.StatusUnprocessableEntity && form.Get("reason") == "it hangs" && !strings.Contains(w.Body.String(), `value="it hangs"`) {
-				t.Errorf("want what was typed kept, have %s", w.Body)
-			}
+			expect.That(t, test.status != http.StatusSeeOther || w.Header().Get("Location") == "/locks/resource?name=order%3A1", "want to see the resource, have %s", w.Header().Get("Location"))
+			expect.That(t, test.status != http.StatusUnprocessableEntity || form.Get("reason") != "it hangs" || strings.Contains(w.Body.String(), `value="it hangs"`), "want what was typed kept, have %s", w.Body)
 		})
 	}
 }
@@ -310,9 +297,7 @@ func TestRevokeFromHolderWithALineBreak(t *testing.T) {
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if w.Code != http.StatusSeeOther || calls != 1 {
-		t.Errorf("want the lock taken, have %d, and %d calls", w.Code, calls)
-	}
+	expect.That(t, w.Code == http.StatusSeeOther && calls == 1, "want the lock taken, have %d, and %d calls", w.Code, calls)
 }
 
 // The button is there only where it works.
@@ -340,9 +325,7 @@ func TestReleaseButton(t *testing.T) {
 		h := open(t, lockpage.Config{Source: newSource(tt.lock), Revoke: tt.revoke, ReadOnly: tt.readOnly})
 		page := get(t, h, "/locks/resource?name=r").Body.String()
 		button, word := strings.Contains(page, `method="post"`), strings.Contains(page, "http.read_only")
-		if button != tt.want || word != tt.readOnly {
-			t.Errorf("%s: want a button: %t, and a word of http.read_only: %t, have %t and %t", name, tt.want, tt.readOnly, button, word)
-		}
+		expect.That(t, button == tt.want && word == tt.readOnly, "%s: want a button: %t, and a word of http.read_only: %t, have %t and %t", name, tt.want, tt.readOnly, button, word)
 	}
 }
 
@@ -414,9 +397,7 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=order:536365"} {
 		reply := get(t, h, address)
 		policy := reply.Header().Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
-			t.Errorf("%s: want a strict policy, have %q", address, policy)
-		}
+		expect.That(t, strings.Contains(policy, "default-src 'none'") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "http"), "%s: want a strict policy, have %q", address, policy)
 		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*|<script>|style="|\son[a-z]+="`).FindString(reply.Body.String()); have != "" {
 			t.Errorf("%s: want nothing that the policy forbids, have %s", address, have)
 		}

@@ -39,12 +39,9 @@ func TestReadmePictures(t *testing.T) {
 			if *update {
 				expect.OK(t, os.WriteFile(file, shot, 0o600))
 			}
-			text, err := os.ReadFile(file)
-			expect.OK(t, err)
+			text := expect.Value(os.ReadFile(file))(t)
 			have, err := png.DecodeConfig(bytes.NewReader(text))
-			if err != nil || have.Width != one.window.Width || have.Height != one.window.Height {
-				t.Errorf("%s: want a picture of %d x %d, have %+v, %v; run this test with -update", file, one.window.Width, one.window.Height, have, err)
-			}
+			expect.That(t, err == nil && have.Width == one.window.Width && have.Height == one.window.Height, "%s: want a picture of %d x %d, have %+v, %v; run this test with -update", file, one.window.Width, one.window.Height, have, err)
 		})
 	}
 }

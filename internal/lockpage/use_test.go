@@ -81,9 +81,7 @@ func TestLiveDuringAClick(t *testing.T) {
 	expect.Eventually(t, "three more pages", func() bool { return s.count("held") >= asked+3 })
 	var connected bool
 	page.Eval(`window.row.isConnected`, &connected)
-	if !connected {
-		t.Error("want what is pressed to stay, have it replaced")
-	}
+	expect.That(t, connected, "want what is pressed to stay, have it replaced")
 	page.Eval(`document.dispatchEvent(new PointerEvent("pointerup"))`, nil)
 	page.AwaitText("order:new")
 }

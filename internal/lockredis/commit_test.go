@@ -143,9 +143,7 @@ func TestRefusalBesideOtherCalls(t *testing.T) {
 	expect.OK(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	full, mine := acquiring(ctx, "lock:free", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me"))
 	committed(rdb, false).send(ctx, []*call{full, mine})
-	if !redis.HasErrorPrefix(full.err, "OOM") || mine.err != nil || mine.reply != int64(1) {
-		t.Errorf("want no memory for one, and the other renewed, have %v, and %v %v", full.err, mine.reply, mine.err)
-	}
+	expect.That(t, redis.HasErrorPrefix(full.err, "OOM") && mine.err == nil && mine.reply == int64(1), "want no memory for one, and the other renewed, have %v, and %v %v", full.err, mine.reply, mine.err)
 }
 
 // A Redis without memory refuses no release, though somebody waits or the lock has a limit.
@@ -176,9 +174,7 @@ func TestForbiddenLockBesideOthers(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	forbidden, mine := acquiring(ctx, "lock:other", tokenOf("me")), renewing(ctx, "lock:mine", tokenOf("me"))
 	committed(rdb, false).send(ctx, []*call{forbidden, mine})
-	if !redis.HasErrorPrefix(forbidden.err, "NOPERM") || mine.err != nil || mine.reply != int64(1) {
-		t.Errorf("want one refused, and the other renewed, have %v, and %v %v", forbidden.err, mine.reply, mine.err)
-	}
+	expect.That(t, redis.HasErrorPrefix(forbidden.err, "NOPERM") && mine.err == nil && mine.reply == int64(1), "want one refused, and the other renewed, have %v, and %v %v", forbidden.err, mine.reply, mine.err)
 }
 
 // A lock is held for longer than a wait queue is kept to which nobody comes. Those in it sleep meanwhile, and keep their places.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/member"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
@@ -39,9 +40,7 @@ func TestSummary(t *testing.T) {
 		c.Observe(e)
 	}
 	have := c.Summary()
-	if !near(20*time.Microsecond, have.HandOffP50) || !near(30*time.Microsecond, have.HandOffP99) {
-		t.Errorf("want hand-offs of 20 and 30 µs, have %d and %d", have.HandOffP50, have.HandOffP99)
-	}
+	expect.That(t, near(20*time.Microsecond, have.HandOffP50) && near(30*time.Microsecond, have.HandOffP99), "want hand-offs of 20 and 30 µs, have %d and %d", have.HandOffP50, have.HandOffP99)
 	have.HandOffP50, have.HandOffP99 = 0, 0
 	want := member.Summary{Tasks: 5, Succeeded: 2, Contended: 2, Parked: 3, Lost: 1}
 	if diff := cmp.Diff(want, have); diff != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/metrics"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // A fleet answers as an Inspector does.
@@ -93,9 +94,7 @@ func TestGaugesAreReadSeldom(t *testing.T) {
 			scrape(t, m)
 			time.Sleep(time.Second)
 		}
-		if f.reads != 2 {
-			t.Errorf("want 2 reads in 10 s, have %d", f.reads)
-		}
+		expect.That(t, f.reads == 2, "want 2 reads in 10 s, have %d", f.reads)
 	})
 }
 
@@ -176,9 +175,7 @@ func TestGaugesAreBounded(t *testing.T) {
 					inQueues += value
 				}
 			}
-			if waiting != 10_000 || inQueues != 10_000 || len(have) > 2500 {
-				t.Errorf("want 10,000 that wait in few series, have %v and %v in %d", waiting, inQueues, len(have))
-			}
+			expect.That(t, waiting == 10_000 && inQueues == 10_000 && len(have) <= 2500, "want 10,000 that wait in few series, have %v and %v in %d", waiting, inQueues, len(have))
 			time.Sleep(5 * time.Second)
 		}
 	})

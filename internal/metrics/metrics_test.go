@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/internal/telemetry"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -26,9 +27,7 @@ func scrape(t *testing.T, m *metrics.Metrics) map[string]float64 {
 	t.Helper()
 	reply := httptest.NewRecorder()
 	m.Handler().ServeHTTP(reply, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	if reply.Code != http.StatusOK {
-		t.Fatalf("want a scrape, have %d %s", reply.Code, reply.Body)
-	}
+	expect.Need(t, reply.Code == http.StatusOK, "want a scrape, have %d %s", reply.Code, reply.Body)
 	values := make(map[string]float64)
 	for line := range strings.Lines(reply.Body.String()) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), "} ")
@@ -165,14 +164,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	first := scrape(t, m)
 	fill(many)
 	have := scrape(t, m)
-	if len(have) != len(first) || len(have) > 12_000 {
-		t.Errorf("want as many series as before, and not many, have %d, then %d", len(first), len(have))
-	}
+	expect.That(t, len(have) == len(first) && len(have) <= 12_000, "want as many series as before, and not many, have %d, then %d", len(first), len(have))
 	words, acquired := make(map[string]map[string]bool), 0.0
 	for name, value := range have {
-		if strings.Contains(name, "secret") {
-			t.Errorf("want no name of a resource and no id, have %s", name)
-		}
+		expect.That(t, !strings.Contains(name, "secret"), "want no name of a resource and no id, have %s", name)
 		if strings.HasPrefix(name, "siding_locks_acquired_total{") {
 			acquired += value
 		}
@@ -201,9 +196,7 @@ func TestResourceWithoutAClass(t *testing.T) {
 	have := scrape(t, m)
 	want(t, have, map[string]float64{`siding_locks_acquired_total{class="other"}`: 1})
 	for name := range have {
-		if strings.Contains(name, "jane") {
-			t.Errorf("have %s", name)
-		}
+		expect.That(t, !strings.Contains(name, "jane"), "have %s", name)
 	}
 }
 

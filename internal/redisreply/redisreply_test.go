@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -56,9 +57,7 @@ func TestTransient(t *testing.T) {
 		if have := redisreply.Transient(err); have != want {
 			t.Errorf("%s: want %t, have %t", text, want, have)
 		}
-		if !redisreply.Answered(err) {
-			t.Errorf("%s: want an answer", text)
-		}
+		expect.That(t, redisreply.Answered(err), "%s: want an answer", text)
 	}
 	if err := errors.New("LOADING"); redisreply.Transient(err) || redisreply.Answered(err) {
 		t.Error("want no answer of Redis in an error that is none")
@@ -90,18 +89,10 @@ func TestMaxClients(t *testing.T) {
 	server := redistest.Start(t, "--maxclients", "1")
 	var dialer net.Dialer
 	for {
-		conn, err := dialer.DialContext(t.Context(), "tcp", server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := expect.Value(dialer.DialContext(t.Context(), "tcp", server.Addr))(t)
 		defer conn.Close()
-		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(conn).ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(conn.Write([]byte("PING\r\n"))))
+		line := expect.Value(bufio.NewReader(conn).ReadString('\n'))(t)
 		if text, refused := strings.CutPrefix(line, "-"); refused {
 			if err := answer(strings.TrimSpace(text)); !redisreply.Transient(err) {
 				t.Errorf("want an answer that passes, have %v", err)

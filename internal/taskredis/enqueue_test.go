@@ -317,9 +317,7 @@ func TestEnqueueAgain(t *testing.T) {
 			}
 			err := q.Enqueue(t.Context(), e)
 			expect.Is(t, name, err, want)
-			if want != nil && !strings.Contains(err.Error(), fmt.Sprintf("kind %q in the queue %q", name, queue)) {
-				t.Errorf("%s: want an error that names the task, have %v", name, err)
-			}
+			expect.That(t, want == nil || strings.Contains(err.Error(), fmt.Sprintf("kind %q in the queue %q", name, queue)), "%s: want an error that names the task, have %v", name, err)
 			if e.Unique > 0 { // an equal task, of another id
 				other := *e
 				m := *e.Message

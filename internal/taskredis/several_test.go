@@ -116,9 +116,7 @@ func TestStepOfSeveralLocksRunsTwice(t *testing.T) {
 		s.asks("q", "set", "a", "b")
 		step, a := s.make(done(holder...), 1, "q")
 		again := expect.Value(s.Step(t.Context(), step))(t)
-		if len(a.Taken) != 1 || len(again.Taken) != 1 || again.Taken[0].Lock != a.Taken[0].Lock || again.Taken[0].Attempt != a.Taken[0].Attempt {
-			t.Errorf("want the same, have %+v and %+v", a.Taken, again.Taken)
-		}
+		expect.That(t, len(a.Taken) == 1 && len(again.Taken) == 1 && again.Taken[0].Lock == a.Taken[0].Lock && again.Taken[0].Attempt == a.Taken[0].Attempt, "want the same, have %+v and %+v", a.Taken, again.Taken)
 	})
 }
 
@@ -174,9 +172,7 @@ func TestStepPutsACrashedTaskBackIntoItsLines(t *testing.T) {
 		t.add(LeaseKey("q"), "set", 1)
 		t.must(t.rdb.ZAdd(t.Context(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}, redis.Z{Score: 1, Member: "lock:b"}).Err())
 		_, a := other.make(nil, 2, "q")
-		if idsOf(a.Taken) != "set " || len(a.Recovered) != 1 || a.Recovered[0].Lock != locksOf("a", "b") {
-			t.Fatalf("want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
-		}
+		expect.Need(t, idsOf(a.Taken) == "set " && len(a.Recovered) == 1 && a.Recovered[0].Lock == locksOf("a", "b"), "want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
 		_, a = other.make(done(a.Taken...), 2, "q")
 		have := strings.Fields(idsOf(a.Taken))
 		expect.That(t, len(have) == 2, "want those behind it, have %v", have)
@@ -216,9 +212,7 @@ func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 			for deadline := time.Now().Add(10 * time.Second); len(a.Taken) == 0 && time.Now().Before(deadline); {
 				_, a = s.make(nil, 2, queue)
 			}
-			if idsOf(a.Taken) != "set " || a.Taken[0].Lock != reply.Lock {
-				t.Errorf("%s: want the task first, have %q", how.Kind, idsOf(a.Taken))
-			}
+			expect.That(t, idsOf(a.Taken) == "set " && a.Taken[0].Lock == reply.Lock, "%s: want the task first, have %q", how.Kind, idsOf(a.Taken))
 			_, a = s.make(done(a.Taken...), 2, queue)
 			if have := strings.Fields(idsOf(a.Taken)); len(have) != 2 {
 				t.Errorf("%s: want those behind it, have %v", how.Kind, have)

@@ -153,9 +153,7 @@ func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
 		t.add(ReadyKey("q"), "lock:a", 1)
 		t.server("two").takes("0 ", nil, 1, "q")
 		again := expect.Value(s.Step(t.Context(), step))(t)
-		if idsOf(first.Taken) != "0 1 " || idsOf(again.Taken) != "1 " {
-			t.Errorf("want 0 and 1 taken, and then what nobody else has, have %q and %q", idsOf(first.Taken), idsOf(again.Taken))
-		}
+		expect.That(t, idsOf(first.Taken) == "0 1 " && idsOf(again.Taken) == "1 ", "want 0 and 1 taken, and then what nobody else has, have %q and %q", idsOf(first.Taken), idsOf(again.Taken))
 	})
 }
 
@@ -174,9 +172,7 @@ func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 		}
 		again, err := s.Step(t.Context(), step)
 		t.must(err)
-		if len(first.Taken) != len(ids) || fmt.Sprint(again.Taken) != fmt.Sprint(first.Taken) {
-			t.Errorf("tasks: want %d, twice the same, have %d and %d", len(ids), len(first.Taken), len(again.Taken))
-		}
+		expect.That(t, len(first.Taken) == len(ids) && fmt.Sprint(again.Taken) == fmt.Sprint(first.Taken), "tasks: want %d, twice the same, have %d and %d", len(ids), len(first.Taken), len(again.Taken))
 		outcomes := done(first.Taken...)
 		outcomes[1].Attempt += strings.Repeat("-", 300)
 		outcomes[3].Lock = "lock:another"
@@ -292,9 +288,7 @@ func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 		expect.Need(t, taken[0].Lock == "", "want no lock before it asks, have %q", taken[0].Lock)
 		t.add(LeaseKey("q"), "0", 1)
 		_, a := other.make(nil, 1, "q")
-		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 || a.Recovered[0].Lock != "lock:a" || a.Recovered[0].Kind != "kind" {
-			t.Fatalf("want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
-		}
+		expect.Need(t, idsOf(a.Taken) == "0 " && len(a.Recovered) == 1 && a.Recovered[0].Lock == "lock:a" && a.Recovered[0].Kind == "kind", "want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
 		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Once: true}
 		if _, a := s.make([]Outcome{ask}, 0); a.Results[0] != Stale {
 			t.Errorf("the crashed attempt: want stale, have %s", a.Results[0])
@@ -960,9 +954,7 @@ func TestStepLooksOnlyAtQueuesThatItTries(t *testing.T) {
 		t.pending("q", "1", "")
 		t.pending("r", "2", "")
 		_, a := s.make(nil, 1, "q", "r")
-		if idsOf(a.Taken) != "1 " || a.Drawn[0].Untried || !a.Drawn[1].Untried || a.Drawn[1].More {
-			t.Errorf("want 1 taken, and r not looked at, have %q, %+v", idsOf(a.Taken), a.Drawn)
-		}
+		expect.That(t, idsOf(a.Taken) == "1 " && !a.Drawn[0].Untried && a.Drawn[1].Untried && !a.Drawn[1].More, "want 1 taken, and r not looked at, have %q, %+v", idsOf(a.Taken), a.Drawn)
 		s.takes("2 ", nil, 1, "q", "r")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sidingq/siding/internal/telemetry"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestClass(t *testing.T) {
@@ -48,13 +49,9 @@ func TestSetIsBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(created) != telemetry.Limit+1 {
-		t.Errorf("want %d values, have %d", telemetry.Limit+1, len(created))
-	}
+	expect.That(t, len(created) == telemetry.Limit+1, "want %d values, have %d", telemetry.Limit+1, len(created))
 	for word, n := range created {
-		if n != 1 {
-			t.Errorf("%s: want one value, have %d", word, n)
-		}
+		expect.That(t, n == 1, "%s: want one value, have %d", word, n)
 	}
 	for _, word := range []string{"later", telemetry.Other, ""} {
 		if have := *s.Of(word); have != telemetry.Other {

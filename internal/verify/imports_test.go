@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 const module = "github.com/sidingq/siding/"
@@ -48,14 +50,10 @@ func TestDirectionOfImports(t *testing.T) {
 		libraries = append(libraries, strings.Fields(l.libraries)...)
 		packages := strings.Fields(l.packages)
 		for _, p := range packages {
-			if len(all[p]) == 0 {
-				t.Errorf("want a package %s, have none", p)
-			}
+			expect.That(t, len(all[p]) != 0, "want a package %s, have none", p)
 			for _, name := range all[p] {
 				own, isOwn := strings.CutPrefix(name, module)
-				if isOwn && !slices.Contains(below, own) && !strings.HasPrefix(own, "internal/testenv/") {
-					t.Errorf("%s imports %s, want only packages of the layers below", p, own)
-				}
+				expect.That(t, !isOwn || slices.Contains(below, own) || strings.HasPrefix(own, "internal/testenv/"), "%s imports %s, want only packages of the layers below", p, own)
 			}
 			wantLibraries(t, p, all[p], libraries)
 		}
@@ -72,9 +70,7 @@ func wantLibraries(t *testing.T, p string, imports, libraries []string) {
 	for _, name := range imports {
 		first, _, _ := strings.Cut(name, "/")
 		isIn := func(library string) bool { return name == library || strings.HasPrefix(name, library+"/") }
-		if strings.Contains(first, ".") && !strings.HasPrefix(name, module) && !slices.ContainsFunc(libraries, isIn) {
-			t.Errorf("%s imports %s, want of other libraries only %s", p, name, libraries)
-		}
+		expect.That(t, !strings.Contains(first, ".") || strings.HasPrefix(name, module) || slices.ContainsFunc(libraries, isIn), "%s imports %s, want of other libraries only %s", p, name, libraries)
 	}
 }
 
@@ -83,9 +79,7 @@ func TestExamplesImportNothingInternal(t *testing.T) {
 	t.Parallel()
 	for p, names := range imports(t) {
 		for _, name := range names {
-			if strings.HasPrefix(p, "examples/") && strings.HasPrefix(name, module+"internal/") {
-				t.Errorf("%s imports %s", p, name)
-			}
+			expect.That(t, !strings.HasPrefix(p, "examples/") || !strings.HasPrefix(name, module+"internal/"), "%s imports %s", p, name)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestWhatUsersFetch keeps small what a program takes in that imports queue and lock. The go command builds
@@ -38,9 +40,7 @@ func TestWhatUsersFetch(t *testing.T) {
 	names := slices.Sorted(maps.Keys(tests))
 	for _, module := range modules(packages(t, append([]string{"-deps"}, names...)...)) {
 		for _, heavy := range []string{"cobra", "pflag", "yaml", "sqlite", "modernc", "pgx", "mysql", "asynqmon", "gorilla", "prometheus"} {
-			if strings.Contains(module, heavy) {
-				t.Errorf("a test of queue, of lock, or of what they import needs %s: each user's go mod tidy would fetch that", module)
-			}
+			expect.That(t, !strings.Contains(module, heavy), "a test of queue, of lock, or of what they import needs %s: each user's go mod tidy would fetch that", module)
 		}
 	}
 }

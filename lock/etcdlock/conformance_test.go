@@ -50,8 +50,7 @@ func prefixOf(key string) string { return "{" + key + "}/" }
 // holderOf returns the value of who has the lock, "" for nobody.
 func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
-	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
-	expect.OK(t, err)
+	resp := expect.Value(client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...))(t)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -82,8 +81,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string, ttl time.Dura
 // A recipe locks by etcd's own package.
 func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency.Mutex {
 	t.Helper()
-	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
-	expect.OK(t, err)
+	session := expect.Value(concurrency.NewSession(client, concurrency.WithTTL(60)))(t)
 	t.Cleanup(func() { _ = session.Close() })
 	return concurrency.NewMutex(session, "{lock:"+resource+"}")
 }

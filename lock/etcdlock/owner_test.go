@@ -15,8 +15,7 @@ import (
 
 func valueOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
-	resp, err := client.Get(t.Context(), key)
-	expect.OK(t, err)
+	resp := expect.Value(client.Get(t.Context(), key))(t)
 	if len(resp.Kvs) == 0 {
 		return ""
 	}
@@ -120,8 +119,7 @@ func TestCommitUnderNestedLocks(t *testing.T) {
 		both := inner.Context(order)
 		var later *lock.Lease
 		if lost != "" {
-			owner, err := store.Owner(both, lost)
-			expect.OK(t, err)
+			owner := expect.Value(store.Owner(both, lost))(t)
 			expect.OK(t, expect.Err(admin.Delete(t.Context(), owner.Key)))
 			later = take(t, rival, lost)
 		}

@@ -49,8 +49,7 @@ func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	t.Helper()
 	cfg.DialTimeout, cfg.Logger = patience, zap.NewNop()
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(bounded))
-	client, err := clientv3.New(cfg)
-	expect.OK(t, err)
+	client := expect.Value(clientv3.New(cfg))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -65,8 +64,7 @@ func lockerOn(t *testing.T, client *clientv3.Client, cfg lock.Config) (*lock.Loc
 // lockerOf returns one more Locker on store.
 func lockerOf(t *testing.T, store *etcdlock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
-	locker, err := lock.New(store, cfg)
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(store, cfg))(t)
 	t.Cleanup(locker.Close)
 	return locker
 }

@@ -49,10 +49,8 @@ func TestTTLInWholeSeconds(t *testing.T) {
 	} {
 		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
 		lease := take(t, locker, ttl.String())
-		owner, err := store.Owner(lease.Context(t.Context()), ttl.String())
-		expect.OK(t, err)
-		found, err := client.Get(t.Context(), owner.Key)
-		expect.OK(t, err)
+		owner := expect.Value(store.Owner(lease.Context(t.Context()), ttl.String()))(t)
+		found := expect.Value(client.Get(t.Context(), owner.Key))(t)
 		left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))
 		expect.That(t, err == nil && left.GrantedTTL == want, "ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
 		release(t, lease)
@@ -116,9 +114,7 @@ func TestServerHangs(t *testing.T) {
 		expect.That(t, took <= limit, "%s: want an answer within %v, have it after %v", what, limit, took)
 		expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost),
 			"%s: want an error that is neither busy nor lost, have %v", what, err)
-		if !strings.Contains(err.Error(), "etcd did not answer within 3s") && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: want what was wrong, have %v", what, err)
-		}
+		expect.That(t, strings.Contains(err.Error(), "etcd did not answer within 3s") || errors.Is(err, context.DeadlineExceeded), "%s: want what was wrong, have %v", what, err)
 	}
 	within("acquire", 8*time.Second, func() error { // and the attempt to give it back
 		_, err := locker.Acquire(t.Context(), "free", nil)
@@ -226,8 +222,7 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	lease := take(t, locker, t.Name())
 	// Sessions are no revisions, but are in the log, too.
 	logged := func() uint64 {
-		status, err := admin.Status(t.Context(), server.Addr)
-		expect.OK(t, err)
+		status := expect.Value(admin.Status(t.Context(), server.Addr))(t)
 		return status.RaftIndex
 	}
 	before := logged()

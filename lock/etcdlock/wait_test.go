@@ -118,8 +118,7 @@ func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
 // leasesOf returns the sessions that there are.
 func leasesOf(t *testing.T, client *clientv3.Client) int {
 	t.Helper()
-	resp, err := client.Leases(t.Context())
-	expect.OK(t, err)
+	resp := expect.Value(client.Leases(t.Context()))(t)
 	return len(resp.Leases)
 }
 
@@ -153,8 +152,7 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	// One who waits, and whose process stands still.
-	lease, err := admin.Grant(t.Context(), 60)
-	expect.OK(t, err)
+	lease := expect.Value(admin.Grant(t.Context(), 60))(t)
 	expect.OK(t, expect.Err(admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID))))
 	wantBusy(t, locker, t.Name())
 	expect.OK(t, expect.Err(admin.Revoke(t.Context(), lease.ID)))

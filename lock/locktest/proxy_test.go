@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -78,19 +79,12 @@ func TestProxyCutsWhatHasLostBytes(t *testing.T) {
 			t.Parallel()
 			p := locktest.NewProxy(t, redistest.Shared(t).Addr)
 			var d net.Dialer
-			conn, err := d.DialContext(t.Context(), "tcp", p.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := expect.Value(d.DialContext(t.Context(), "tcp", p.Addr))(t)
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 			reply := make([]byte, len("+PONG\r\n"))
 			_, _ = fmt.Fprint(conn, "PING\r\n")
-			if _, err := io.ReadFull(conn, reply); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, expect.Err(io.ReadFull(conn, reply)))
 			tc.fault(p, true)
 			_, _ = fmt.Fprint(conn, "PING\r\n")
 			tc.fault(p, false)

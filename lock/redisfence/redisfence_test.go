@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -33,10 +34,7 @@ var backends = map[string]func(*testing.T) *redis.Client{
 	},
 	"embedded": func(t *testing.T) *redis.Client {
 		t.Helper()
-		server, err := embedded.Start(embedded.AnyPort)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 		t.Cleanup(func() {
 			_ = client.Close()
@@ -274,17 +272,13 @@ func TestCluster(t *testing.T) {
 	for i := range 30 {
 		s := setUp(t, client, fmt.Sprintf("sku:%d", i))
 		for _, fence := range []int64{1, 3} {
-			if err := s.write(fence); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, s.write(fence))
 		}
 		s.wantStale(s.write(2), 2, 3)
 		s.want("3", "1", "3")
 
 		err := s.push.Run(locktest.WithFence(t.Context(), "order:1", 4), s.rdb, "order:1", s.fence, []string{"a slot of its own"}, 4).Err()
-		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
-			t.Errorf("want CROSSSLOT, have %v", err)
-		}
+		expect.That(t, redis.HasErrorPrefix(err, "CROSSSLOT"), "want CROSSSLOT, have %v", err)
 		s.want("3", "1", "3")
 	}
 	for _, node := range cluster.Nodes {
@@ -312,9 +306,7 @@ func TestNestedLocks(t *testing.T) {
 				for resource, later := range map[string]int64{"order:1": rival.order, "item:1": rival.item} {
 					fence := "{" + resource + t.Name() + "}:fence"
 					if later > 0 {
-						if err := s.push.Run(locktest.WithFence(s.Context(), resource, later), s.rdb, resource, fence, []string{fence + "d"}, 1).Err(); err != nil {
-							s.Fatal(err)
-						}
+						expect.OK(s, s.push.Run(locktest.WithFence(s.Context(), resource, later), s.rdb, resource, fence, []string{fence + "d"}, 1).Err())
 					}
 					err := s.push.Run(ctx, s.rdb, resource, fence, []string{fence + "d"}, 2).Err()
 					if stale := errors.Is(err, lock.ErrStale); stale != (later > 0) || !stale && err != nil {

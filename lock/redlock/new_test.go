@@ -109,8 +109,7 @@ func TestLeastRights(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
-	store, err := redlock.New(t.Context(), clients, patient)
-	expect.OK(t, err)
+	store := expect.Value(redlock.New(t.Context(), clients, patient))(t)
 	locker := lockerOn(t, store, lock.Config{})
 	lease := f.take(locker)
 	expect.OK(t, lease.Renew(t.Context()))

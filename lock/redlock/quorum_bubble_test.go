@@ -212,8 +212,7 @@ func TestSlowMajority(t *testing.T) {
 		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 5 * time.Second})
 		each(networks, locktest.Slow(4*time.Second), 0, 1, 2)
 		start := time.Now()
-		lease, err := locker.Acquire(t.Context(), "order:1", nil)
-		expect.OK(t, err)
+		lease := expect.Value(locker.Acquire(t.Context(), "order:1", nil))(t)
 		abandon(lease)
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
 		expect.That(t, !lease.Deadline().IsZero(), "want it valid for 14s from the sending on")
@@ -245,8 +244,7 @@ func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newMemories(3)
 		holder, _ := nodes.process(t, redlock.Config{})
-		held, err := holder.Acquire(t.Context(), "order:1", nil)
-		expect.OK(t, err)
+		held := expect.Value(holder.Acquire(t.Context(), "order:1", nil))(t)
 		defer func() { _ = held.Release(t.Context()) }()
 		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
 		each(networks, locktest.Slow(300*time.Millisecond), 0, 1, 2)
@@ -323,8 +321,7 @@ func TestKeptLease(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
-			lease, err := locker.Acquire(t.Context(), "order:1", nil)
-			expect.OK(t, err)
+			lease := expect.Value(locker.Acquire(t.Context(), "order:1", nil))(t)
 			defer func() { _ = lease.Release(t.Context()) }()
 			work := lease.Context(t.Context())
 			time.Sleep(6 * time.Second) // renewed once, 5 s after its start
@@ -392,8 +389,7 @@ func TestRestartDelayOfARequest(t *testing.T) {
 		for i := range 3 {
 			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays, fences: new(sync.Map)})
 		}
-		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil)
-		expect.OK(t, err)
+		lease := expect.Value(lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil))(t)
 		for range voters {
 			expect.Equal(t, cfg.String(), <-delays, want)
 		}

@@ -90,9 +90,7 @@ func TestNewNodes(t *testing.T) {
 		cfg.RestartDelay = tc.delay
 		_, err := lockerOn(t, f.store(cfg), tc.cfg).Acquire(t.Context(), f.Name(), nil)
 		wantBroken(t, name, err)
-		if err != nil && strings.Count(err.Error(), "started too short a time ago to vote") != 3 {
-			t.Errorf("%s: want each node's reason, have %v", name, err)
-		}
+		expect.That(t, err == nil || strings.Count(err.Error(), "started too short a time ago to vote") == 3, "%s: want each node's reason, have %v", name, err)
 		f.wantFree()
 	}
 	f.voteForLocksOf(brief.TTL)

@@ -56,8 +56,7 @@ func (f *fleet) store(cfg redlock.Config) lock.Store {
 	for _, server := range f.servers {
 		clients = append(clients, clientOf(f.T, server.Addr))
 	}
-	store, err := redlock.New(f.Context(), clients, cfg)
-	expect.OK(f, err)
+	store := expect.Value(redlock.New(f.Context(), clients, cfg))(f)
 	return store
 }
 
@@ -198,8 +197,7 @@ func wantBroken(t *testing.T, what string, err error) {
 
 func lockerOn(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
 	t.Helper()
-	locker, err := lock.New(store, cfg)
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(store, cfg))(t)
 	t.Cleanup(locker.Close)
 	return locker
 }

@@ -20,8 +20,7 @@ func TestOlderSnapshot(t *testing.T) {
 		}{{3, 2}, {3, 3}, {3, 4}} {
 			ctx := b.Context()
 			b.exec("UPDATE items SET fence = 2")
-			tx, err := b.begin(ctx)
-			expect.OK(b, err)
+			tx := expect.Value(b.begin(ctx))(b)
 			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
 			expect.Need(b, err == nil && seen == 2, "want fence 2, have %d, %v", seen, err)
@@ -84,8 +83,7 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 		}{{3, 4, true}, {3, 4, false}, {4, 3, true}, {4, 3, false}, {4, 4, true}, {4, 5, true}, {4, 5, false}} {
 			ctx, name := b.Context(), fmt.Sprintf("%+v", test)
 			b.exec("UPDATE items SET fence = 3")
-			tx, err := b.begin(ctx)
-			expect.OK(b, err)
+			tx := expect.Value(b.begin(ctx))(b)
 			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			if err := tx.advance(b.table, test.first, "a"); err != nil {
 				b.Fatalf("%s: %v", name, err)

@@ -108,7 +108,6 @@ var sharedMariaDB proc.Shared[*mariaDB]
 // process share the server.
 func mysqlDatabase(tb testing.TB) *mysql.Config {
 	tb.Helper()
-	config, err := sharedMariaDB.Use(tb, func() (*mariaDB, error) { return runMariaDB(tb.Context()) }).createDatabase(tb.Context())
-	expect.OK(tb, err)
+	config := expect.Value(sharedMariaDB.Use(tb, func() (*mariaDB, error) { return runMariaDB(tb.Context()) }).createDatabase(tb.Context()))(tb)
 	return config
 }

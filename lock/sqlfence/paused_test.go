@@ -134,11 +134,9 @@ func TestHelperPausedHolder(t *testing.T) {
 // acquireOnceFree acquires the job's lock as soon as it can be had.
 func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	t.Helper()
-	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
-	expect.OK(t, err)
+	locker := expect.Value(lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL}))(t)
 	t.Cleanup(locker.Close)
-	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(2 * time.Millisecond), Tries: 10_000})
-	expect.OK(t, err)
+	held := expect.Value(locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(2 * time.Millisecond), Tries: 10_000}))(t)
 	return held
 }
 
@@ -192,8 +190,7 @@ func openRedisStore(rdb *redis.Client, resource string) *fencedStore {
 
 func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *fencedStore {
 	t.Helper()
-	db, err := sql.Open(driver, dsn)
-	expect.OK(t, err)
+	db := expect.Value(sql.Open(driver, dsn))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: dialect}
 	return &fencedStore{
@@ -241,17 +238,14 @@ type pausedProcess struct {
 // ends the process, also a stopped one.
 func startPaused(t *testing.T, j job) *pausedProcess {
 	t.Helper()
-	text, err := json.Marshal(j)
-	expect.OK(t, err)
+	text := expect.Value(json.Marshal(j))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it waits for one thing after the other
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperPausedHolder$")
 	cmd.Env = append(os.Environ(), pausedEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as in the histories of package lock
-	in, err := cmd.StdinPipe()
-	expect.OK(t, err)
-	out, err := cmd.StdoutPipe()
-	expect.OK(t, err)
+	in := expect.Value(cmd.StdinPipe())(t)
+	out := expect.Value(cmd.StdoutPipe())(t)
 	expect.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
@@ -281,7 +275,6 @@ func (p *pausedProcess) answer(t *testing.T, what string) string {
 
 func (p *pausedProcess) number(t *testing.T, what string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(p.answer(t, what), 10, 64)
-	expect.OK(t, err)
+	n := expect.Value(strconv.ParseInt(p.answer(t, what), 10, 64))(t)
 	return n
 }

@@ -183,8 +183,7 @@ func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
 	t.Helper()
 	dsn := pgtest.DSN(t)
 	b := postgres(t, dsn, sql.LevelDefault)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	expect.OK(t, err)
+	pool := expect.Value(pgxpool.New(t.Context(), dsn))(t)
 	t.Cleanup(pool.Close)
 	b.begin = func(ctx context.Context) (transaction, error) {
 		tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
@@ -200,8 +199,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 	config := mysqlDatabase(t)
 	config.ClientFoundRows = foundRows
 	config.Params = map[string]string{"innodb_snapshot_isolation": strconv.FormatBool(snapshot)}
-	connector, err := mysql.NewConnector(config)
-	expect.OK(t, err)
+	connector := expect.Value(mysql.NewConnector(config))(t)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { _ = db.Close() })
 	// The tables about transactions do not change while somebody reads them every 100 ms, so this
@@ -217,8 +215,7 @@ func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool)
 
 func openDB(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driver, dsn)
-	expect.OK(t, err)
+	db := expect.Value(sql.Open(driver, dsn))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

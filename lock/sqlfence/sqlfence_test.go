@@ -179,14 +179,11 @@ func TestRivals(t *testing.T) {
 				for on.conflicts && databaseError(err) {
 					err = try() // as users do
 				}
-				if err != nil && !errors.Is(err, lock.ErrStale) {
-					b.Errorf("fence %d: %v", fence, err)
-				}
+				expect.That(b, err == nil || errors.Is(err, lock.ErrStale), "fence %d: %v", fence, err)
 			})
 		}
 		wg.Wait()
-		rows, err := b.db.QueryContext(ctx, "SELECT fence FROM history ORDER BY place")
-		expect.OK(b, err)
+		rows := expect.Value(b.db.QueryContext(ctx, "SELECT fence FROM history ORDER BY place"))(b)
 		defer func() { _ = rows.Close() }()
 		var last int64
 		for rows.Next() {

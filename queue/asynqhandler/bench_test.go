@@ -18,8 +18,7 @@ import (
 func BenchmarkTask(b *testing.B) {
 	rdb := redis.NewClient(&redis.Options{})
 	b.Cleanup(func() { _ = rdb.Close() })
-	h, err := asynqhandler.New(rdb, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
-	expect.OK(b, err)
+	h := expect.Value(asynqhandler.New(rdb, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))(b)
 	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 	defer cancel()
 	for _, bench := range []struct {

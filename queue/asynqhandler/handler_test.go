@@ -46,15 +46,13 @@ func begin(ctx context.Context, t *testing.T, rdb *redis.Client, m *taskredis.Me
 	encoded := m.Encode()
 	err := rdb.HSet(ctx, taskredis.TaskKey(m.Queue, m.ID), "msg", encoded, "state", "active", "siding_attempt", attempt).Err()
 	expect.OK(t, err)
-	decoded, err := taskredis.DecodeMessage(encoded)
-	expect.OK(t, err)
+	decoded := expect.Value(taskredis.DecodeMessage(encoded))(t)
 	return &engine.Task{Message: decoded, Taken: &taskredis.Taken{Name: taskredis.Name{Queue: m.Queue, ID: m.ID, Attempt: attempt}}}
 }
 
 func newHandler(t *testing.T, rdb redis.UniversalClient, h asynq.HandlerFunc) engine.Handler {
 	t.Helper()
-	handler, err := asynqhandler.New(rdb, h)
-	expect.OK(t, err)
+	handler := expect.Value(asynqhandler.New(rdb, h))(t)
 	return handler
 }
 
@@ -174,8 +172,7 @@ func TestSeesWhatItSeesOnAsynq(t *testing.T) {
 		t.Helper()
 		seen := make(chan view, 1)
 		mux := watch(rdb, seen)
-		h, err := asynqhandler.New(rdb, mux)
-		expect.OK(t, err)
+		h := expect.Value(asynqhandler.New(rdb, mux))(t)
 		for _, m := range messages(queue) {
 			want := onAsynq(t, rdb, m, mux, nil, seen)
 			expect.That(t, want.ID == m.ID && want.Result == "r\x00\xff" && len(want.Path) == 2, "%s: want the test to see what a task has, have %+v", m.Type, want)
@@ -198,8 +195,7 @@ func TestErrorHandlerSeesWhatItSeesOnAsynq(t *testing.T) {
 			}
 			seen <- viewOf(ctx, task)
 		})
-		ours, err := asynqhandler.NewErrorHandler(onError)
-		expect.OK(t, err)
+		ours := expect.Value(asynqhandler.NewErrorHandler(onError))(t)
 		for _, m := range messages(queue) {
 			want := onAsynq(t, rdb, m, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return failure }), onError, seen)
 			ours(ourContext(t), begin(t.Context(), t, rdb, m, "attempt"), failure)
@@ -227,12 +223,8 @@ func TestContextIsTheServers(t *testing.T) {
 			deadline, ok := have.Deadline()
 			want, wantOK := ctx.Deadline()
 			expect.That(t, deadline.Equal(want) && ok == wantOK, "%s: want the deadline %v, have %v", name, want, deadline)
-			if have.Value(valueKey{}) != "value" {
-				t.Errorf("%s: want the value, have %v", name, have.Value(valueKey{}))
-			}
-			if have.Err() != nil || context.Cause(have) != nil {
-				t.Errorf("%s: want a context that goes on, have %v", name, context.Cause(have))
-			}
+			expect.That(t, have.Value(valueKey{}) == "value", "%s: want the value, have %v", name, have.Value(valueKey{}))
+			expect.That(t, have.Err() == nil && context.Cause(have) == nil, "%s: want a context that goes on, have %v", name, context.Cause(have))
 			child, cancelChild := context.WithCancel(have)
 			defer cancelChild()
 			cancel(cause)

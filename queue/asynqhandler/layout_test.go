@@ -78,8 +78,7 @@ func TestTryFindsChangedMeanings(t *testing.T) {
 		"key":               func(l *layout) { l.key = "another" },
 		"message of nobody": func(l *layout) { l.message = nil },
 	} {
-		l, err := newLayout(asynqVersion())
-		expect.OK(t, err)
+		l := expect.Value(newLayout(asynqVersion()))(t)
 		change(l)
 		if err := l.try(); err == nil {
 			t.Errorf("%s: want an error, have none", name)
@@ -116,15 +115,14 @@ func TestOnlyResultsAreSet(t *testing.T) {
 // asynq keeps results without a context. Ours are kept with the attempt's, and so for no longer than it runs.
 func TestResultsHaveTheContext(t *testing.T) {
 	t.Parallel()
-	l, err := newLayout(asynqVersion())
-	expect.OK(t, err)
+	l := expect.Value(newLayout(asynqVersion()))(t)
 	h := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		_, err := task.ResultWriter().Write([]byte("r"))
 		return err
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err = l.process(ctx, h, &taskredis.Message{ID: "id", Queue: "queue"}, func(have context.Context, _ []byte) error {
+	err := l.process(ctx, h, &taskredis.Message{ID: "id", Queue: "queue"}, func(have context.Context, _ []byte) error {
 		cancel()
 		return have.Err()
 	})

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/queue/queueotel"
 )
@@ -37,13 +38,8 @@ func (s state) Servers(context.Context) ([]inspect.Server, error) {
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	b := &bench{reader: sdkmetric.NewManualReader()}
-	telemetry, err := queueotel.New(queueotel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := telemetry.Watch(state{}); err != nil {
-		t.Fatal(err)
-	}
+	telemetry := expect.Value(queueotel.New(queueotel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))}))(t)
+	expect.OK(t, expect.Err(telemetry.Watch(state{})))
 	for n := range 3 {
 		telemetry.Observe(queue.Event{Kind: queue.EventParked, Resource: "order:1", Parked: n + 1})
 	}
@@ -65,10 +61,7 @@ func TestCounts(t *testing.T) {
 
 func TestNil(t *testing.T) {
 	t.Parallel()
-	telemetry, err := queueotel.New(queueotel.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	telemetry := expect.Value(queueotel.New(queueotel.Config{}))(t)
 	const noClient = "queueotel: want a client of queues, have nil"
 	if _, err := telemetry.Enqueue(t.Context(), nil, nil, nil); err == nil || err.Error() != noClient {
 		t.Errorf("enqueue: want %q, have %v", noClient, err)
@@ -90,9 +83,7 @@ func TestFleetThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := telemetry.Watch(state{err: away}); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(telemetry.Watch(state{err: away})))
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); !errors.Is(err, away) {
 		t.Errorf("want %v, have %v", away, err)

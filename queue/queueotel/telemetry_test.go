@@ -85,9 +85,7 @@ func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
 	queue.Handle(server, run)
 	queue.Handle(server, func(context.Context, note) error { return nil })
 	server.Use(b.telemetry.Middleware)
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, server.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -138,19 +136,14 @@ func TestSpans(t *testing.T) {
 		return nil
 	})
 	ctx, caller := sdktrace.NewTracerProvider().Tracer("test").Start(t.Context(), "caller")
-	first, err := b.telemetry.Enqueue(ctx, b.client, ship{"1", 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := expect.Value(b.telemetry.Enqueue(ctx, b.client, ship{"1", 1}, nil))(t)
 	select {
 	case <-entered:
 	case <-time.After(patience): //nolint:forbidigo // only a test that fails waits for it
 		t.Fatal("the first task does not run")
 	}
 	results, err := b.telemetry.EnqueueBatch(ctx, b.client, []queue.Job{{Task: ship{"1", 2}}, {Task: ship{"1", 3}, Options: &queue.Options{Timeout: -1}}})
-	if err != nil || results[1].Err == nil {
-		t.Fatalf("want the second refused, have %v, %v", results, err)
-	}
+	expect.Need(t, err == nil && results[1].Err != nil, "want the second refused, have %v, %v", results, err)
 	b.awaitWaiting(t, 1)
 	close(opened)
 
@@ -161,24 +154,16 @@ func TestSpans(t *testing.T) {
 		one, two = two, one
 	}
 	for i, p := range produced {
-		if p.SpanKind() != trace.SpanKindProducer || p.Parent().SpanID() != caller.SpanContext().SpanID() {
-			t.Errorf("producer %d: want a child of the caller, have %v", i, p.Parent())
-		}
+		expect.That(t, p.SpanKind() == trace.SpanKindProducer && p.Parent().SpanID() == caller.SpanContext().SpanID(), "producer %d: want a child of the caller, have %v", i, p.Parent())
 	}
 	if id := attr(produced[1], "siding.task.id").AsString(); id != results[0].ID || produced[2].Status().Code != codes.Error {
 		t.Errorf("producers: want an id and an error, have %s and %v", id, produced[2].Status())
 	}
 	for i, r := range []sdktrace.ReadOnlySpan{one, two} {
-		if r.SpanKind() != trace.SpanKindConsumer || r.Parent().IsValid() || !linked(r, produced[i]) || attr(r, "siding.outcome").AsString() != "done" {
-			t.Errorf("run %d: want a consumer in a trace of its own, linked to its producer, have %+v", i, r)
-		}
+		expect.That(t, r.SpanKind() == trace.SpanKindConsumer && !r.Parent().IsValid() && linked(r, produced[i]) && attr(r, "siding.outcome").AsString() == "done", "run %d: want a consumer in a trace of its own, linked to its producer, have %+v", i, r)
 	}
-	if wait.Parent().SpanID() != produced[1].SpanContext().SpanID() || len(wait.Links()) != 1 || !linked(wait, one) || !linked(two, wait) || linked(one, wait) {
-		t.Errorf("wait: want it in the producer's trace, linked to the first run, have %v, %v", wait.Parent(), wait.Links())
-	}
-	if wait.StartTime().Before(one.StartTime()) || wait.EndTime().Before(one.EndTime().Add(-time.Second)) || wait.EndTime().After(two.EndTime()) {
-		t.Errorf("wait: have %v to %v, run one %v to %v", wait.StartTime(), wait.EndTime(), one.StartTime(), one.EndTime())
-	}
+	expect.That(t, wait.Parent().SpanID() == produced[1].SpanContext().SpanID() && len(wait.Links()) == 1 && linked(wait, one) && linked(two, wait) && !linked(one, wait), "wait: want it in the producer's trace, linked to the first run, have %v, %v", wait.Parent(), wait.Links())
+	expect.That(t, !wait.StartTime().Before(one.StartTime()) && !wait.EndTime().Before(one.EndTime().Add(-time.Second)) && !wait.EndTime().After(two.EndTime()), "wait: have %v to %v, run one %v to %v", wait.StartTime(), wait.EndTime(), one.StartTime(), one.EndTime())
 	if via := attr(wait, "siding.via").AsString(); via != "handoff" {
 		t.Errorf("wait: want it ended by a hand-off, have %q", via)
 	}
@@ -222,9 +207,7 @@ func TestOutcomes(t *testing.T) {
 		return want[s.N].err
 	})
 	for n := range want {
-		if _, err := b.telemetry.Enqueue(t.Context(), b.client, ship{"1", n}, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(b.telemetry.Enqueue(t.Context(), b.client, ship{"1", n}, nil)))
 		run := b.ended(t, "run order:ship", n+1)[n]
 		if have := attr(run, "siding.outcome").AsString(); have != want[n].outcome || run.Status().Code != want[n].code {
 			t.Errorf("%v: want %s, have %s, %v", want[n].err, want[n].outcome, have, run.Status())
@@ -254,21 +237,14 @@ func TestPlainAsynq(t *testing.T) {
 	mux.Use(b.telemetry.Middleware)
 	mux.HandleFunc("plain", func(context.Context, *asynq.Task) error { return nil })
 	server := asynq.NewServer(b.opts, asynq.Config{LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond})
-	if err := server.Start(mux); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, server.Start(mux))
 	t.Cleanup(server.Shutdown)
 	client := asynq.NewClient(b.opts)
 	t.Cleanup(func() { _ = client.Close() })
 	ctx, caller := sdktrace.NewTracerProvider().Tracer("test").Start(t.Context(), "caller")
-	info, err := client.Enqueue(asynq.NewTaskWithHeaders("plain", nil, b.telemetry.Headers(ctx)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := expect.Value(client.Enqueue(asynq.NewTaskWithHeaders("plain", nil, b.telemetry.Headers(ctx))))(t)
 	run := b.ended(t, "run plain", 1)[0]
-	if len(run.Links()) != 1 || run.Links()[0].SpanContext.SpanID() != caller.SpanContext().SpanID() {
-		t.Errorf("want a link to the caller, have %v", run.Links())
-	}
+	expect.That(t, len(run.Links()) == 1 && run.Links()[0].SpanContext.SpanID() == caller.SpanContext().SpanID(), "want a link to the caller, have %v", run.Links())
 	for key, want := range map[string]string{
 		"siding.queue": "default", "siding.task.id": info.ID, "siding.task.kind": "plain",
 	} {
@@ -293,9 +269,7 @@ func TestMetrics(t *testing.T) {
 		return nil
 	})
 	for n := range 3 {
-		if _, err := b.client.Enqueue(t.Context(), ship{"536365", n}, nil); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(b.client.Enqueue(t.Context(), ship{"536365", n}, nil)))
 		if n == 0 {
 			expect.Eventually(t, "the first to run", func() bool { return b.sum(t)["siding.tasks.running"] == 1 })
 		}
@@ -318,9 +292,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("want no gauges any more, have %v", have)
 	}
 	close(opened)
-	if _, err := b.client.Enqueue(t.Context(), note{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, expect.Err(b.client.Enqueue(t.Context(), note{}, nil)))
 	b.ended(t, "run order:ship", 3)
 	b.ended(t, "run note", 1)
 	want := map[string]int64{
@@ -355,15 +327,11 @@ func (b *bench) watch(t *testing.T) (stop func() error) {
 func (b *bench) sum(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, b.reader.Collect(t.Context(), &all))
 	sums := make(map[string]int64)
 	check := func(set attribute.Set) {
 		class, _ := set.Value("siding.resource.class")
-		if class.AsString() != "order" && class.AsString() != "none" {
-			t.Errorf("class: have %q", class.AsString())
-		}
+		expect.That(t, class.AsString() == "order" || class.AsString() == "none", "class: have %q", class.AsString())
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {

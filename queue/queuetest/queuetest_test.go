@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/queue/queuetest"
@@ -47,12 +48,8 @@ func TestRunGivesInfoAndRisingFence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if fences[0] <= 0 || fences[1] <= fences[0] {
-		t.Errorf("fences: want rising above 0, have %v", fences)
-	}
-	if infos[0].ID == infos[1].ID || infos[0].Resource != "order:1" || infos[0].Kind != "order:audit" {
-		t.Errorf("infos: want two ids on order:1, have %+v", infos)
-	}
+	expect.That(t, fences[0] > 0 && fences[1] > fences[0], "fences: want rising above 0, have %v", fences)
+	expect.That(t, infos[0].ID != infos[1].ID && infos[0].Resource == "order:1" && infos[0].Kind == "order:audit", "infos: want two ids on order:1, have %+v", infos)
 }
 
 func TestRunKeepsTheGivenID(t *testing.T) {
@@ -81,9 +78,7 @@ func TestRunRefusesWhatTheClientRefuses(t *testing.T) {
 		return nil
 	})
 	var bad *queue.TaskError
-	if !errors.As(err, &bad) || bad.Field != "order" {
-		t.Errorf("want a TaskError for order, have %v", err)
-	}
+	expect.That(t, errors.As(err, &bad) && bad.Field == "order", "want a TaskError for order, have %v", err)
 }
 
 func TestRunNamesWhatIsNil(t *testing.T) {
@@ -93,9 +88,7 @@ func TestRunNamesWhatIsNil(t *testing.T) {
 		"queuetest: order:audit: want a Worker, have nil":  queuetest.Run(t.Context(), nil, audit{Order: "1"}, fine),
 		"queuetest: order:audit: want a handler, have nil": queuetest.Run(t.Context(), &queuetest.Worker{}, audit{Order: "1"}, nil),
 	} {
-		if err == nil || err.Error() != want {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 	}
 }
 
@@ -123,30 +116,22 @@ func TestRunsOfOneResourceDoNotOverlap(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most != 1 {
-		t.Errorf("at once: want 1, have %d", most)
-	}
+	expect.That(t, most == 1, "at once: want 1, have %d", most)
 }
 
 func TestLoseEndsTheContextWithTheCause(t *testing.T) {
 	t.Parallel()
 	var w queuetest.Worker
-	if w.Lose("order:1") {
-		t.Error("lose: want false while nobody runs")
-	}
+	expect.That(t, !w.Lose("order:1"), "lose: want false while nobody runs")
 	err := queuetest.Run(t.Context(), &w, audit{Order: "1"}, func(ctx context.Context, _ audit) error {
-		if !w.Lose("order:1") {
-			t.Error("lose: want true while the task runs")
-		}
+		expect.That(t, w.Lose("order:1"), "lose: want true while the task runs")
 		<-ctx.Done()
 		if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrLost) {
 			t.Errorf("cause: want ErrLost, have %v", cause)
 		}
 		return nil
 	})
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want ErrLost although the handler returned nil, have %v", err)
-	}
+	expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost although the handler returned nil, have %v", err)
 }
 
 func TestRunBatch(t *testing.T) {
@@ -162,9 +147,7 @@ func TestRunBatch(t *testing.T) {
 		_ = slices.Delete(batch, 0, 1)
 		return boom
 	})
-	if err != nil || !slices.Equal(have, []error{boom, nil, boom}) {
-		t.Errorf("want the second alone done, have %v, %v", have, err)
-	}
+	expect.That(t, err == nil && slices.Equal(have, []error{boom, nil, boom}), "want the second alone done, have %v, %v", have, err)
 	handler := func(context.Context, []*queue.BatchTask[audit]) error { return nil }
 	for want, call := range map[string]func() ([]error, error){
 		"queuetest: want tasks, have none": func() ([]error, error) { return queuetest.RunBatch(t.Context(), &w, nil, handler) },
@@ -185,9 +168,7 @@ func TestRunBatch(t *testing.T) {
 		w.Lose("order:1")
 		return nil
 	})
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want the lease lost, have %v", err)
-	}
+	expect.That(t, errors.Is(err, lock.ErrLost), "want the lease lost, have %v", err)
 }
 
 func TestRecorder(t *testing.T) {
@@ -226,9 +207,7 @@ func TestRecorder(t *testing.T) {
 	r.Reset()
 	r.Err = errors.New("away")
 	results, err := r.EnqueueBatch(ctx, []queue.Job{{Task: ping{}}})
-	if !errors.Is(err, r.Err) || !errors.Is(results[0].Err, r.Err) || len(r.Jobs()) != 0 {
-		t.Errorf("batch while away: want %v for all, have %v, %v", r.Err, results, err)
-	}
+	expect.That(t, errors.Is(err, r.Err) && errors.Is(results[0].Err, r.Err) && len(r.Jobs()) == 0, "batch while away: want %v for all, have %v, %v", r.Err, results, err)
 }
 
 // Of the tasks with one debounce the last is kept, as none of them runs.
@@ -257,9 +236,7 @@ func TestRecorderDebounces(t *testing.T) {
 		if step.replaces >= 0 {
 			want = ids[step.replaces]
 		}
-		if err != nil || receipt.Replaced != want || slices.Contains(ids, receipt.ID) {
-			t.Errorf("%d: want a new id and %q replaced, have %+v, %v", i, want, receipt, err)
-		}
+		expect.That(t, err == nil && receipt.Replaced == want && !slices.Contains(ids, receipt.ID), "%d: want a new id and %q replaced, have %+v, %v", i, want, receipt, err)
 		ids = append(ids, receipt.ID)
 	}
 	var have []string
@@ -341,9 +318,7 @@ func TestRunRefusesWhatAWorkerRefuses(t *testing.T) {
 		"order is empty": queuetest.Run(t.Context(), &w, unsent{"1"}, func(context.Context, unsent) error { return nil }),
 		"order:hidden: resource: lock: bad resource name: it is empty": queuetest.Run(t.Context(), &w, hidden{"1"}, func(context.Context, hidden) error { return nil }),
 	} {
-		if err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("want %q, have %v", want, err)
-		}
+		expect.That(t, err != nil && strings.HasSuffix(err.Error(), want), "want %q, have %v", want, err)
 	}
 }
 
@@ -354,12 +329,8 @@ func TestLoseAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err := queuetest.Run(ctx, &w, audit{Order: "1"}, func(context.Context, audit) error {
 		cancel()
-		if !w.Lose("order:1") {
-			t.Error("lose: want true while the task runs")
-		}
+		expect.That(t, w.Lose("order:1"), "lose: want true while the task runs")
 		return nil
 	})
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("want ErrLost, have %v", err)
-	}
+	expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost, have %v", err)
 }

@@ -150,9 +150,7 @@ func TestFullDatabase(t *testing.T) {
 	for ; err == nil && deducted < 10_000; deducted++ {
 		err = deductOne(t.Context(), l, deducted)
 	}
-	if err == nil || !strings.Contains(err.Error(), "database or disk is full") || !strings.Contains(err.Error(), path) {
-		t.Fatalf("want an error that names the file and that it is full, have %v", err)
-	}
+	expect.Need(t, err != nil && strings.Contains(err.Error(), "database or disk is full") && strings.Contains(err.Error(), path), "want an error that names the file and that it is full, have %v", err)
 	deducted-- // the refused one
 	if s, entries := stockNow(t, l); s.BackOrdered != int64(deducted) || entries != deducted {
 		t.Errorf("want what was accepted, %d, have %d and %d entries", deducted, s.BackOrdered, entries)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks/ledger"
 	"github.com/sidingq/siding/tasks/oracle"
 )
@@ -48,32 +49,19 @@ func wentIn() oracle.Input {
 func load(t *testing.T, statement string) *sql.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	l, err := ledger.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Value(ledger.Open(t.Context(), path))(t)
+	expect.OK(t, l.Close())
+	db := expect.Value(sql.Open("sqlite", path))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	for _, s := range []string{good, statement} {
-		if _, err := db.ExecContext(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		expect.OK(t, expect.Err(db.ExecContext(t.Context(), s)))
 	}
 	return db
 }
 
 func TestGood(t *testing.T) {
 	t.Parallel()
-	report, err := oracle.Check(t.Context(), load(t, ""), wentIn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := expect.Value(oracle.Check(t.Context(), load(t, ""), wentIn()))(t)
 	want := oracle.Report{Lines: 5, Orders: 4, Placements: 3, Effects: 28}
 	if diff := cmp.Diff(want, report); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
@@ -168,13 +156,8 @@ func TestNoticed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			report, err := oracle.Check(t.Context(), load(t, test.statement), wentIn())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if report.OK() || !strings.Contains(report.String(), test.want) {
-				t.Errorf("want %q among the differences, have %v", test.want, report)
-			}
+			report := expect.Value(oracle.Check(t.Context(), load(t, test.statement), wentIn()))(t)
+			expect.That(t, !report.OK() && strings.Contains(report.String(), test.want), "want %q among the differences, have %v", test.want, report)
 		})
 	}
 }
@@ -206,13 +189,8 @@ func TestInput(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			report, err := oracle.Check(t.Context(), load(t, ""), oracle.Input{Lines: slices.Values(test.lines), OpeningStock: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(report.String(), test.want) {
-				t.Errorf("want %q among the differences, have %v", test.want, report)
-			}
+			report := expect.Value(oracle.Check(t.Context(), load(t, ""), oracle.Input{Lines: slices.Values(test.lines), OpeningStock: 10}))(t)
+			expect.That(t, strings.Contains(report.String(), test.want), "want %q among the differences, have %v", test.want, report)
 		})
 	}
 }
@@ -223,10 +201,7 @@ func TestReportIsBounded(t *testing.T) {
 	for i := range 30 {
 		in.Placements = append(in.Placements, oracle.Placement{User: "eve", Submission: fmt.Sprint(i)})
 	}
-	report, err := oracle.Check(t.Context(), load(t, ""), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := expect.Value(oracle.Check(t.Context(), load(t, ""), in))(t)
 	if have := report.String(); len(report.Differences) != 31 || !strings.HasSuffix(have, "\n  and 11 more") || strings.Count(have, "\n") != 21 {
 		t.Errorf("want 20 of 31 differences, have %v", report)
 	}

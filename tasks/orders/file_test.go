@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
@@ -20,24 +21,16 @@ import (
 // open returns a reader of an order file, and its rows as encoding/csv reads them.
 func open(t *testing.T, path string) (*orders.Reader, [][]string) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := expect.Value(os.Open(path))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	r, err := orders.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := expect.Value(orders.NewReader(f))(t)
 	return r, ordertest.Rows(t, path)
 }
 
 // wantFewRefused fails the test if more than one line of a hundred was refused.
 func wantFewRefused(t *testing.T, refused, lines int) {
 	t.Helper()
-	if refused*100 > lines {
-		t.Errorf("refused lines: want at most 1 %% of %d, have %d", lines, refused)
-	}
+	expect.That(t, refused*100 <= lines, "refused lines: want at most 1 %% of %d, have %d", lines, refused)
 }
 
 // The reader has every line of a file as it stands. Only a real file may have
@@ -56,9 +49,7 @@ func TestFileLines(t *testing.T) {
 					refused++
 					continue
 				}
-				if err != nil {
-					t.Fatalf("%q: want no error, have %v", row, err)
-				}
+				expect.Need(t, err == nil, "%q: want no error, have %v", row, err)
 				want := append(slices.Clone(row[:4]), row[6]) // the other columns are no fields, but for the price
 				have := []string{l.Order, l.SKU, l.Description, strconv.FormatInt(l.Quantity, 10), l.Customer}
 				if diff := cmp.Diff(want, have); diff != "" {
@@ -67,9 +58,7 @@ func TestFileLines(t *testing.T) {
 				if want := price(t, row); l.Price != want {
 					t.Fatalf("line %d: want a price of %v, have %v", i+2, want, l.Price)
 				}
-				if l.Number != i+2 || l.Cancellation() != cancels(row) || l.Goods() != goods(row) {
-					t.Fatalf("%q: want line %d, have %+v", row, i+2, l)
-				}
+				expect.Need(t, l.Number == i+2 && l.Cancellation() == cancels(row) && l.Goods() == goods(row), "%q: want line %d, have %+v", row, i+2, l)
 			}
 			if _, err := r.Next(); !errors.Is(err, io.EOF) {
 				t.Errorf("at the end: want %v, have %v", io.EOF, err)
@@ -82,10 +71,7 @@ func TestFileLines(t *testing.T) {
 // price is that of a row, worked out in another way than the reader's.
 func price(t *testing.T, row []string) tasks.Money {
 	t.Helper()
-	pounds, err := strconv.ParseFloat(row[5], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pounds := expect.Value(strconv.ParseFloat(row[5], 64))(t)
 	return tasks.Money(math.Round(pounds * 10_000))
 }
 

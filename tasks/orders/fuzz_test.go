@@ -68,8 +68,6 @@ func FuzzDescription(f *testing.F) {
 		w.Flush()
 		lines, refused := read(t, file.String())
 		want := lineEnd.ReplaceAllString(description, "\n") // also one of several CR, as some editors make
-		if len(lines) != 2 || refused != nil || lines[0].Description != want || lines[1].Description != want {
-			t.Errorf("want %q twice, have %+v and refused %q", want, lines, refused)
-		}
+		expect.That(t, len(lines) == 2 && refused == nil && lines[0].Description == want && lines[1].Description == want, "want %q twice, have %+v and refused %q", want, lines, refused)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // open is a lock that everybody gets.
@@ -18,7 +20,5 @@ func (open) Close() error { return nil }
 func TestTwoHolders(t *testing.T) {
 	t.Parallel()
 	_, _, err := pass(t.Context(), []client{open{}}, 3, 1000)
-	if err == nil || !strings.Contains(err.Error(), "hold the lock at once") {
-		t.Errorf("want two holders noticed, have %v", err)
-	}
+	expect.That(t, err != nil && strings.Contains(err.Error(), "hold the lock at once"), "want two holders noticed, have %v", err)
 }

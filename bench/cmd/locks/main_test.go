@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -26,16 +27,12 @@ func TestRun(t *testing.T) {
 	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
-	if err := run(t.Context(), small, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, run(t.Context(), small, &out, io.Discard))
 	for _, want := range []string{
 		"an empty script", "uncontended, 1 at once", "uncontended, 16 at once", "uncontended, 256 at once",
 		"waiters 2, processes 1", "waiters 2, processes 3",
 	} {
-		if !strings.Contains(out.String(), "\n"+want) {
-			t.Errorf("want a block for %q, have\n%s", want, out.String())
-		}
+		expect.That(t, strings.Contains(out.String(), "\n"+want), "want a block for %q, have\n%s", want, out.String())
 	}
 	for _, c := range contenders() {
 		if have := strings.Count(out.String(), "\n  "+c.Name+" "); have != 5 {
@@ -50,9 +47,7 @@ func TestRunJSON(t *testing.T) {
 	server := redistest.Shared(t)
 	var out strings.Builder
 	args := append([]string{"-json", "-contenders", "redislock", "-redis", server.Addr}, small...)
-	if err := run(t.Context(), args, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, run(t.Context(), args, &out, io.Discard))
 	seen := make(map[string]float64)
 	for line := range strings.Lines(out.String()) {
 		var f struct {
@@ -63,9 +58,7 @@ func TestRunJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &f); err != nil {
 			t.Fatalf("%v in %q", err, line)
 		}
-		if len(f.Values) == 0 || f.Min > f.Median || f.Median > f.Max {
-			t.Errorf("want a median between the extremes, have %s", line)
-		}
+		expect.That(t, len(f.Values) != 0 && f.Min <= f.Median && f.Median <= f.Max, "want a median between the extremes, have %s", line)
 		seen[strings.TrimSpace(f.Contender+" "+f.Case+" "+f.Figure)] = f.Median
 	}
 	if have := seen["redislock uncontended, 1 at once commands sent"]; have != 2 {

@@ -43,9 +43,7 @@ func TestRun(t *testing.T) {
 		for _, c := range []string{"siding", "asynq", "asynq+redislock-spin"} {
 			_, block, _ := strings.Cut(out.String(), "\n\n"+s.Name+" ")
 			block, _, _ = strings.Cut(block, "\n\n")
-			if !strings.Contains(block, "\n  "+c+" ") {
-				t.Errorf("want a row for %s in %s, have\n%s", c, s.Name, out.String())
-			}
+			expect.That(t, strings.Contains(block, "\n  "+c+" "), "want a row for %s in %s, have\n%s", c, s.Name, out.String())
 		}
 	}
 }
@@ -73,9 +71,7 @@ func TestOthers(t *testing.T) {
 			}
 			for _, c := range []string{"siding", "sleep", "river-100ms", "bullmq-10ms", "groupmq"} {
 				_, skipped, _ := strings.Cut(log.String(), "skipped: ")
-				if rates[c] <= 0 && !strings.Contains(skipped, c) {
-					t.Errorf("want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
-				}
+				expect.That(t, rates[c] > 0 || strings.Contains(skipped, c), "want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
 			}
 		})
 	}
@@ -151,9 +147,7 @@ func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	table, log, err := measured(t, slow(false), 0)
 	expect.OK(t, err)
-	if !strings.Contains(table, "unfinished: 1 of 4") {
-		t.Errorf("want it to be said, have %s", table)
-	}
+	expect.That(t, strings.Contains(table, "unfinished: 1 of 4"), "want it to be said, have %s", table)
 	if n := strings.Count(log, "1 of 4 tasks"); n != 1 {
 		t.Errorf("want one run, have %d in\n%s", n, log)
 	}
@@ -184,9 +178,7 @@ func TestTwoAtOnce(t *testing.T) {
 			break
 		}
 	}
-	if err == nil || !strings.Contains(err.Error(), "asynq, H: 2 at once on hot") {
-		t.Errorf("want two at once noticed, have %v", err)
-	}
+	expect.That(t, err != nil && strings.Contains(err.Error(), "asynq, H: 2 at once on hot"), "want two at once noticed, have %v", err)
 }
 
 func TestArguments(t *testing.T) {

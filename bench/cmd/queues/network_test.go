@@ -29,16 +29,12 @@ func TestNetwork(t *testing.T) {
 	}
 	tried := make(map[string]float64)
 	for _, l := range readJSON(t, out.String()) {
-		if l.RTT != 10 {
-			t.Errorf("want 10 ms in each line, have %+v", l)
-		}
+		expect.That(t, l.RTT == 10, "want 10 ms in each line, have %+v", l)
 		if l.Case == emptyQuery && l.Contender == "Redis" {
 			tried[l.Figure] = l.Median
 		}
 	}
-	if tried["without the network"] <= 0 || tried["with it"] < 10 {
-		t.Errorf("want 10 ms added, have %v", tried)
-	}
+	expect.That(t, tried["without the network"] > 0 && tried["with it"] >= 10, "want 10 ms added, have %v", tried)
 }
 
 // TestAroundTheNetwork: a contender whose tasks start sooner than the delay permits makes
@@ -76,9 +72,7 @@ func TestNoNetwork(t *testing.T) {
 	defer b.close()
 	near := backend.Redis("127.0.0.1:1")
 	have, closeLink, err := b.network.link(t.Context(), near)
-	if err != nil || have != near {
-		t.Fatalf("want the server itself, have %v, %v", have, err)
-	}
+	expect.Need(t, err == nil && have == near, "want the server itself, have %v, %v", have, err)
 	closeLink()
 	var head strings.Builder
 	if err := b.writeSetting(t.Context(), &head); err != nil || !strings.Contains(head.String(), "network: none") {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestPlans counts what plans of full size have.
@@ -50,12 +51,8 @@ func checkOrder(t *testing.T, name string, p workload.Plan) {
 	t.Helper()
 	last := time.Duration(0)
 	for i, task := range p.Tasks {
-		if task.ID != i || task.Key == "" || task.At < last {
-			t.Fatalf("%s: want task %d in its place, have %+v after %v", name, i, task, last)
-		}
+		expect.Need(t, task.ID == i && task.Key != "" && task.At >= last, "%s: want task %d in its place, have %+v after %v", name, i, task, last)
 		last = task.At
 	}
-	if len(p.Tasks) < 4 {
-		t.Errorf("%s: want some tasks, have %d", name, len(p.Tasks))
-	}
+	expect.That(t, len(p.Tasks) >= 4, "%s: want some tasks, have %d", name, len(p.Tasks))
 }

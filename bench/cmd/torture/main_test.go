@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/program"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -41,12 +42,8 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &have); err != nil {
 		t.Fatalf("%v in %s", err, out.String())
 	}
-	if have.Contender != "siding" || have.Scenario != "kill9" {
-		t.Errorf("want the verdict on siding after kill9, have %s", out.String())
-	}
-	if have.NextOfKey <= 0 || have.Rerun <= 0 {
-		t.Errorf("want the times to the next runs of what was killed, have %s", out.String())
-	}
+	expect.That(t, have.Contender == "siding" && have.Scenario == "kill9", "want the verdict on siding after kill9, have %s", out.String())
+	expect.That(t, have.NextOfKey > 0 && have.Rerun > 0, "want the times to the next runs of what was killed, have %s", out.String())
 	if kept, err := os.ReadDir(keep + "/kill9-siding"); len(kept) != 1+fleet+2 || err != nil {
 		t.Errorf("want the plan and the records of %d workers, have %v, %v", fleet+2, kept, err)
 	}
@@ -100,9 +97,7 @@ func TestPlan(t *testing.T) {
 		seen[a.Key]++
 	}
 	for key, n := range seen {
-		if n != 4 || len(seen) != 3 {
-			t.Errorf("want 4 tasks of each of 3 keys, have %d of %s among %d", n, key, len(seen))
-		}
+		expect.That(t, n == 4 && len(seen) == 3, "want 4 tasks of each of 3 keys, have %d of %s among %d", n, key, len(seen))
 	}
 }
 

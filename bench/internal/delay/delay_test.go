@@ -86,9 +86,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Cleanup(func() { _ = conn.Close() })
 	expect.OK(t, conn.SetDeadline(time.Now().Add(patience)))
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		t.Fatalf("want a TCP connection, have %T", conn)
-	}
+	expect.Need(t, ok, "want a TCP connection, have %T", conn)
 	return tcp
 }
 
@@ -111,9 +109,7 @@ func TestAllArrivesInOrder(t *testing.T) {
 	}
 	expect.OK(t, conn.CloseWrite())
 	have, err := io.ReadAll(conn)
-	if err != nil || !bytes.Equal(have, sent) {
-		t.Errorf("want the %d bytes that were sent, have %d, the same: %t, %v", len(sent), len(have), bytes.Equal(have, sent), err)
-	}
+	expect.That(t, err == nil && bytes.Equal(have, sent), "want the %d bytes that were sent, have %d, the same: %t, %v", len(sent), len(have), bytes.Equal(have, sent), err)
 }
 
 // TestServeEnds: the end does not wait for what is on its way, nor for those who are silent.
@@ -147,12 +143,8 @@ func TestClock(t *testing.T) {
 		due := time.Now().Add(wait)
 		expect.OK(t, c.until(due))
 		late := time.Since(due)
-		if late < 0 {
-			t.Errorf("want no wait to be short, have one by %v", -late)
-		}
+		expect.That(t, late >= 0, "want no wait to be short, have one by %v", -late)
 		best = min(best, late)
 	}
-	if best > 300*time.Microsecond && runtime.GOOS == "linux" {
-		t.Errorf("want a few of %d waits of %v in time, have all late by %v", tries, wait, best)
-	}
+	expect.That(t, best <= 300*time.Microsecond || runtime.GOOS != "linux", "want a few of %d waits of %v in time, have all late by %v", tries, wait, best)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -20,32 +21,17 @@ func TestJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	before := proc.Now()
-	j, err := journal.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Work(t.Context(), journal.Job{Task: 7, Charged: 2, Fence: 3, Work: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	j := expect.Value(journal.Open(path))(t)
+	expect.OK(t, j.Work(t.Context(), journal.Job{Task: 7, Charged: 2, Fence: 3, Work: time.Millisecond}))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := j.Work(ended, journal.Job{Task: 8, Work: time.Hour}); err == nil {
 		t.Error("want an error when the context has ended")
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.WriteString(`{"at":1,"kind":"sta`); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
-	have, err := journal.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := expect.Value(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600))(t)
+	expect.OK(t, expect.Err(file.WriteString(`{"at":1,"kind":"sta`)))
+	expect.OK(t, file.Close())
+	have := expect.Value(journal.Read(path))(t)
 	for i := range have {
 		if have[i].At < before {
 			t.Errorf("want times after %v, have %v", before, have[i].At)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestSentInPieces: commands are counted however the bytes are cut, line ends in
@@ -21,9 +22,7 @@ func TestSentInPieces(t *testing.T) {
 		conn := dial(t, &sent)
 		for rest := commands; rest != ""; {
 			n := min(size, len(rest))
-			if _, err := io.Copy(conn, strings.NewReader(rest[:n])); err != nil {
-				t.Fatal(err)
-			}
+			expect.OK(t, expect.Err(io.Copy(conn, strings.NewReader(rest[:n]))))
 			rest = rest[n:]
 		}
 		if have := sent.Count(); have != 3 {
@@ -36,10 +35,7 @@ func TestSentInPieces(t *testing.T) {
 func dial(t *testing.T, sent *redisstat.Sent) net.Conn {
 	t.Helper()
 	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := expect.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		if conn, err := l.Accept(); err == nil {
@@ -49,10 +45,7 @@ func dial(t *testing.T, sent *redisstat.Sent) net.Conn {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	conn, err := sent.Dial(ctx, "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := expect.Value(sent.Dial(ctx, "tcp", l.Addr().String()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -27,9 +27,7 @@ func TestEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
 		expect.Eventually(t, "a third look", func() bool { looks++; return looks == 3 })
-		if looks != 3 {
-			t.Errorf("want 3 looks, have %d", looks)
-		}
+		expect.That(t, looks == 3, "want 3 looks, have %d", looks)
 		f := &fatal{TB: t}
 		done := make(chan struct{})
 		go func() {

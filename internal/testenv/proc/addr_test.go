@@ -77,13 +77,9 @@ func TestFreeAddr(t *testing.T) {
 	expect.OK(t, other.Start())
 	line := expect.Value(bufio.NewReader(output).ReadString('\n'))(t)
 	theirs, ours := strings.Fields(line), addresses()
-	if len(theirs) != each {
-		t.Errorf("want %d addresses of the other process, have %d", each, len(theirs))
-	}
+	expect.That(t, len(theirs) == each, "want %d addresses of the other process, have %d", each, len(theirs))
 	for i, addr := range ours {
-		if slices.Contains(theirs, addr) || slices.Contains(ours[:i], addr) {
-			t.Errorf("want each address once, have %s again", addr)
-		}
+		expect.That(t, !slices.Contains(theirs, addr) && !slices.Contains(ours[:i], addr), "want each address once, have %s again", addr)
 	}
 	_ = input.Close()
 	if err := other.Wait(); err != nil {

@@ -24,13 +24,8 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperStartsAndHangs$", "-test.v")
 	cmd.Env = append(os.Environ(), orphanEnv+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := expect.Value(cmd.StdoutPipe())(t)
+	expect.OK(t, cmd.Start())
 	var addr string
 	lines := bufio.NewScanner(out)
 	for addr == "" && lines.Scan() {
@@ -38,13 +33,9 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatalf("want a server at %q before the kill: %v", addr, err)
-	}
+	expect.Need(t, err == nil, "want a server at %q before the kill: %v", addr, err)
 	_ = conn.Close()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	expect.OK(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	expect.Eventually(t, "nobody to listen", func() bool {
 		conn, err := d.DialContext(t.Context(), "tcp", addr)

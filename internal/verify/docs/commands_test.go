@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // languages are those of the blocks in the documentation.
@@ -59,12 +61,8 @@ func TestBlocks(t *testing.T) {
 			case isFence && language == "":
 				opened, _, _ = strings.Cut(opened, " ") // such as "sh terminal 2"
 				language, text = cmp.Or(opened, "text"), ""
-				if !slices.Contains(languages, opened) {
-					t.Errorf("%s:%d: want a block in one of %q, have %q", page, i+1, languages, opened)
-				}
-				if language == "sh" && !isRun(page) {
-					t.Errorf("%s:%d: no test runs the commands of this page: want console, and why", page, i+1)
-				}
+				expect.That(t, slices.Contains(languages, opened), "%s:%d: want a block in one of %q, have %q", page, i+1, languages, opened)
+				expect.That(t, language != "sh" || isRun(page), "%s:%d: no test runs the commands of this page: want console, and why", page, i+1)
 				if delete(unused, page); language == "console" && notRun[page] == "" {
 					t.Errorf("%s:%d: want sh, so that a test runs it, or why none does", page, i+1)
 				}
@@ -104,17 +102,11 @@ func wantRunnable(t *testing.T, page, line, code string) {
 		return
 	}
 	program := path.Join("bench", m[1]) // all that no test runs are there
-	if !isThere(program) {
-		t.Errorf("%s: %s: no such program", page, line)
-	}
+	expect.That(t, isThere(program), "%s: %s: no such program", page, line)
 	for flag := range listed(m[2], ` -([a-z-]+)`) {
-		if !strings.Contains(code, `"`+flag+`"`) {
-			t.Errorf("%s: %s: no such flag as -%s", page, line, flag)
-		}
+		expect.That(t, strings.Contains(code, `"`+flag+`"`), "%s: %s: no such flag as -%s", page, line, flag)
 	}
 	for dir := range listed(m[2], ` (\.\./\S+)`) {
-		if !isThere(path.Join("bench", dir)) {
-			t.Errorf("%s: %s: there is no %s", page, line, dir)
-		}
+		expect.That(t, isThere(path.Join("bench", dir)), "%s: %s: there is no %s", page, line, dir)
 	}
 }

@@ -116,9 +116,7 @@ func TestTargets(t *testing.T) {
 // wantTarget wants a target in the Makefile.
 func wantTarget(t *testing.T, file, target string) {
 	t.Helper()
-	if !strings.Contains(read(t, "Makefile"), "\n"+target+":") {
-		t.Errorf("%s: make %s: no such target", file, target)
-	}
+	expect.That(t, strings.Contains(read(t, "Makefile"), "\n"+target+":"), "%s: make %s: no such target", file, target)
 }
 
 // anchors returns the names by which links find the headings of a page.
@@ -165,8 +163,7 @@ func isThere(name string) bool {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	expect.OK(t, err)
+	text := expect.Value(os.ReadFile(filepath.Join(root, name)))(t)
 	return string(text)
 }
 
@@ -183,8 +180,7 @@ func readAll(t *testing.T, want func(string) bool) string {
 // parse returns a Go file with its comments.
 func parse(t *testing.T, name string) *ast.File {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.ParseComments)
-	expect.OK(t, err)
+	file := expect.Value(parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.ParseComments))(t)
 	return file
 }
 
@@ -201,13 +197,9 @@ func listed(text, pattern string) map[string]bool {
 func wantListed(t *testing.T, page string, listed map[string]bool, found map[string]string) {
 	t.Helper()
 	for name, where := range found {
-		if !listed[name] {
-			t.Errorf("%s: want %q, which is in %s", page, name, where)
-		}
+		expect.That(t, listed[name], "%s: want %q, which is in %s", page, name, where)
 	}
 	for name := range listed {
-		if found[name] == "" {
-			t.Errorf("%s: there is no %q", page, name)
-		}
+		expect.That(t, found[name] != "", "%s: there is no %q", page, name)
 	}
 }

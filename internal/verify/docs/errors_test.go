@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // errorsPage has the exported errors by package, and the exit statuses of the programs. What it says
@@ -119,9 +121,7 @@ func statuses(t *testing.T) [][]string {
 				rows = append(rows, []string{value.Value, of.program, strings.TrimSuffix(strings.TrimSpace(meaning), ".")})
 			}
 		}
-		if len(rows) == before {
-			t.Errorf("%s: want exit statuses, have none", of.file)
-		}
+		expect.That(t, len(rows) != before, "%s: want exit statuses, have none", of.file)
 	}
 	return rows
 }

@@ -43,9 +43,7 @@ func TestTrackRecord(t *testing.T) {
 			t.Errorf("%s: %s has no %s", page, dir, m[2])
 		}
 	}
-	if faults < 90 {
-		t.Errorf("%s: want 90 tests or more, have %d", page, faults)
-	}
+	expect.That(t, faults >= 90, "%s: want 90 tests or more, have %d", page, faults)
 }
 
 // ofRedis are the errors of Redis among the symptoms.
@@ -59,24 +57,18 @@ func TestSymptoms(t *testing.T) {
 	doctor := readAll(t, func(name string) bool { return isCode(name) && path.Dir(name) == "cmd/lockctl" })
 	known := readAll(t, func(name string) bool { return isCode(name) && !strings.HasPrefix(name, "bench/") }) + strings.Join(ofRedis, "\n")
 	rows := regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| (.*) \|$`).FindAllStringSubmatch(read(t, page), -1)
-	if len(rows) < 30 {
-		t.Errorf("%s: want 30 rows or more, have %d", page, len(rows))
-	}
+	expect.That(t, len(rows) >= 30, "%s: want 30 rows or more, have %d", page, len(rows))
 	for _, row := range rows {
 		for message := range listed(row[1], "`([^`]+)`") {
 			if strings.HasPrefix(message, "lockctl") {
 				continue // e2e looks at it
 			}
 			for _, part := range regexp.MustCompile(`\.\.\.|RESOURCE`).Split(message, -1) {
-				if !strings.Contains(known, strings.Trim(part, " ,")) {
-					t.Errorf("%s: no code says %q", page, message)
-				}
+				expect.That(t, strings.Contains(known, strings.Trim(part, " ,")), "%s: no code says %q", page, message)
 			}
 		}
 		for check := range listed(strings.ReplaceAll(row[0], "**", ""), `\*([a-z ]+)\*`) {
-			if check != "doctor" && !strings.Contains(doctor, `"`+check+`"`) {
-				t.Errorf("%s: doctor has no check %q", page, check)
-			}
+			expect.That(t, check == "doctor" || strings.Contains(doctor, `"`+check+`"`), "%s: doctor has no check %q", page, check)
 		}
 	}
 }
@@ -89,9 +81,7 @@ func TestCompatibility(t *testing.T) {
 	text := read(t, page)
 	version := func(file, module string) string {
 		m := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v?\d\S*)`).FindStringSubmatch(read(t, file))
-		if m == nil {
-			t.Fatalf("%s: want a version of %s", file, module)
-		}
+		expect.Need(t, m != nil, "%s: want a version of %s", file, module)
 		return m[1]
 	}
 	release := regexp.MustCompile(`^\d+\.\d+`).FindString(version("go.mod", "go"))
@@ -106,9 +96,7 @@ func TestCompatibility(t *testing.T) {
 		"modernc.org/sqlite " + version("go.mod", "modernc.org/sqlite"),
 		fmt.Sprintf("| Redis | %s.%s: one server, Sentinel, Cluster | tested", least[1], least[2]),
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s: want %q", page, want)
-		}
+		expect.That(t, strings.Contains(text, want), "%s: want %q", page, want)
 	}
 	vetted := map[string]string{"darwin": "macOS", "windows": "Windows"}
 	for _, m := range regexp.MustCompile(`GOOS=(\w+)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -122,18 +110,12 @@ func TestCompatibility(t *testing.T) {
 	}
 	// The servers are those of the release of Debian in which CI runs.
 	for _, name := range named(t, func(name string) bool { return path.Dir(name) == ".github/workflows" }) {
-		if !strings.Contains(read(t, name), "-bookworm") || !strings.Contains(text, "Debian 12") {
-			t.Errorf("%s: want Debian 12, which is bookworm, here and in %s", name, page)
-		}
+		expect.That(t, strings.Contains(read(t, name), "-bookworm") && strings.Contains(text, "Debian 12"), "%s: want Debian 12, which is bookworm, here and in %s", name, page)
 	}
-	if !strings.Contains(read(t, ".ci/newer"), "debian trixie") || !strings.Contains(text, "Debian 13") {
-		t.Errorf("%s: want Debian 13, which is trixie, here and in .ci/newer", page)
-	}
+	expect.That(t, strings.Contains(read(t, ".ci/newer"), "debian trixie") && strings.Contains(text, "Debian 13"), "%s: want Debian 13, which is trixie, here and in .ci/newer", page)
 	tests := readAll(t, isTest)
 	for name := range listed(text, "`(Test\\w+)`") {
-		if !strings.Contains(tests, "\nfunc "+name+"(") {
-			t.Errorf("%s: there is no %s", page, name)
-		}
+		expect.That(t, strings.Contains(tests, "\nfunc "+name+"("), "%s: there is no %s", page, name)
 	}
 }
 
@@ -149,9 +131,7 @@ func TestAsynqOptions(t *testing.T) {
 		maps.Copy(inPage, listed(row, `(\w+)`))
 	}
 	found := optionsOfAsynq(t)
-	if len(found) < 10 {
-		t.Errorf("want asynq's options, have %q", found)
-	}
+	expect.That(t, len(found) >= 10, "want asynq's options, have %q", found)
 	for field := range reflect.TypeFor[asynq.Config]().Fields() {
 		found[field.Name] = "asynq.Config"
 	}
@@ -161,12 +141,10 @@ func TestAsynqOptions(t *testing.T) {
 // optionsOfAsynq returns the functions of asynq that make an Option, with their files.
 func optionsOfAsynq(t *testing.T) map[string]string {
 	t.Helper()
-	pkg, err := build.Import(reflect.TypeFor[asynq.Config]().PkgPath(), root, 0)
-	expect.OK(t, err)
+	pkg := expect.Value(build.Import(reflect.TypeFor[asynq.Config]().PkgPath(), root, 0))(t)
 	names := make(map[string]string)
 	for _, name := range pkg.GoFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, 0)
-		expect.OK(t, err)
+		file := expect.Value(parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, 0))(t)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results.NumFields() != 1 {
@@ -184,13 +162,9 @@ func optionsOfAsynq(t *testing.T) map[string]string {
 func TestDiffOfTheExample(t *testing.T) {
 	t.Parallel()
 	block := regexp.MustCompile("(?s)```diff\n(.*?)```").FindStringSubmatch(read(t, fromAsynq))
-	if block == nil {
-		t.Fatalf("%s: want a diff", fromAsynq)
-	}
+	expect.Need(t, block != nil, "%s: want a diff", fromAsynq)
 	out, err := exec.CommandContext(t.Context(), "diff", "-U1", filepath.Join(root, "examples/fromasynq/before/main.go"), filepath.Join(root, "examples/fromasynq/after/main.go")).Output()
-	if len(out) == 0 {
-		t.Fatalf("want two programs that differ, have %v", err)
-	}
+	expect.Need(t, len(out) != 0, "want two programs that differ, have %v", err)
 	if _, want, _ := strings.Cut(string(out), "\n@@"); "@@"+want != block[1] {
 		t.Errorf("%s: want this diff:\n@@%s", fromAsynq, want)
 	}

@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // TestSnippets checks the types of all Go code in the documentation. That is each go block of a page,
@@ -187,9 +189,7 @@ func newChecker(t *testing.T, module string, all []block) checker {
 	var stderr strings.Builder
 	list.Stderr = &stderr
 	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("go list in %s: %v\n%s", module, err, stderr.String())
-	}
+	expect.Need(t, err == nil, "go list in %s: %v\n%s", module, err, stderr.String())
 	exported := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
 		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -6,27 +6,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // A file of any length has every trap, or the tests that read it would miss one. The same seed gives the same file.
 func TestTraps(t *testing.T) {
 	t.Parallel()
-	if !bytes.Equal(ordertest.Generate(1, ordertest.Lines), ordertest.Generate(1, ordertest.Lines)) {
-		t.Error("want the same file for the same seed")
-	}
+	expect.That(t, bytes.Equal(ordertest.Generate(1, ordertest.Lines), ordertest.Generate(1, ordertest.Lines)), "want the same file for the same seed")
 	for _, lines := range []int{ordertest.LeastLines, ordertest.Lines} {
 		rows := ordertest.Rows(t, ordertest.File(t, lines))
-		if len(rows) != lines {
-			t.Errorf("want %d lines, have %d", lines, len(rows))
-		}
+		expect.That(t, len(rows) == lines, "want %d lines, have %d", lines, len(rows))
 		have, before := make(map[string]int), make(map[string]bool)
 		for _, row := range rows {
 			number, code, description, price, customer := row[0], row[1], row[2], row[5], row[6]
-			quantity, err := strconv.Atoi(row[3])
-			if err != nil {
-				t.Fatal(err)
-			}
+			quantity := expect.Value(strconv.Atoi(row[3]))(t)
 			have[code]++
 			all := strings.Join(row, "\x00")
 			for trap, is := range map[string]bool{
