@@ -20,12 +20,12 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Ready returns why the server can take no tasks, and nil if it can, or could after a Start. Then
-// no Stop was called, [ServerConfig.Available] returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
-// that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
-// each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
-// for its retention, and nothing else. Once the server was shut down, the error matches
-// asynq.ErrServerClosed.
+// Ready returns why the server can take no tasks, and nil if it can, or could after a Start. Then no
+// Stop was called, [ServerConfig.Available] returns nil, Redis gives tasks from each queue, and a lock
+// can be taken. Ready fails on a Redis that does not answer, is a replica, is full, or denies the user
+// a right. Ready costs a call for each asynq queue and two for the lock. No task is taken. The fence
+// of that lock stays in Redis for its retention, and nothing else. Once the server was shut down, the
+// error matches asynq.ErrServerClosed.
 func (s *Server) Ready(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -55,7 +55,7 @@ end
 local function keep_unique(task, key, id, ends)
   if not key or call('GET', key) ~= id then return end
   local left = call('TTL', key)
-  if left >= ends - now_s + 60 then return end
+  if left < 0 or left >= ends - now_s + 60 then return end -- or it never ends
   call('HSETNX', task, 'siding_unique_until', now_s + left)
   call('EXPIREAT', key, ends + 60)
 end

@@ -50,7 +50,7 @@ func newLayout(version string) (*layout, error) {
 		err = l.try()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asynqhandler: asynq %s: %w: use a version that this package knows (%sx), or handlers of queue.Handle",
+		return nil, fmt.Errorf("asynqhandler: asynq %s: %w: use a version that this package knows (%sx)",
 			version, err, strings.Join(known, "x, "))
 	}
 	return l, nil
@@ -67,7 +67,9 @@ func asynqVersion() string {
 	const module = "github.com/hibiken/asynq"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps { // a test has none
-			if m.Path == module {
+			if m.Path == module && m.Replace != nil {
+				return m.Replace.Version // "" for a folder
+			} else if m.Path == module {
 				return m.Version
 			}
 		}
