@@ -304,7 +304,7 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 
 // check waits for the crews, and checks the history of the locks. A first check leaves out busy
 // answers, and finds a mistake quickly. A second check has them, too. enough is false if locks were
-// hardly taken and used. known is false if the check took too long.
+// hardly taken and used. known is false if the check took too long; in make test the first one will do.
 func (h *history) check() (enough, known bool) {
 	h.Helper()
 	h.crews.Wait()
@@ -323,8 +323,8 @@ func (h *history) check() (enough, known bool) {
 		enough = count["acquire ok"] >= 10 && count["use ok"] >= 20
 		switch verdict {
 		case porcupine.Ok:
-		case porcupine.Unknown:
-			return enough, false
+		case porcupine.Unknown: // the second one, of many calls of which nobody has heard, may take for ever
+			return enough, busy && !verify.All()
 		case porcupine.Illegal:
 			file := filepath.Join(h.ArtifactDir(), "history.html")
 			if err := porcupine.VisualizePath(fencedMutex, info, file); err != nil {

@@ -72,6 +72,23 @@ func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is 
 	b.awaitGone(b.enqueue(note{}))
 }
 
+// serveBy is serve by Handle, or of jobs whose resource a function finds.
+func (b *bundle) serveBy(cfg queue.ServerConfig) {
+	b.Helper()
+	if cfg.Resources == nil {
+		b.serve(cfg, b.run)
+		return
+	}
+	cfg.Handler = asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		var j job
+		if err := json.Unmarshal(t.Payload(), &j); err != nil {
+			return err
+		}
+		return b.run(ctx, j)
+	})
+	start(b, b.newServer(cfg))
+}
+
 // A function of the program that panics, or ends its goroutine, stops neither the process nor the server, and no other task.
 func TestFunctionsThatBreak(t *testing.T) {
 	t.Parallel()
@@ -118,7 +135,7 @@ func TestFunctionsThatBreak(t *testing.T) {
 				b, logs := setup(t), newLogs(t)
 				cfg := queue.ServerConfig{Logger: logs.logger}
 				tt.set(&cfg)
-				b.serve(cfg, b.run)
+				b.serveBy(cfg)
 				if tt.fails {
 					b.act(1, func() error { return errors.New("out of stock") })
 				}
@@ -222,7 +239,7 @@ func TestErrorsThatAreNoText(t *testing.T) {
 		if tt.set != nil {
 			tt.set(&cfg)
 		}
-		b.serve(cfg, b.run)
+		b.serveBy(cfg)
 		if tt.act != nil {
 			b.act(1, tt.act)
 		}
