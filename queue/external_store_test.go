@@ -283,26 +283,49 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 // A lock on an external store is lost. The task has neither succeeded nor failed, however its handler ended, and comes again.
 func TestExternalStoreLosesALock(t *testing.T) {
 	t.Parallel()
-	eachOf(t, onOne, map[string]func(context.Context){
-		"a panic":                func(ctx context.Context) { <-ctx.Done(); panic("no lock") },
-		"Goexit":                 func(ctx context.Context) { <-ctx.Done(); runtime.Goexit() },
-		"nil":                    func(ctx context.Context) { <-ctx.Done() },
-		"nil, before it notices": func(context.Context) {},
-	}, func(b *bundle, end func(context.Context)) {
+	eachOf(t, onOne, map[string]func(ctx context.Context, lose func()){
+		"a panic":                     func(ctx context.Context, lose func()) { lose(); <-ctx.Done(); panic("no lock") },
+		"Goexit":                      func(ctx context.Context, lose func()) { lose(); <-ctx.Done(); runtime.Goexit() },
+		"nil":                         func(ctx context.Context, lose func()) { lose(); <-ctx.Done() },
+		"nil, before it notices":      func(_ context.Context, lose func()) { lose() },
+		"nil, after its time is over": func(ctx context.Context, lose func()) { <-ctx.Done(); lose() },
+	}, func(b *bundle, end func(ctx context.Context, lose func())) {
 		memory, runs := locktest.NewMemory(), new(atomic.Int32)
 		b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, func(ctx context.Context, _ job) error {
 			if runs.Add(1) == 1 {
-				memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond)
-				end(ctx)
+				end(ctx, func() { memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond) })
 			}
 			return nil
 		})
-		id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
+		id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries, Timeout: time.Second})
 		b.awaitGone(id)
 		expect.Equal(b, "runs", int(runs.Load()), 2)
 		b.await(queue.EventLost, id, 1)
 		b.wantEvents(queue.EventReleased, id, 1) // the second run's
 	})
+}
+
+// So is one that is lost after the end of the context, as the server shuts down.
+func TestExternalStoreLosesALockAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	memory, entered, runs := locktest.NewMemory(), make(chan struct{}), new(atomic.Int32)
+	run := func(ctx context.Context, _ job) error {
+		if runs.Add(1) == 1 {
+			close(entered)
+			<-ctx.Done()
+			memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond)
+		}
+		return nil
+	}
+	s := b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, run)
+	id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
+	within(t, patience, "the task", entered)
+	shutdown(t, s)
+	b.await(queue.EventLost, id, 1)
+	b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes}, run)
+	b.awaitGone(id)
+	expect.Equal(t, "runs", int(runs.Load()), 2)
 }
 
 // That a task has waited for its own lock gives it no head start at another one.

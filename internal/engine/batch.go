@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,14 +131,25 @@ func (b *Batch) endAll(err error) {
 	}
 }
 
-// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch.
+// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch. It is lost,
+// too, if its context has ended before, for another reason.
 func (t *Task) Lose() {
 	if t.batch != nil {
 		for _, m := range t.batch.close() {
-			m.attempt.cancel(store.ErrLost)
+			m.attempt.loseLock()
 		}
 	}
-	t.attempt.cancel(store.ErrLost)
+	t.attempt.loseLock()
+}
+
+func (a *attempt) loseLock() {
+	a.lostLock.Store(true)
+	a.cancel(store.ErrLost)
+}
+
+// Lost reports whether an attempt has lost its lock, by ctx, which is its own, or by Lose.
+func (t *Task) Lost(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), store.ErrLost) || t.attempt != nil && t.attempt.lostLock.Load()
 }
 
 // First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
