@@ -164,11 +164,12 @@ func (w *handlers) beat(ctx context.Context, stdout io.Writer) {
 	}
 }
 
-// workOnAll works on the tasks of a batch, one after the other. Once one has failed, which holds the line, it puts the others back.
+// workOnAll works on the tasks of a batch, one after the other. Once one has failed, which holds the line, or the batch is over, it
+// puts the others back.
 func (w *handlers) workOnAll(ctx context.Context, batch []*queue.BatchTask[Lined]) error {
 	var failed error
 	for _, t := range batch {
-		if failed != nil {
+		if failed != nil || ctx.Err() != nil {
 			t.PutBack()
 			continue
 		}
