@@ -199,7 +199,7 @@ var errNotReturned = errors.New("queue: the handler panicked, or ended its gorou
 
 // meaningOf returns a handler's error as the engine understands it.
 func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
-	if a.Lost(ctx) {
+	if a.Lost() {
 		return s.lossOf(ctx, a)
 	}
 	if _, ok := errors.AsType[*engine.SnoozeError](err); ok {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -33,7 +32,7 @@ type attempt struct {
 	overrunsAt time.Time                 // when it is given up if it has not returned
 	trusted    atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
 	lost       bool                      // the lock or the task is somebody else's: its outcome counts for nothing
-	lostLock   atomic.Bool               // so is a lock that the engine does not know of, see Task.Lose
+	lockLost   atomic.Bool               // its handler was told that it has lost its lock; anybody may read it
 	leftOff    bool                      // its task was put back while its handler goes on, whose fields are not to be read
 	ended      time.Time                 // when the handler returned; zero before
 	outcome    taskredis.Outcome         // once it has ended, or asks for a lock
@@ -205,7 +204,7 @@ func (l *loop) tellSettled(a *attempt) {
 		return
 	}
 	loss := (*LostError)(nil)
-	lost := a.lost || a.lostLock.Load() || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
+	lost := a.lost || a.lockLost.Load() || errors.As(a.err, &loss)
 	task, err := a.task, a.err
 	l.told.tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(task, err, lost) })
 }

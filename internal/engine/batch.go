@@ -131,26 +131,18 @@ func (b *Batch) endAll(err error) {
 	}
 }
 
-// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch. It is lost,
-// too, if its context has ended before, for another reason.
+// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch.
 func (t *Task) Lose() {
 	if t.batch != nil {
 		for _, m := range t.batch.close() {
-			m.attempt.loseLock()
+			m.attempt.endContext(store.ErrLost)
 		}
 	}
-	t.attempt.loseLock()
+	t.attempt.endContext(store.ErrLost)
 }
 
-func (a *attempt) loseLock() {
-	a.lostLock.Store(true)
-	a.cancel(store.ErrLost)
-}
-
-// Lost reports whether an attempt has lost its lock, by ctx, which is its own, or by Lose.
-func (t *Task) Lost(ctx context.Context) bool {
-	return errors.Is(context.Cause(ctx), store.ErrLost) || t.attempt != nil && t.attempt.lostLock.Load()
-}
+// Lost reports whether an attempt has lost its lock. What its handler returns then does not count.
+func (t *Task) Lost() bool { return t.attempt.lockLost.Load() }
 
 // First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
 func (t *Task) First() *taskredis.Taken {
@@ -214,8 +206,17 @@ func (a *attempt) end(cause error) {
 		m.attempt.end(cause)
 	}
 	if a.cancel != nil {
-		a.cancel(cause)
+		a.endContext(cause)
 	}
+}
+
+// endContext ends the handler's context. A lock that is lost counts as lost also if the context has ended before, by a shutdown or
+// an operator.
+func (a *attempt) endContext(cause error) {
+	if errors.Is(cause, store.ErrLost) {
+		a.lockLost.Store(true)
+	}
+	a.cancel(cause)
 }
 
 // batchComplete tells an attempt that the members of its batch are known.
