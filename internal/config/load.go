@@ -35,7 +35,7 @@ type Sources struct {
 // Load reads the file, then the environment, then the flags, and checks that the values go
 // together. The error names every mistake, one a line, with the place of each.
 func (s Sources) Load() (Config, error) {
-	l := &loader{config: Default(), given: make(map[string]string)}
+	l := &loader{config: Default(), given: make(map[string]bool)}
 	l.settings = table(&l.config)
 	vars := variables(s.Environ)
 	if s.File != "" {
@@ -45,11 +45,11 @@ func (s Sources) Load() (Config, error) {
 	} else if _, err := os.Stat(defaultFile); !errors.Is(err, os.ErrNotExist) {
 		l.file("config", defaultFile) // also if it cannot be read, which is an error
 	}
-	l.ended()
+	l.endSource()
 	l.environment(vars)
-	l.ended()
+	l.endSource()
 	l.flags(s.Flags)
-	l.ended()
+	l.endSource()
 	if l.err == nil { // else wrong values may not go together either
 		l.check()
 	}
@@ -91,10 +91,10 @@ func isOther(name string) bool {
 // A loader collects the values and all errors.
 type loader struct {
 	config   Config
-	settings []Setting         // of config
-	url      bool              // an address of Redis was given as a URL
-	urls     []redisURL        // of the source at hand
-	given    map[string]string // by key: its place in the source at hand
+	settings []Setting       // of config
+	url      bool            // an address of Redis was given as a URL
+	urls     []redisURL      // of the source at hand
+	given    map[string]bool // by key: whether the source at hand has it
 	err      error
 }
 
@@ -139,7 +139,7 @@ func (l *loader) flags(overrides []Override) {
 
 // start makes place the source of a setting.
 func (l *loader) start(s Setting, place string) {
-	l.config.places[s.Key], l.given[s.Key] = place, place
+	l.config.places[s.Key], l.given[s.Key] = place, true
 	if s.Key == "redis.addrs" {
 		l.url = false
 	}

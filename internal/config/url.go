@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,9 +14,9 @@ const wantAddress = "host:port or redis[s]://[user@]host[:port][/db]"
 // A redisURL is a URL of a Redis server in a source of settings. No error shows its text, as that may contain a password.
 type redisURL struct{ place, text string }
 
-// ended ends a source: the URLs in it say what several settings say. A setting beside a URL that has its empty value, as in the
-// file that is shipped, says nothing about that.
-func (l *loader) ended() {
+// endSource takes the URLs of a source once its other settings are known, whatever their order. A setting beside a URL that has
+// its empty value, as in the file that is shipped, says nothing about what the URL has.
+func (l *loader) endSource() {
 	for _, u := range l.urls {
 		l.url = true
 		l.redisURL(u)
@@ -39,21 +40,21 @@ func (l *loader) redisURL(at redisURL) {
 	if port == "" {
 		port = "6379"
 	}
-	r := l.config.Redis
+	user, db := u.User.Username(), strings.Trim(u.Path, "/")
+	l.either("redis.username", user, l.config.Redis.Username)
+	l.either("redis.db", db, strings.TrimLeft(strconv.Itoa(l.config.Redis.DB), "0"))
 	l.take("redis.addrs", at.place, net.JoinHostPort(u.Hostname(), port))
-	l.take("redis.username", at.place, u.User.Username())
-	l.take("redis.db", at.place, strings.Trim(u.Path, "/"))
+	l.take("redis.username", at.place, user)
+	l.take("redis.db", at.place, db)
 	if u.Scheme == "rediss" {
 		l.take("redis.tls", at.place, "true")
 	}
-	l.either("redis.username", r.Username != "" && r.Username != l.config.Redis.Username)
-	l.either("redis.db", r.DB != 0 && r.DB != l.config.Redis.DB)
 }
 
-// either refuses a setting that the same source has as a URL has it not.
-func (l *loader) either(key string, differ bool) {
-	if place := l.given[key]; differ && place != "" {
-		l.fail("%s: want it here or in the URL of redis.addrs, have both", place)
+// either refuses a setting of a source whose URL has another value for it. An empty value is none.
+func (l *loader) either(key, inURL, have string) {
+	if l.given[key] && inURL != "" && have != "" && have != inURL {
+		l.fail("%s: want none beside the one in the URL of redis.addrs, have %s", l.config.Place(key), have)
 	}
 }
 
