@@ -78,8 +78,8 @@
 //   - After such a reservation has expired, the next who asks takes the lock.
 //   - A caller that polls or tries once takes a free lock whoever of the goroutines is queued.
 //   - Tasks that came before have a freed lock to themselves for 50 ms. Then a goroutine may take it.
-//   - A process has one of its waiters in the wait queue. While the next one joins, after that one has the lock, a waiter of
-//     another process that came later may pass it, if the work takes less time than a call.
+//   - Of the waiters of a process only the first is in the wait queue. The next one joins when that one has the lock: if the
+//     work then takes less time than a call, a waiter of another process that came later may go first.
 //   - A server clock that steps back lets newcomers in front.
 //
 // # What it does not give

@@ -61,7 +61,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // error may pass, Release sends the call again in the background. That ends when the store answers,
 // the TTL has freed the lock, or the Locker is closed. If the lock was lost and the call failed,
 // the error tells of both. Release sends the call even if ctx has ended, and gives up after 3 s,
-// see [Redis]. Before that it waits for a renewal under way, at the latest until the deadline of the lease.
+// see [Redis]. Before that it waits for a renewal under way, until the deadline of the lease at
+// the latest.
 //
 // A lease of [Options.NoRenew] that has reached its end is no loss: Release is then no error, whatever
 // the store says.

@@ -14,7 +14,7 @@ import (
 const (
 	pollFirst   = 25 * time.Millisecond
 	pollLongest = time.Second
-	lookAgain   = 15 * time.Second // the first in the wait queue
+	lookAgain   = 15 * time.Second // of the first in the wait queue, at the latest
 )
 
 // errNoAnswer says why a wait has ended before its first try.

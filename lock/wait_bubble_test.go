@@ -462,19 +462,25 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	})
 }
 
+// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it.
+func (f *fake) heldForHalfADay(t *testing.T) (held *lock.Lease, got chan time.Time) {
+	t.Helper()
+	held, got = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true}), make(chan time.Time, 1)
+	go func() {
+		_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+			got <- time.Now()
+			return nil
+		})
+	}()
+	return held, got
+}
+
 // A lock is held for half a day, and released before. Who waits for it has it then, and nobody passes.
 func TestWaitForALongLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		held := acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true})
-		got := make(chan time.Time, 1)
-		go func() {
-			_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
-				got <- time.Now()
-				return nil
-			})
-		}()
+		held, got := f.heldForHalfADay(t)
 		time.Sleep(4 * time.Hour)
 		released := time.Now()
 		expect.OK(t, held.Release(t.Context()))
@@ -492,14 +498,7 @@ func TestWaitThatNobodyEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		_ = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true})
-		got := make(chan time.Time, 1)
-		go func() {
-			_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
-				got <- time.Now()
-				return nil
-			})
-		}()
+		_, got := f.heldForHalfADay(t)
 		time.Sleep(4 * time.Hour)
 		gone := time.Now()
 		f.put("")

@@ -132,8 +132,7 @@ type Receipt struct {
 // Errors of a task that a client does not accept, for errors.Is.
 var (
 	// ErrDuplicate refuses a task of which there is an equal one, see [Options.Unique]. There is
-	// nothing to do: the other one runs, or has run.
-	// It matches asynq.ErrDuplicateTask.
+	// nothing to do: the other one runs, or has run. It matches asynq.ErrDuplicateTask.
 	ErrDuplicate error = existsError{"a task of this kind and payload exists already", asynq.ErrDuplicateTask}
 	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID]. After a call whose
 	// answer was lost, it says that the task is there. It matches asynq.ErrTaskIDConflict.

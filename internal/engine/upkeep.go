@@ -2,14 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
@@ -61,12 +57,12 @@ type upkeep struct {
 	clock   int64     // Redis' clock
 	clockAt time.Time // when it was that
 
-	ended   []leases             // queues with leases that have ended
-	judging chan judgement       // of functions of the user that have not returned; nil for none
-	peeked  int                  // how many queues this round of peeks has asked
-	quiet   map[string]time.Time // queues that peeks leave out, and until when
-	cursor  taskredis.MendCursor
-	mended  taskredis.Mended // in this round
+	ended  []leases               // queues with leases that have ended
+	asking chan taskredis.Outcome // functions of the user that have not answered yet about a crash; nil for none
+	peeked int                    // how many queues this round of peeks has asked
+	quiet  map[string]time.Time   // queues that peeks leave out, and until when
+	cursor taskredis.MendCursor
+	mended taskredis.Mended // in this round
 }
 
 // A duty is done time and again, by a short call each time.
@@ -74,12 +70,6 @@ type duty struct {
 	do     func(context.Context) (next time.Duration, err error)
 	at     time.Time
 	outage outage
-}
-
-// leases are those of a queue that have ended, without the first ones.
-type leases struct {
-	queue string
-	pass  int
 }
 
 // newUpkeeps returns what looks after the queues of a server: on one Redis one for all, in a Cluster one for each queue.
@@ -213,99 +203,6 @@ func (u *upkeep) readClock(ctx context.Context, sent time.Time, clock int64) {
 		u.logger.WarnContext(ctx, "Redis' clock has stepped back", "by_s", back.Seconds())
 	}
 	u.clock, u.clockAt = clock, time.Now()
-}
-
-// endSome ends some of the tasks that have crashed.
-func (u *upkeep) endSome(ctx context.Context) (time.Duration, error) {
-	if len(u.ended) == 0 {
-		return never, nil
-	}
-	at := u.ended[0]
-	u.ended = u.ended[1:]
-	l, err := u.calls.Leases(ctx, at.queue, at.pass)
-	if l.Found {
-		u.tell([]string{at.queue})
-	}
-	u.troubles.found(ctx, l.Troubles)
-	at.pass += l.Left
-	errs := []error{err}
-	for _, c := range l.Crashed {
-		ended, err := u.end(ctx, c, time.UnixMicro(l.Now))
-		if err != nil { // the others are ended all the same
-			errs = append(errs, fmt.Errorf("task %s: %w", c.ID, err))
-		}
-		if !ended {
-			at.pass++
-		}
-	}
-	if l.More {
-		u.ended = append(u.ended, at)
-	}
-	return 0, errors.Join(errs...)
-}
-
-// end ends a crashed task as asynq does.
-func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (bool, error) {
-	encoded, err := u.calls.Message(ctx, c)
-	if err != nil {
-		return false, err
-	}
-	o := &taskredis.Outcome{Kind: taskredis.Archive}
-	m, err := taskredis.DecodeMessage(encoded)
-	if err != nil { // nobody can run it, so it is kept as it is, for people
-		u.troubles.found(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
-	} else {
-		if m.Retried < m.Retry {
-			o.Kind = taskredis.Retry
-			if o.After, o.Counts = u.judge(ctx, m); o.Counts {
-				m.Retried++
-			}
-		}
-		o.Hold, o.Unique = u.cfg.holds(m, o.Kind), m.Frees(o.Kind)
-		m.ErrorMsg, m.LastFailedAt = asynq.ErrLeaseExpired.Error(), now.Unix()
-		encoded = m.Encode()
-	}
-	o.Message = encoded
-	ended, err := u.calls.End(ctx, c, o)
-	if ended {
-		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", o.Kind)
-	}
-	return ended, err
-}
-
-// A judgement is what the functions of the user say of a crash.
-type judgement struct {
-	after time.Duration
-	fails bool
-}
-
-// judge returns after which time a crashed task comes again, and whether that was a failure. Upkeep, which the whole fleet needs,
-// does not wait for functions that hang: as long as they have not returned, asynq's say it.
-func (u *upkeep) judge(ctx context.Context, m *taskredis.Message) (time.Duration, bool) {
-	const patience = time.Second
-	asynqs := asynq.DefaultRetryDelayFunc(m.Retried, asynq.ErrLeaseExpired, AsynqTask(m))
-	select {
-	case <-u.judging:
-		u.judging = nil
-	default:
-	}
-	if u.judging != nil {
-		return asynqs, true
-	}
-	as, judging := *m, make(chan judgement, 1)
-	go func() {
-		judging <- judgement{u.cfg.retryDelay(ctx, &as, asynq.ErrLeaseExpired), u.cfg.isFailure(ctx, asynq.ErrLeaseExpired)}
-	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case v := <-judging:
-		return v.after, v.fails
-	case <-timer.C:
-	}
-	u.judging = judging
-	u.logger.ErrorContext(ctx, "RetryDelayFunc or IsFailure does not return; until it does, asynq's own decide about tasks of dead servers")
-	return asynqs, true
 }
 
 // peekAtSome looks for pending tasks in the next queues.

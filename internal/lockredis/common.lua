@@ -50,12 +50,12 @@ local function until_of(ends)
   return latest
 end
 
--- Keeps a task the only one of its kind for as long as it waits, and a minute more, and notes when that was to end.
+-- Keeps a task the only one of its kind for as long as it waits, and a minute more. The task then knows when that was to end.
 --   key  its key of uniqueness; false for none
 local function keep_unique(task, key, id, ends)
   if not key or call('GET', key) ~= id then return end
   local left = call('TTL', key)
-  if left < 0 or left >= ends - now_s + 60 then return end -- or it never ends
+  if left < 0 or left >= ends - now_s + 60 then return end -- below 0: it never ends
   call('HSETNX', task, 'siding_unique_until', now_s + left)
   call('EXPIREAT', key, ends + 60)
 end

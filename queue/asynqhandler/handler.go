@@ -3,8 +3,8 @@
 // A handler of asynq may ask for more than its arguments hold: asynq.GetTaskID and its like read the
 // context, and Task.ResultWriter writes to Redis. asynq's own server provides for both with parts of asynq
 // that are private. This package uses the same parts, and is the only one that knows them: see layout.go. A
-// later asynq may change them. Then [New] returns an error that says so, and no server starts, as those whose
-// handlers are registered by queue.Handle are given the same task. Clients and the rest of Siding do not mind.
+// later asynq may change them. Then [New] returns an error that says so, and no server starts: handlers by
+// queue.Handle are given an asynq.Task with its ResultWriter, too. Clients and package lock do not mind.
 package asynqhandler
 
 import (

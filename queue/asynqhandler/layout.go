@@ -67,11 +67,13 @@ func asynqVersion() string {
 	const module = "github.com/hibiken/asynq"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps { // a test has none
-			if m.Path == module && m.Replace != nil {
-				return m.Replace.Version // "" for a folder
-			} else if m.Path == module {
-				return m.Version
+			if m.Path != module {
+				continue
 			}
+			if m.Replace != nil {
+				m = m.Replace // whose version is "" for a folder
+			}
+			return m.Version
 		}
 	}
 	pc := reflect.ValueOf(asynq.NewServeMux).Pointer()
