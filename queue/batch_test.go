@@ -91,7 +91,7 @@ func TestBatchOfThousands(t *testing.T) {
 		}
 		have := b.rdb.LRange(t.Context(), "asynq:{"+b.queue+"}:pending", 0, -1).Val()
 		slices.Reverse(have)
-		same(t, "pending", have, ids)
+		expect.Same(t, "pending", have, ids)
 		expect.OK(t, b.inspector.DeleteQueue(b.queue, true))
 		expect.OK(t, b.rdb.ScriptFlush(t.Context()).Err())
 		for _, key := range b.rdb.Keys(t.Context(), "asynq:{"+b.queue+"}:unique:*").Val() { // which stay behind

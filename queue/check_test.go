@@ -58,7 +58,7 @@ func TestCheckRedis(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, test.args...)
-			same(t, "traits", traits(t, s.Client(t)), test.want)
+			expect.Same(t, "traits", traits(t, s.Client(t)), test.want)
 		})
 	}
 }
@@ -130,7 +130,7 @@ func TestCheckRedisThatDoesNotTell(t *testing.T) {
 			expect.OK(t, s.Client(t).Do(t.Context(), rules...).Err())
 			guest := redis.NewClient(&redis.Options{Addr: s.Addr, Username: "guest", Password: "any"})
 			t.Cleanup(func() { _ = guest.Close() })
-			same(t, "traits", traits(t, guest), test.want)
+			expect.Same(t, "traits", traits(t, guest), test.want)
 		})
 	}
 }
@@ -143,7 +143,7 @@ func TestCheckRedisCluster(t *testing.T) {
 		expect.OK(t, node.Client(t).ConfigSet(t.Context(), "save", "3600 1").Err())
 	}
 	want := []string{c.Nodes[2].Addr + " persistence=off"}
-	same(t, "traits", traits(t, c.Client(t)), want)
+	expect.Same(t, "traits", traits(t, c.Client(t)), want)
 }
 
 // A slow way to Redis is no difference between clocks.

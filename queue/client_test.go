@@ -45,7 +45,7 @@ func TestOptionsReachTheTask(t *testing.T) {
 			State:   asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: info.NextProcessAt,
 		}
 		tt.want(&want)
-		same(b, "task", *info, want, gocmp.Comparer(sameTime))
+		expect.Same(b, "task", *info, want, gocmp.Comparer(sameTime))
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -455,14 +454,6 @@ func (b *bundle) waitLockKey() string { return "wait:" + b.lockKey() }
 func (b *bundle) again(id string) {
 	b.Helper()
 	expect.OK(b, b.inspector.RunTask(b.queue, id))
-}
-
-// same compares two values field by field.
-func same(tb testing.TB, what string, have, want any, opts ...gocmp.Option) {
-	tb.Helper()
-	if diff := gocmp.Diff(want, have, opts...); diff != "" {
-		tb.Errorf("%s (-want +have):\n%s", what, diff)
-	}
 }
 
 // wantError compares the beginning of an error; "" means none.

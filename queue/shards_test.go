@@ -33,7 +33,7 @@ func TestNamesOfShards(t *testing.T) {
 		for _, i := range []int{0, 1, 2, 3, 10, 999} {
 			have = append(have, queue.ShardName(tt.queue, i))
 		}
-		same(t, tt.queue, have, tt.want)
+		expect.Same(t, tt.queue, have, tt.want)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestQueuesOfAServer(t *testing.T) {
 	t.Parallel()
 	have := queue.ShardQueues(map[string]int{"orders": 3, "mail": 1}, map[string]int{"orders": 2, "elsewhere": 9})
 	want := map[string]int{"orders": 3, queue.ShardName("orders", 0): 3, queue.ShardName("orders", 1): 3, "mail": 1}
-	same(t, "queues", have, want)
+	expect.Same(t, "queues", have, want)
 }
 
 func TestShardsRefused(t *testing.T) {

@@ -23,6 +23,8 @@ import (
 // A simRedis is the Redis of a simulation: the data and the commands of miniredis, without a connection, and with one Lua
 // for all calls of scripts, as making a new one costs more than a step. Whoever calls it holds the lock of the world.
 type simRedis struct {
+	redis.Scripter // nil: nobody calls the others
+
 	db       *miniredis.Miniredis
 	peer     *server.Peer
 	out      *bytes.Buffer
@@ -349,7 +351,7 @@ func fromLua(value lua.LValue) any {
 	return nil
 }
 
-// The rest makes it a redis.Scripter.
+// The rest is what go-redis' Script calls.
 
 func (m *simRedis) cmd(text string, keys []string, args []any) *redis.Cmd {
 	reply, err := m.script(text, keys, args)
@@ -369,15 +371,3 @@ func (m *simRedis) EvalSha(_ context.Context, hash string, keys []string, args .
 	}
 	return m.cmd(text.(string), keys, args) //nolint:forcetypeassert // it is one
 }
-
-func (m *simRedis) EvalRO(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	return m.Eval(ctx, text, keys, args...)
-}
-
-func (m *simRedis) EvalShaRO(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd {
-	return m.EvalSha(ctx, hash, keys, args...)
-}
-
-func (m *simRedis) ScriptExists(context.Context, ...string) *redis.BoolSliceCmd { panic("not used") }
-
-func (m *simRedis) ScriptLoad(context.Context, string) *redis.StringCmd { panic("not used") }
