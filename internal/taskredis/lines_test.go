@@ -191,24 +191,24 @@ func TestUniquenessOfArchivedTasks(t *testing.T) {
 			ttl := value(t, t.rdb.TTL(t.Context(), key))
 			expect.That(t, ttl >= least && ttl <= most, "%s: want it unique for %v to %v, have %v", what, least, most, ttl)
 		}
-		for name, test := range map[string]struct{ waits, crashes bool }{"waits": {waits: true}, "crashes": {crashes: true}, "neither": {}} {
+		for _, after := range []string{"a wait", "a crash", "neither"} {
 			for _, lasts := range []time.Duration{time.Minute, 24 * time.Hour} {
-				q := fmt.Sprint(name, lasts)
+				q := fmt.Sprint(after, lasts)
 				s, dead := t.server("server of "+q), t.server("dead server of "+q)
-				if test.waits {
+				var holds, taken []Taken
+				if after == "a wait" {
 					t.pending(q, "holds", q)
-					s.takes("holds ", nil, 1, q)
+					holds = s.takes("holds ", nil, 1, q)
 				}
 				t.pending(q, "unique", q)
 				value(t, t.rdb.HSet(t.Context(), TaskKey(q, "unique"), "unique_key", key))
 				value(t, t.rdb.Set(t.Context(), key, "unique", lasts))
-				var taken []Taken
-				switch {
-				case test.waits:
+				switch after {
+				case "a wait":
 					s.takes("", nil, 1, q)
 					left(q+", as it waits", 3*time.Hour, lasts+4*time.Hour)
-					taken = s.takes("unique ", []Outcome{{Name: Name{Queue: q, ID: "holds", Attempt: value(t, t.rdb.HGet(t.Context(), TaskKey(q, "holds"), "siding_attempt")), Lock: "lock:" + q}, Kind: Done}}, 1, q)
-				case test.crashes:
+					taken = s.takes("unique ", done(holds...), 1, q)
+				case "a crash":
 					crashed := dead.takes("unique ", nil, 1, q)
 					t.must(t.rdb.Del(t.Context(), crashed[0].Lock).Err())
 					t.add(LeaseKey(q), "unique", 1)
