@@ -129,9 +129,7 @@ func (g Groups) read(ctx context.Context, set *AggregationSet, ids []string) err
 
 // Delete deletes a set and its tasks, as their aggregated task is enqueued. It may be called again.
 func (g Groups) Delete(ctx context.Context, set *AggregationSet) error {
-	keys := []string{
-		set.key(), aggregationSetsKey(set.Queue), GroupKey(set.Queue, set.Group), GroupsKey(set.Queue), ArchivedKey(set.Queue),
-	}
+	keys := together(set.Queue, set.key(), aggregationSetsKey(set.Queue), GroupKey(set.Queue, set.Group), GroupsKey(set.Queue), ArchivedKey(set.Queue))
 	argv := texts([]any{TaskKey(set.Queue, ""), set.Group}, set.Unreadable)
 	if err := groupDeleteScript.Run(ctx, g.rdb, keys, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: delete the aggregated tasks of group %q of queue %q: %w", set.Group, set.Queue, err)
@@ -143,7 +141,7 @@ func (g Groups) Delete(ctx context.Context, set *AggregationSet) error {
 // again after [AggregationTimeout], and the sets after it with the next call.
 func (g Groups) Reclaim(ctx context.Context, queue string) error {
 	for {
-		keys := []string{aggregationSetsKey(queue), GroupsKey(queue)}
+		keys := together(queue, aggregationSetsKey(queue), GroupsKey(queue))
 		err := groupReclaimScript.Run(ctx, g.rdb, keys, GroupKey(queue, ""), seconds(AggregationTimeout)).Err()
 		if errors.Is(err, redis.Nil) {
 			return nil

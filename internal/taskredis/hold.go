@@ -78,7 +78,7 @@ func HeldUntil(ctx context.Context, rdb redis.UniversalClient, entries []Ready) 
 // RetryHeld has the task that holds a line run now, before those behind it. It returns false, and changes nothing, if the task holds
 // none, or is about to run.
 func RetryHeld(ctx context.Context, rdb redis.Scripter, queue, id string) (bool, error) {
-	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "retry", "", "", "").Bool()
+	done, err := goOnScript.Run(ctx, rdb, together(queue, TaskKey(queue, id)), queue, id, "retry", "", "", "").Bool()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: retry a task: %w", err)
 	}
@@ -97,7 +97,7 @@ func SkipHeld(ctx context.Context, rdb redis.UniversalClient, queue, id string, 
 		change(m)
 		after, unique = m.Encode(), m.Frees(Archive)
 	}
-	done, err := goOnScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, id, "skip", after, before, unique).Bool()
+	done, err := goOnScript.Run(ctx, rdb, together(queue, TaskKey(queue, id)), queue, id, "skip", after, before, unique).Bool()
 	if err != nil {
 		return false, fmt.Errorf("taskredis: skip a task: %w", err)
 	}

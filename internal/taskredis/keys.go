@@ -15,6 +15,17 @@ import (
 func asynqKey(queue, rest string) string  { return "asynq:{" + queue + "}:" + rest }
 func sidingKey(queue, rest string) string { return "siding:{" + queue + "}:" + rest }
 
+// together returns the keys that a call of a script declares which touches others of the same queue as well: these and one that never
+// exists. Of a slot that moves, one master of the Cluster has some of the keys and another has the rest, and Redis looks for
+// those alone that are declared. By the one that neither has it refuses the call until the slot has moved; without it a
+// script would take each task for deleted whose hash is on the other master. scope is the queue; "" on one Redis.
+func together(scope string, keys ...string) []string {
+	if scope == "" {
+		return keys
+	}
+	return append(keys, sidingKey(scope, "none"))
+}
+
 // TaskKey is the hash of a task.
 func TaskKey(queue, id string) string { return asynqKey(queue, "t:"+id) }
 

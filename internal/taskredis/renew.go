@@ -21,7 +21,7 @@ func (c *Steps) Renew(ctx context.Context, scope string, attempts []Name) ([]boo
 	for lane := range records {
 		records[lane] = c.record(scope, lane)
 	}
-	reply, err := renewScript.Run(ctx, c.Redis, records[:], argv...).Int64Slice()
+	reply, err := renewScript.Run(ctx, c.Redis, together(scope, records[:]...), argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
 		err = fmt.Errorf("%w: want %d values, have %d", redisreply.ErrReply, len(attempts), len(reply))
 	}

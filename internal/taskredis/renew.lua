@@ -1,6 +1,7 @@
 -- Renews the leases of attempts, and their locks.
 --
--- KEYS[1...]  records of what the server's last steps came to, one for each lane; they live as long as its attempts
+-- KEYS[1]  record of what the server's last step came to, which lives as long as its attempts
+-- KEYS[2]  that of its other lane
 -- ARGV[1]  ttl of the locks, ms
 -- ARGV[2]  how long the fencing tokens are remembered from now on, ms
 -- ARGV[3...]  queue, id, name and lock of each attempt
@@ -19,7 +20,8 @@ local attempts = {unpack(ARGV, 3)}
 -- include locks
 -- include attempt
 
-for i = 1, #KEYS do call('PEXPIRE', KEYS[i], RECORD_KEPT) end
+call('PEXPIRE', KEYS[1], RECORD_KEPT)
+call('PEXPIRE', KEYS[2], RECORD_KEPT)
 local kept = {}
 for i = 1, #attempts, 4 do
   local ok, result = pcall(renew, attempts[i], attempts[i + 1], attempts[i + 2], attempts[i + 3])

@@ -11,7 +11,7 @@ var rescanScript = script("rescan")
 // not before.
 func (c *Steps) Rescan(ctx context.Context, queue string) error {
 	for cursor := "0"; ; {
-		next, err := rescanScript.Run(ctx, c.Redis, []string{ReadyKey(queue)}, queue, cursor).Text()
+		next, err := rescanScript.Run(ctx, c.Redis, together(queue, ReadyKey(queue)), queue, cursor).Text()
 		if err != nil {
 			return fmt.Errorf("taskredis: rescan: %w", err)
 		}

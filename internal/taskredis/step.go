@@ -179,7 +179,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		argv = append(argv, d.Queue, turn(d.Pending))
 	}
 	argv = appendSlots(argv, s.Slots)
-	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Scope, s.Lane), slotsOf(s.Scope), c.record(s.Scope, 1-s.Lane)}, argv...).Result()), s)
+	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, together(s.Scope, c.record(s.Scope, s.Lane), slotsOf(s.Scope), c.record(s.Scope, 1-s.Lane)), argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}

@@ -64,7 +64,7 @@ func TakeOver(ctx context.Context, rdb redis.UniversalClient, queue string) (mov
 		for _, w := range some {
 			argv = append(argv, w.id)
 		}
-		n, err := takeoverScript.Run(ctx, rdb, []string{RetryKey(queue), PendingKey(queue)}, argv...).Int()
+		n, err := takeoverScript.Run(ctx, rdb, together(queue, RetryKey(queue), PendingKey(queue)), argv...).Int()
 		if err != nil {
 			return moved, err
 		}

@@ -88,7 +88,7 @@ func (u *Upkeep) look(ctx context.Context, l Look, electedFor time.Duration) (is
 		far = u.TTL.Seconds() + 1
 	}
 	argv := texts([]any{u.Session, electedFor.Milliseconds(), far, l.Clean, most}, l.Queues)
-	r := redisreply.NewReader(lookScript.Run(ctx, u.Redis, []string{u.Key()}, argv...).Result())
+	r := redisreply.NewReader(lookScript.Run(ctx, u.Redis, together(u.Scope, u.Key()), argv...).Result())
 	if r.Number() == 1 {
 		is = Looked{Elected: true, Now: r.Number(), Next: r.Number(), Unfinished: r.Texts(), Found: r.Texts(), Ended: r.Texts(), Troubles: r.Texts()}
 	}
@@ -113,7 +113,7 @@ func (u *Upkeep) Peek(ctx context.Context, queues []string) (map[string]Peeked, 
 	if n == 0 || err != nil {
 		return nil, upkeepError("peek", err)
 	}
-	r, err := peekScript.Run(ctx, u.Redis, keys, texts(nil, queues)...).StringSlice()
+	r, err := peekScript.Run(ctx, u.Redis, together(u.Scope, keys...), texts(nil, queues)...).StringSlice()
 	peeked := make(map[string]Peeked)
 	for i, text := range r {
 		peeked[queues[i]] = Peeked(text)
@@ -142,7 +142,7 @@ type Leases struct {
 // their lease has ended, as in asynq, and those with one that have crashed too often, once their lock is gone. It passes
 // the first leases that have ended, and looks at some hundred of the others.
 func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (Leases, error) {
-	r := redisreply.NewReader(leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.NoRetriesToo)).Result())
+	r := redisreply.NewReader(leasesScript.Run(ctx, u.Redis, together(queue, LeaseKey(queue)), queue, pass, u.Crashes, flag(u.NoRetriesToo)).Result())
 	l := Leases{Now: r.Number(), Left: int(r.Number()), More: r.Number() == 1, Found: r.Number() == 1}
 	for rows := r.List(); rows.More(); {
 		l.Crashed = append(l.Crashed, Crash{queue, rows.Text(), rows.Text(), rows.Text(), rows.Text()})
@@ -168,7 +168,7 @@ func (u *Upkeep) End(ctx context.Context, c Crash, o *Outcome) (bool, error) {
 		set = "archived"
 	}
 	failure, now := flag(o.Counts || o.Kind == Archive), time.Now().UTC()
-	ended, err := endScript.Run(ctx, u.Redis, []string{TaskKey(c.Queue, c.ID)}, c.Queue, c.ID, c.state, c.attempt, c.lease,
+	ended, err := endScript.Run(ctx, u.Redis, together(c.Queue, TaskKey(c.Queue, c.ID)), c.Queue, c.ID, c.state, c.attempt, c.lease,
 		set, o.Message, o.After.Microseconds(), failure, now.Format(time.DateOnly), now.Add(statsTTL).Unix(), flag(o.Hold), o.Unique).Bool()
 	return ended, upkeepError("end a task", err)
 }
@@ -192,7 +192,7 @@ type Mended struct {
 func (u *Upkeep) Mend(ctx context.Context, at *MendCursor) (Mended, error) {
 	queues := u.Queues[at.seen:min(at.seen+MostQueues, len(u.Queues))]
 	argv := texts([]any{cmp.Or(at.cursor, "0"), at.rounds}, queues)
-	r := redisreply.NewReader(mendScript.Run(ctx, u.Redis, keysOf(queues, RetryKey), argv...).Result())
+	r := redisreply.NewReader(mendScript.Run(ctx, u.Redis, together(u.Scope, keysOf(queues, RetryKey)...), argv...).Result())
 	seen, cursor := at.seen+int(r.Number()), r.Text()
 	m := Mended{Done: seen >= len(u.Queues), Waiting: int(r.Number()), Active: int(r.Number()), Troubles: r.Texts()}
 	switch {
