@@ -34,11 +34,13 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 			a.held = append(a.held, lock.Fence(ctx, name))
 		}
 		s.acquired(a, a.held[0])
-		defer func() { // also if the handler panics
+		lose := func() {
 			if errors.Is(context.Cause(ctx), lock.ErrLost) { // this lock; an error of the handler may be about a second one
 				a.Lose()
 			}
-		}()
+		}
+		defer lose()                                    // before what the handler returns is judged
+		defer context.AfterFunc(ctx, lose)()            // and at once, as it may never return: others are to have the lock
 		failed = next(lease.WithWaited(ctx, 0), a.Task) // for a second lock the handler has not waited yet
 		return failed
 	})
@@ -56,7 +58,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
-	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
+	after := jitter(max(time.Second, 3*(time.Since(asked)-opts.Wait)))                  // whoever does not answer is not to have all slots
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
@@ -74,7 +76,9 @@ func (s *Server) doUnder(ctx context.Context, names []string, opts *lock.Options
 
 // underLock is [lock.Locker.Do], but that the lock is renewed for no longer than a handler may go on after the end of its context.
 func (s *Server) underLock(ctx context.Context, name string, opts *lock.Options, work func(context.Context) error) (err error) {
-	held, err := s.locker.Acquire(ctx, name, opts)
+	asks, answered := context.WithTimeout(ctx, opts.Wait+askWithin)
+	held, err := s.locker.Acquire(asks, name, opts)
+	answered()
 	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}
@@ -92,6 +96,9 @@ func (s *Server) underLock(ctx context.Context, name string, opts *lock.Options,
 	held.Context(renewed)
 	return work(held.Context(ctx))
 }
+
+// askWithin is how long a store may take to answer. An attempt keeps its slot meanwhile, which those of other resources need.
+const askWithin = 2 * time.Second
 
 // turnWait is how long a task that was refused before waits in the wait queue of its lock.
 const turnWait = 500 * time.Millisecond

@@ -226,6 +226,20 @@ func TestExternalStoreCannotBeAsked(t *testing.T) {
 	b.wantOrder(0, 1)
 }
 
+// A lock whose part of the store does not answer does not keep the slots from other resources.
+func TestExternalStoreThatIsSilent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	store := silent{Store: locktest.NewMemory(), key: b.lockKey(), asked: make(chan struct{}, 100)}
+	b.serve(queue.ServerConfig{Store: store, Asynq: asynq.Config{Concurrency: 1}}, b.run)
+	b.enqueue(b.job(0))
+	<-store.asked
+	start := time.Now()
+	b.awaitGone(b.enqueue(job{Res: b.resource + ".other", N: 1}))
+	took := time.Since(start)
+	expect.That(t, took < 10*time.Second, "want the slot back after about 2 s, have %v", took)
+}
+
 // A task that asks an external store about once a second looks when its MaxWait is over, and not a second later.
 func TestMaxWaitForAnExternalStore(t *testing.T) {
 	t.Parallel()
@@ -344,15 +358,16 @@ func TestWaitCountsForTheOwnLockAlone(t *testing.T) {
 	expect.Equal(t, "what a handler has waited for", within(t, patience, "the handler", waited), 0)
 }
 
-// A silent store answers no request for a lock, once it is to.
+// A silent store answers no request for a lock.
 type silent struct {
 	lock.Store
 
-	asked chan struct{} // nil: it answers
+	key   string
+	asked chan struct{}
 }
 
 func (s silent) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	if s.asked == nil {
+	if c.Key != s.key {
 		return s.Store.Acquire(ctx, c)
 	}
 	s.asked <- struct{}{}
@@ -366,7 +381,7 @@ func TestExternalStoreRecoveryBeforeTheLock(t *testing.T) {
 	b := setupUnfenced(t)
 	locks := newQueueless(locktest.NewMemory())
 	asked := make(chan struct{}, 10)
-	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: silent{locks, asked}, Lock: quickRecovery.Lock}}}
+	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: silent{locks, b.lockKey(), asked}, Lock: quickRecovery.Lock}}}
 	victim.serve(b)
 	id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
 	within(t, patience, "its request", asked)

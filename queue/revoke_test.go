@@ -86,18 +86,19 @@ func TestHandlerReturnsTheLossOfItsLock(t *testing.T) {
 // lost.
 func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.unsafe = true
-	b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
-	stuck, first := b.begin(1)
-	second := b.park(2)[0]
-	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
-	expect.Need(t, err == nil && have.FreeWithin > 0 && have.FreeWithin <= shortTimes.TTL,
-		"want it free within %v, have %v, %v", shortTimes.TTL, have.FreeWithin, err)
-	b.await(queue.EventAcquired, second, 1)
-	stuck.open()
-	b.await(queue.EventLost, first, 1)
-	b.awaitGone(first, second)
+	onBoth(t, func(b *bundle) {
+		b.unsafe = true
+		b.serve(queue.ServerConfig{Observe: b.observe, Lock: shortTimes}, b.run)
+		stuck, first := b.begin(1)
+		second := b.park(2)[0]
+		have, err := queue.Revoke(b.Context(), b.rdb, b.revocation())
+		expect.Need(b, err == nil && have.FreeWithin > 0 && have.FreeWithin <= shortTimes.TTL,
+			"want it free within %v, have %v, %v", shortTimes.TTL, have.FreeWithin, err)
+		b.await(queue.EventAcquired, second, 1)
+		stuck.open()
+		b.await(queue.EventLost, first, 1)
+		b.awaitGone(first, second)
+	})
 }
 
 func (b *bundle) acquire(o *lock.Options) *lock.Lease {

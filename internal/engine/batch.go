@@ -131,14 +131,9 @@ func (b *Batch) endAll(err error) {
 	}
 }
 
-// Lose ends an attempt as one that has lost a lock which the engine does not know of, and the members of its batch.
+// Lose ends an attempt that has lost a lock which the engine does not know of, as if it had lost its own. It has when Lose returns.
 func (t *Task) Lose() {
-	if t.batch != nil {
-		for _, m := range t.batch.close() {
-			m.attempt.endContext(store.ErrLost)
-		}
-	}
-	t.attempt.endContext(store.ErrLost)
+	_ = t.loop.do(context.Background(), func() { t.loop.lose(t.attempt) }) // once the loop has ended nothing counts
 }
 
 // Lost reports whether an attempt has lost its lock. What its handler returns then does not count.
