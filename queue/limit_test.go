@@ -396,6 +396,18 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 	expect.That(t, took >= 2*period, "want the fifth task %v after the first or later, have all done in %v", 2*period, took)
 }
 
+// A task in a Cluster that asks for a busy lock has not started, so it uses up no start of a rate.
+func TestBusyLockIsNoStart(t *testing.T) {
+	t.Parallel()
+	b := setupCluster(t)
+	held := b.acquire(nil)
+	b.serve(queue.ServerConfig{Observe: b.observe, Limits: map[string]queue.Limit{"res:*": {Rates: []lock.Rate{{Starts: 2, Period: time.Hour}}}}}, b.run)
+	id := b.enqueue(b.job(1))
+	b.await(queue.EventParked, id, 3)
+	expect.OK(t, held.Release(t.Context()))
+	b.awaitGone(id)
+}
+
 // A lock on an external store has one holder. A server that is to allow more does not start.
 func TestLimitIsRefusedWithAnExternalStore(t *testing.T) {
 	t.Parallel()

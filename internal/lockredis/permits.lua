@@ -2,7 +2,7 @@
 --
 --   {<lock>}:permit:<n>   a permit: the token of its holder, or a reservation
 --   {<lock>}:permits      hash of the permits in use: n by fence, 0 for a reservation
---   {<lock>}:starts       list of when a permit was taken, us, the latest first; only with rates
+--   {<lock>}:starts       list of the fences with which permits were taken, the latest first: they say when, us; only with rates
 --
 -- Comes after common.lua.
 
@@ -97,9 +97,14 @@ local function taken(key, lock, rule, fence, lasts)
   for _, rate in ipairs(rule.rates) do most, longest = math.max(most, rate[1]), math.max(longest, rate[2]) end
   if most == 0 then return end
   local starts = beside(lock, 'starts')
-  call('LPUSH', starts, digits(now))
+  call('LPUSH', starts, fence)
   call('LTRIM', starts, 0, most - 1)
   call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
+end
+
+-- Takes back that a permit was taken, for the rates: its holder has begun nothing.
+local function not_started(key, lock)
+  call('LREM', beside(lock, 'starts'), 1, call('HGET', permits_of(lock), number_of(key)) or '')
 end
 
 -- Returns the first permit of a lock whose value fits, and that value.
@@ -125,4 +130,4 @@ local function renewed(lock, lasts)
   return true
 end
 
-return permit_of, permits_of, number_of, parse_rule, rule, next_start, open_key, keep, taken, find_permit, delete_key, renewed
+return permit_of, permits_of, number_of, parse_rule, rule, next_start, open_key, keep, taken, not_started, find_permit, delete_key, renewed

@@ -129,6 +129,11 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     if o.counts == '1' then counted(queue, 1) end
   elseif kind == 'snooze' and o.order == 'first' and own_keys then
     local due, ticket, ends = now + o.after, place_of(task)
+    if o.waits == '1' then -- it has not begun, as a lock that only its server could ask for was busy
+      for key in each(own_keys) do
+        if lock_of(key) ~= key then Permits().not_started(key, lock_of(key)) end
+      end
+    end
     let_go(own_keys, queue, trace)
     Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
     for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
