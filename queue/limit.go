@@ -59,6 +59,9 @@ func rulesOf(all map[string]Limit) (map[string]*store.Rule, error) {
 // limitsEvery is how often the overrides of operators are read.
 const limitsEvery = 500 * time.Millisecond
 
+// rescanFor is how long those who wait are looked for after a change. While a master does not answer, other changes are to be read.
+const rescanFor = 3 * time.Second
+
 // ruleOf returns the rule of the lock of a resource, nil for none.
 func (s *Server) ruleOf(resource string) *store.Rule {
 	var rule *store.Rule
@@ -98,7 +101,9 @@ func (s *Server) followLimits(ctx context.Context) {
 		s.limitsRead(ctx, s.loadLimits(call))
 		cancel()
 		if now := s.limits.Load(); now != table {
-			err := s.engine.SetRules(ctx, s.rules())
+			call, cancel := context.WithTimeout(ctx, rescanFor)
+			err := s.engine.SetRules(call, s.rules())
+			cancel()
 			s.fault(ctx, "those who wait could not be looked at after a change of limits; this is tried again", err)
 			if err == nil {
 				table = now

@@ -315,6 +315,20 @@ func TestServerOnEveryKindOfOptions(t *testing.T) {
 	}
 }
 
+// In a Cluster each queue waits on a connection of its own. A pool that has no other is refused.
+func TestPoolForManyQueues(t *testing.T) {
+	t.Parallel()
+	cfg := queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "b": 1}}, Shards: map[string]int{"b": 5}}
+	for pool, want := range map[int]string{
+		10: "queue: redis: PoolSize: want 11 or more, as each of 7 queues waits for notifications on a connection of its own, have 10",
+		11: "",
+	} {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, PoolSize: pool, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = rdb.Close() })
+		wantError(t, "a server", want, expect.Err(queue.NewServerFromRedisClient(rdb, cfg)))
+	}
+}
+
 // Nothing of asynq's own options is lost.
 func TestTunedOptionsAreComplete(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,8 @@ func NewServer(opt asynq.RedisConnOpt, cfg ServerConfig) (*Server, error) {
 
 // NewServerFromRedisClient returns a server on an existing client of the Redis of its tasks, which the server never
 // closes. Make rdb by [Redis], or set ContextTimeoutEnabled on it, so that calls to a Redis that hangs end in time. The
-// server needs a few of its connections at once, and one more for each handler that calls the server's Locker.
+// server needs a few of its connections at once, and one more for each handler that calls the server's Locker; in a Cluster also one
+// for each queue. An error says so if the PoolSize of a Cluster's client is below that.
 func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Server, error) {
 	if err := cmp.Or(checkClient(rdb), cfg.Validate()); err != nil {
 		return nil, err
@@ -106,6 +107,9 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
 		probed: "siding-probe:" + uuid.NewString(), done: make(chan struct{}),
 		unguardedKinds: logEvery{interval: 24 * time.Hour},
+	}
+	if err := s.checkPool(); err != nil {
+		return nil, err
 	}
 	rules, _ := rulesOf(cfg.Limits) // Validate has checked them
 	table := limits.New(rules)
@@ -119,6 +123,20 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 	s.background, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
+
+// checkPool refuses a pool of which the queues that wait for notifications could take all connections: in a Cluster each takes one, and
+// all may be on one node.
+func (s *Server) checkPool() error {
+	client, is := s.rdb.(*redis.ClusterClient)
+	if queues := len(shardQueues(served(s.cfg.Asynq.Queues), s.cfg.Shards)); is && client.Options().PoolSize < queues+ownCalls {
+		return fmt.Errorf("queue: redis: PoolSize: want %d or more, as each of %d queues waits for notifications on a connection of its own, have %d",
+			queues+ownCalls, queues, client.Options().PoolSize)
+	}
+	return nil
+}
+
+// ownCalls is how many calls a server makes at once besides: steps, heartbeats and upkeep.
+const ownCalls = 4
 
 // makeLocks makes what takes locks beside the engine.
 func (s *Server) makeLocks() error {

@@ -66,8 +66,8 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	}
 	switch {
 	case l.stopping,
-		a.slots > 0 && l.running >= l.cfg.Concurrency,  // the answer is late, and others have its slots
-		a.Lock != "" && !now.Before(*a.trusted.Load()), // so late that others may have the lock
+		a.slots > 0 && l.running >= l.cfg.Concurrency, // the answer is late, and others have its slots
+		a.Lock != "" && !a.trusts(now),                // so late that others may have the lock
 		a.First.Attempt != "" && (!joins || first.lost):
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 		a.outcome.Lock = a.lock()
@@ -122,6 +122,13 @@ func (l *loop) trust(a *attempt, sent time.Time) {
 	l.lookBy(until)
 }
 
+// trusts reports whether nobody else can have the lock of an attempt. The wall clock counts, too, as the monotonic one may stand
+// still while a machine is suspended.
+func (a *attempt) trusts(now time.Time) bool {
+	until := *a.trusted.Load()
+	return now.Before(until) && now.Round(0).Before(until.Round(0))
+}
+
 // Trusted returns until when nobody else can have the lock of an attempt, or of its batch; the zero time once it is lost. Renewals
 // move it.
 func (t *Task) Trusted() time.Time { return *t.attempt.worker().trusted.Load() }
@@ -137,7 +144,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		l.trust(a, sent)
 		a.outcome = taskredis.Outcome{}
 		l.beatIfLate(a)
-		if !time.Now().Before(*a.trusted.Load()) { // the answer took too long
+		if !a.trusts(time.Now()) { // the answer took too long
 			l.lose(a)
 		}
 		a.granted <- nil
@@ -167,7 +174,6 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		if l.attempts[a.Attempt] == a {
 			l.sayStale(a)
 			a.lost = true
-			l.tellSettled(a)
 		}
 		l.abandon(a)
 	default:
@@ -219,6 +225,9 @@ func (l *loop) abandon(a *attempt) {
 	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
 		l.running -= a.slots
 		close(a.granted)
+	}
+	if !a.ended.IsZero() {
+		l.tellSettled(a)
 	}
 	l.forget(a)
 }

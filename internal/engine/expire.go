@@ -32,11 +32,11 @@ func (l *loop) expire(now time.Time) {
 			continue
 		}
 		if a.Lock != "" && !a.lost {
-			if until := *a.trusted.Load(); !now.Before(until) {
+			if a.trusts(now) {
+				l.lookBy(*a.trusted.Load())
+			} else {
 				lapsed = append(lapsed, a.ID)
 				l.lose(a)
-			} else {
-				l.lookBy(until)
 			}
 		}
 		switch {

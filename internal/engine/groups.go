@@ -9,7 +9,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -94,15 +93,15 @@ func (a *aggregation) reclaim(ctx context.Context) {
 		if err := a.groups.Reclaim(ctx, queue); problem == nil {
 			problem = err
 		}
-		if ctx.Err() != nil || problem != nil && !redisreply.Answered(problem) {
-			break // nobody answers the others either
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	a.reclaiming.saw(ctx, problem)
 }
 
-// round looks at each group once, and returns the first problem with Redis. A group or a queue whose data is broken
-// does not hold up the others.
+// round looks at each group once, and returns the first problem with Redis. A group whose data is broken, or a queue whose master
+// does not answer, does not hold up the others.
 func (a *aggregation) round(ctx context.Context) error {
 	var problem error
 	// goesOn notes a problem, and reports whether the round goes on.
@@ -110,7 +109,7 @@ func (a *aggregation) round(ctx context.Context) error {
 		if problem == nil {
 			problem = err
 		}
-		return ctx.Err() == nil && (err == nil || redisreply.Answered(err))
+		return ctx.Err() == nil
 	}
 	for _, queue := range a.queues {
 		groups, err := a.groups.List(ctx, queue)

@@ -235,6 +235,49 @@ func TestAggregationOfBrokenData(t *testing.T) {
 	expect.That(t, a.log.count("are aggregated again") == 1 && a.log.count("are reclaimed again") == 1, "want a line for each end, have:\n%v", a.log)
 }
 
+// A severed is a Redis that does not answer for a queue, as one master of a Cluster.
+type severed struct {
+	redis.UniversalClient
+
+	queue string
+}
+
+func (c severed) SMembers(ctx context.Context, key string) *redis.StringSliceCmd {
+	if !strings.Contains(key, "{"+c.queue+"}") {
+		return c.UniversalClient.SMembers(ctx, key)
+	}
+	cmd := redis.NewStringSliceCmd(ctx)
+	cmd.SetErr(errSevered)
+	return cmd
+}
+
+func (c severed) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if !strings.Contains(keys[0], "{"+c.queue+"}") {
+		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	}
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(errSevered)
+	return cmd
+}
+
+// A queue whose master does not answer does not hold up the groups of the others.
+func TestAggregationWithoutOneMaster(t *testing.T) {
+	t.Parallel()
+	a := newAggregator(t, join)
+	gone := a.queue + "-gone"
+	a.queues, a.groups = []string{gone, a.queue}, taskredis.NewGroups(severed{a.redis, gone})
+	a.put(a.queue, "g", "x")
+	left := "asynq:{" + a.queue + "}:g:left:set"
+	a.redis.ZAdd(t.Context(), left, redis.Z{Score: 1, Member: "gone"})
+	a.redis.ZAdd(t.Context(), "asynq:{"+a.queue+"}:aggregation_sets", redis.Z{Score: 1, Member: left})
+	expect.Eventually(t, "the group aggregated", func() bool {
+		expect.Is(t, "round", a.round(t.Context()), errSevered)
+		return len(a.pending(a.queue)) == 1
+	})
+	a.reclaim(t.Context())
+	expect.That(t, a.redis.Exists(t.Context(), left).Val() == 0, "want the stale set reclaimed")
+}
+
 // rounds2 makes two rounds and two reclaims as run does.
 func (a *aggregator) rounds2(t *testing.T) {
 	t.Helper()

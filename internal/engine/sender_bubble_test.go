@@ -99,6 +99,40 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 	})
 }
 
+// Who is told of the start of a task is also told of its end, if Redis does not take its outcome.
+func TestRefusedOutcomeIsTold(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(a *taskredis.Answer) (*taskredis.Answer, error){
+		"the step":    func(*taskredis.Answer) (*taskredis.Answer, error) { return nil, redisError("NOPERM no rights") },
+		"the outcome": func(a *taskredis.Answer) (*taskredis.Answer, error) { a.Results[0] = "error: WRONGTYPE"; return a, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := loopConfig(t, func(context.Context, *Task) error { return nil })
+				told := make(chan string, 2)
+				cfg.Settled = func(task *Task, _ error, _ bool) { told <- task.ID }
+				l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+					a := settles(s)
+					if isFirst(s) {
+						a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
+					}
+					if len(s.Outcomes) > 0 {
+						return refuse(a)
+					}
+					return a, nil
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				go l.run(ctx)
+				time.Sleep(time.Second)
+				expect.Equal(t, "times that the end was told", len(told), 1)
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 // Redis refuses steps of which earlier copies, without an answer so far, may still come. In another lane what they say would be done
 // twice.
 func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
