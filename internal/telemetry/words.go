@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -17,8 +18,10 @@ const Other = "other"
 const longest = 64
 
 // Class returns the class of a resource: the part before the first ":", such as order in
-// order:536365. It is [Other] for a resource without a class, or with one of more than 64 bytes.
+// order:536365. It is [Other] for a resource without a class, or with one of more than 64 bytes. Of several
+// resources, as queue.AllOf has them, it is that of the first one.
 func Class(resource string) string {
+	resource = store.First(resource)
 	i := strings.IndexByte(resource, ':')
 	if i <= 0 || i > longest {
 		return Other

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/queue"
 )
 
 func TestClass(t *testing.T) {
@@ -18,6 +19,8 @@ func TestClass(t *testing.T) {
 		"536365":                               telemetry.Other,
 		":536365":                              telemetry.Other,
 		"":                                     telemetry.Other,
+		queue.AllOf("item:7", "account:1"):     "account", // the first by the alphabet
+		queue.AllOf("7", "item:7"):             telemetry.Other,
 		"Kunde:Müller":                         "Kunde",
 		strings.Repeat("x", 64) + ":1":         strings.Repeat("x", 64),
 		strings.Repeat("x", 65) + ":1":         telemetry.Other,
