@@ -63,7 +63,7 @@ func New() *Metrics {
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired; of a batch it counts for each task.", "class")
+	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired. It counts once for a task of several resources, and for each task of a batch.", "class")
 	parks := counter("siding_task_parks_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
 	contended := counter("siding_tasks_contended_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
 	waitsEnded := counter("siding_waits_ended_total", "Waits after which tasks acquired their locks, by what ended the wait: handoff; limit, if a limit let them start; batch, if the first task of a batch took them along; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
@@ -81,7 +81,7 @@ func New() *Metrics {
 
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
 	m.registry.MustRegister(running)
-	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran.", "kind")
+	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran, and writes that were refused as stale.", "kind")
 	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has put back into their places, as their own workers died or were cut off.", "kind")
 	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
 	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran. snoozed: the handler found a second lock busy, or something missing that all tasks need. lost: the lock was lost, or a write was refused as stale.", durationBuckets, "kind", "outcome")

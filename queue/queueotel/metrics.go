@@ -33,11 +33,11 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		return h
 	}
 	m := &metrics{
-		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
+		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired. It counts once for a task of several resources."),
 		contended:     counter("siding.tasks.contended", "{task}", "Tasks that began to wait for their locks, and had not waited before."),
 		parks:         counter("siding.task.parks", "{park}", "How often tasks found their locks busy."),
 		waitsEnded:    counter("siding.waits.ended", "{wait}", "Waits after which tasks acquired their locks, by what ended the wait."),
-		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
+		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran, and writes that were refused as stale."),
 		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has put back into their places, as their own workers died or were cut off."),
 		endedByPolicy: counter("siding.tasks.ended_by_policy", "{task}", "Tasks that ended without their handlers, as their policy says, by what it did."),
 		waited:        seconds("siding.task.wait", "Time from the first park of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),

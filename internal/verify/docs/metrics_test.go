@@ -40,13 +40,15 @@ func metricsPage(t *testing.T) string {
 	b.WriteString("# Metrics\n" + head)
 	b.WriteString(filled("[The guide](../guides/metrics.md) says how to scrape, what the labels mean, and which alerts " +
 		"there are. A name that ends in `_seconds` is in seconds. All others are counts, but for `siding_redis_up` and " +
-		"`siding_queue_paused`: these are 1 or 0."))
+		"`siding_queue_paused`: these are 1 or 0. The gauges, but for `siding_redis_up` and `siding_tasks_running`, are of the whole " +
+		"fleet: use max, not sum, over workers."))
 	b.WriteString("\n## At `/metrics` of a worker\n\n")
-	table(&b, prometheusRows(t)...)
+	ofWorker := prometheusRows(t)
+	table(&b, ofWorker...)
 	b.WriteString("\n## From module queueotel\n\n")
-	b.WriteString(filled("[The guide](../guides/tracing.md#metrics) has the attributes. `Telemetry.Observe` counts and measures, and `Telemetry.Watch` adds the gauges, which are of the whole fleet."))
+	b.WriteString(filled("Each instrument counts or measures the same as a metric above. [The guide](../guides/tracing.md#metrics) has the attributes. `Telemetry.Observe` feeds the counters and histograms, `Telemetry.Watch` the gauges."))
 	b.WriteString("\n")
-	table(&b, otelRows(t)...)
+	table(&b, otelRows(t, ofWorker)...)
 	return b.String()
 }
 
@@ -70,7 +72,11 @@ func prometheusRows(t *testing.T) [][]string {
 				labels = append(labels, code(label[1]))
 			}
 		}
-		rows = append(rows, []string{code(found[1]), found[3], strings.Join(labels, ", "), found[2]})
+		meaning, ofFleet := strings.CutSuffix(found[2], " Of the whole fleet: use max, not sum, over workers.")
+		if want := found[3] == "gauge" && found[1] != "siding_redis_up" && found[1] != "siding_tasks_running"; ofFleet != want {
+			t.Errorf("%s: want its help to say that it is of the whole fleet: %t, have %t", found[1], want, ofFleet)
+		}
+		rows = append(rows, []string{code(found[1]), found[3], strings.Join(labels, ", "), meaning})
 	}
 	// A metric that nothing above has brought about would be missing.
 	for _, file := range named(t, func(name string) bool { return path.Dir(name) == "internal/metrics" && isCode(name) }) {
@@ -89,11 +95,11 @@ var instruments = map[string]string{
 	"Int64UpDownCounter": "up-down counter", "Float64ObservableGauge": "gauge",
 }
 
-// otelRows finds the calls that make an instrument: name, unit, description. The module is another
-// one, so they are read and not run.
-func otelRows(t *testing.T) [][]string {
+// otelRows finds the calls that make an instrument, and for each the metric of a worker that is the same. The module is
+// another one, so they are read and not run.
+func otelRows(t *testing.T, ofWorker [][]string) [][]string {
 	t.Helper()
-	rows := [][]string{{"instrument", "type", "unit", "meaning"}}
+	rows := [][]string{{"instrument", "type", "unit", "same as"}}
 	for _, name := range named(t, func(name string) bool { return path.Dir(name) == "queue/queueotel" && isCode(name) }) {
 		ast.Inspect(parse(t, name), func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -105,11 +111,15 @@ func otelRows(t *testing.T) [][]string {
 			if made == "" || len(texts) < 2 || !strings.HasPrefix(texts[0], "siding.") {
 				return true
 			}
-			unit, meaning := "s", texts[len(texts)-1]
+			unit := "s"
 			if len(texts) > 2 {
 				unit = texts[1]
 			}
-			rows = append(rows, []string{code(texts[0]), made, code(unit), meaning})
+			same := code(sameAs(texts[0], made, unit))
+			if !slices.ContainsFunc(ofWorker, func(row []string) bool { return row[0] == same }) {
+				t.Errorf("%s: want the metric %s of a worker, which is the same as %s", name, same, texts[0])
+			}
+			rows = append(rows, []string{code(texts[0]), made, code(unit), same})
 			return true
 		})
 	}
@@ -118,6 +128,21 @@ func otelRows(t *testing.T) [][]string {
 	}
 	slices.SortFunc(rows[1:], func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	return rows
+}
+
+// sameAs returns the name that a worker's metric has which is the same as an instrument.
+func sameAs(instrument, made, unit string) string {
+	name := strings.ReplaceAll(instrument, ".", "_")
+	switch {
+	case instrument == "siding.task.wait.oldest":
+		return "siding_oldest_wait_seconds"
+	case made == "counter":
+		return name + "_total"
+	case unit == "s":
+		return name + "_seconds"
+	default:
+		return name
+	}
 }
 
 // nameOf returns the last word of what is called.
