@@ -9,7 +9,7 @@
 
 local call, probe = redis.call, KEYS[2]
 call('EXISTS', KEYS[1])
-call('RPOPLPUSH', probe, probe)
+call('RPOPLPUSH', probe, probe) -- the first write, as a full Redis refuses this command, and lets all later writes of a script pass
 call('LREM', probe, 1, '')
 call('ZRANGE', probe, 0, 0)
 call('ZREM', probe, '')

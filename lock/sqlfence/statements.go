@@ -62,7 +62,9 @@ func (t Table) statements() (update, query string, err error) {
 		" AND " + fence + " <= " + t.Dialect.placeholder(len(keys)+2)
 	query = "SELECT count(*), max(" + fence + ") FROM " + table + " WHERE " + t.Dialect.equal(keys, 1)
 	if t.Dialect == MySQL {
-		// A plain SELECT may read the row as it was when the transaction began.
+		// An UPDATE counts the rows that it changes, unless the connection has clientFoundRows: with the same fence again none,
+		// as with a stale one, and this query tells the two apart. A plain SELECT would read the row as it was when the
+		// transaction began, in which a former holder still sees its own fence.
 		query += " FOR UPDATE"
 	}
 	return update, query, nil
