@@ -29,7 +29,7 @@ type spot struct {
 	elsewhere bool // it is in an external store
 }
 
-// A place is a lock that is to be looked at.
+// A target is a lock that is to be looked at.
 type target struct {
 	spot
 
@@ -72,7 +72,7 @@ func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
 	return s, queue, ok
 }
 
-// keys are those of a place.
+// keys are those of a target.
 func (i *Inspector) keys(p *target) (keys []string) {
 	if !lockredis.IsCluster(i.rdb) {
 		return []string{i.key(p.spot)}
@@ -118,7 +118,7 @@ func (i *Inspector) lookAt(ctx context.Context, targets []target) ([]sight, erro
 	return sights, i.findReady(ctx, targets, sights)
 }
 
-// sightOf puts together what was found by the keys of a place.
+// sightOf puts together what was found by the keys of a target.
 func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	s := sight{spot: p.spot}
 	if len(parts) == 0 {

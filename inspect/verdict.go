@@ -195,7 +195,7 @@ func (j judge) active() Verdict {
 func (j judge) lost() Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
-		Clears: "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
+		Clears: "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry. If the lock expires before that, the task counts as crashed, and runs again beside the handler.",
 		Do:     "See why the worker could not renew its lock; if",
 	}
 	if j.takenFrom() {

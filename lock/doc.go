@@ -51,7 +51,7 @@
 // token. So any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes
 // us, and is excluded by us. Companion keys share the slot in a Redis Cluster: the last fencing
 // token, the wait queue, which is a sorted set of waiters by ticket, and a few more that
-// docs/reference/redis-keys.md lists. All of them expire. A waiter listens on a channel of its
+// docs/reference/redis-keys.md lists. All of them expire, or go with the last waiter. A waiter listens on a channel of its
 // process.
 //
 // # Guarantees

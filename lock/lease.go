@@ -59,7 +59,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 //
 // The error matches [ErrLost] if the lock was lost before. Another error is the store's. If that
 // error may pass, Release sends the call again in the background. That ends when the store answers,
-// the TTL has freed the lock, or the Locker is closed. If the lock was lost and the call failed,
+// when the TTL has freed the lock and a minute has passed, or when the Locker is closed. If the lock was lost and the call failed,
 // the error tells of both. Release sends the call even if ctx has ended, and gives up after 3 s,
 // see [Redis]. Before that it waits for a renewal under way, until the deadline of the lease at
 // the latest.

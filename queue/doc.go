@@ -19,7 +19,7 @@
 //
 // Of several resources that are ready the one comes first that was taken longest ago, and new tasks
 // and waiting ones take turns. Queues that nobody serves, or that are paused, hold up no others for more
-// than 50 ms.
+// than 50 ms. What holds up tasks of several resources for longer is in docs/guides/several-resources.md.
 //
 // # What a handler's error does
 //

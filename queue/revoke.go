@@ -32,7 +32,7 @@ var (
 	// ErrRevoked says that the lock was revoked before, and its holder has not returned yet. The record of who did
 	// it and why stays that of the first call. The error says who.
 	ErrRevoked = errors.New("queue: the lock was revoked before")
-	// ErrExternalStore says that the lock is in another store than the Redis of the tasks. Stop the
+	// ErrExternalStore says that the lock is in an external store, not on the Redis of the tasks. Stop the
 	// holder instead: its lease expires.
 	ErrExternalStore = errors.New("queue: the lock is in an external store")
 )

@@ -124,8 +124,8 @@ type ServerConfig struct {
 // asynq would run a task of a dead worker again after a minute or more, and count a retry. Siding
 // runs a guarded one again as soon as its lock has expired and a slot is free, before those that wait
 // for its resource: within 25 s if the TTL of the lock is the default. That uses no retry, but Siding counts
-// the task's crashes. A task without a resource runs again after half a minute to a minute, and uses a
-// retry, as with asynq.
+// the task's crashes. A task without a resource uses a retry about a minute after its worker died, and runs after
+// the delay of that retry (15 to 44 s at first), as with asynq.
 type Recovery struct {
 	// Crashes is how many crashes of a task use no retry. Each one after that uses one, and the task
 	// comes again after asynq's delay. So a task that kills its worker comes to an end. Defaults to 3;

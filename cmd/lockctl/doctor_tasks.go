@@ -98,7 +98,7 @@ func (x *examination) handlers(ctx context.Context) error {
 			on = " on " + l.Worker.Label()
 		}
 		x.add(faulty, "handlers", fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
-			"the handler ignores that its context has ended; the task takes a place of its worker, and does not run again before the handler returns",
+			"the handler ignores that its context has ended, and keeps its slot; once the lock has expired, the task runs again beside it",
 			whySays(l.Task)+"; if the handler does not return, restart that worker")
 	}
 	x.unless("handlers", "no handler goes on after its lock was lost")

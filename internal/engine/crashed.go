@@ -69,7 +69,7 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 	o.Message = encoded
 	ended, err := u.calls.End(ctx, c, &o)
 	if ended {
-		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", o.Kind)
+		u.logger.WarnContext(ctx, "a task whose worker died or was cut off was ended", "queue", c.Queue, "task_id", c.ID, "outcome", o.Kind)
 	}
 	return ended, err
 }

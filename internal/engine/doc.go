@@ -6,7 +6,7 @@
 //	pending, lines ──> step ──> attempts ──> handlers ──> outcomes ──> the next step
 //
 // Its step says what has ended since the last one and how many slots are free, and the answer has the attempts that may
-// start (loop.go). A sender sends a step until it is answered, and there are two of them (place.go, sender.go). The queues know from
+// start (loop.go). A sender sends a step until it is answered, and there are two of them (scope.go, sender.go). The queues know from
 // which of them a free slot takes (queues.go). An attempt runs in a goroutine, new or used by others
 // before, which asks for another lock if it needs one, calls the handler, and makes an outcome of what that returned (run.go,
 // outcome.go). Attempts belong to the loop, but for what their goroutines write until they report, by one channel. These ask Redis

@@ -344,7 +344,7 @@ func TestUpkeepEndsTasksOfDeadServers(t *testing.T) {
 					in := time.Until(at)
 					expect.That(y, in >= c.atLeast-time.Second && in <= c.atMost+time.Second, "want it again in %v to %v, have %v", c.atLeast, c.atMost, in)
 				}
-				for _, want := range []string{c.log, "a task whose server has died was ended"} {
+				for _, want := range []string{c.log, "a task whose worker died or was cut off was ended"} {
 					expect.That(y, y.log.count(want) != 0, "want %q in the log", want)
 				}
 			})

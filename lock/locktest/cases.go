@@ -20,7 +20,7 @@ const (
 	queue
 )
 
-// cases are what Run checks; docs/evidence/lock-cases.md tells the story behind each.
+// cases are what Run checks. docs/evidence/lock-cases.md says under the same number what must happen.
 var cases = []struct {
 	name  string
 	run   func(*suite)
