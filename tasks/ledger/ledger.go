@@ -141,8 +141,10 @@ func (l *Ledger) inTx(ctx context.Context, doing string, fn func(context.Context
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w (%w)", cause, err)
+	if cause := context.Cause(ctx); cause != nil { // the end of this step; a deadline looks like a fault of the network
+		if !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
 	} else if isUnavailable(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

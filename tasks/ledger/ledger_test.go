@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -274,6 +275,11 @@ func TestContextEnds(t *testing.T) {
 			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
 				t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
 			}
+			// The time of a task is its own: the database may be there for the others.
+			late, stop := context.WithDeadline(fenced(t.Context(), 1), time.Now())
+			defer stop()
+			_, err := readStock(late, l, "85123A", 10)
+			expect.That(t, errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ledger.ErrUnavailable), "late: want %v, and a database that is available, have %v", context.DeadlineExceeded, err)
 		})
 	}
 }

@@ -29,8 +29,9 @@ func isUnavailable(err error) bool {
 		}, e.Code()&0xff) // without the detail that extended codes add
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// Connections, authorization, resources, operators, the system; and a replica.
-		return slices.Contains([]string{"08", "28", "53", "57", "58"}, e.Code[:min(2, len(e.Code))]) || e.Code == "25006"
+		// Connections, authorization, resources, operators, the system; and a replica. One statement
+		// that was canceled, as by its own timeout, says nothing about others.
+		return slices.Contains([]string{"08", "28", "53", "57", "58"}, e.Code[:min(2, len(e.Code))]) && e.Code != "57014" || e.Code == "25006"
 	}
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)

@@ -35,6 +35,7 @@ func TestErrorsOfAStep(t *testing.T) {
 		"input or output":       {pg("58030"), true},
 		"nobody there":          {&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
 		"connection gone":       {driver.ErrBadConn, true},
+		"time of a statement":   {pg("57014"), false},
 		"deadlock":              {pg("40P01"), false},
 		"serialization":         {pg("40001"), false},
 		"check of a column":     {pg("23514"), false},
