@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net"
 	"slices"
 
@@ -35,7 +36,8 @@ func isUnavailable(err error) bool {
 	}
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
-	return connect || network || errors.Is(err, driver.ErrBadConn)
+	// A server that is killed ends its connections in the middle of an answer.
+	return connect || network || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // isBusy reports whether err says that another process is writing to the file.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -35,6 +36,7 @@ func TestErrorsOfAStep(t *testing.T) {
 		"input or output":       {pg("58030"), true},
 		"nobody there":          {&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
 		"connection gone":       {driver.ErrBadConn, true},
+		"backend killed":        {fmt.Errorf("write: %w", io.ErrUnexpectedEOF), true},
 		"time of a statement":   {pg("57014"), false},
 		"deadlock":              {pg("40P01"), false},
 		"serialization":         {pg("40001"), false},
