@@ -17,8 +17,7 @@ import (
 )
 
 // ErrUnavailable is wrapped by errors that are no fault of the step. The database cannot be
-// reached, or takes no writes, for example on a full disk. The step has not happened, and no other
-// will until somebody mends the database; see [Ledger.Writable].
+// reached, or takes no writes, for example on a full disk; see [Ledger.Writable].
 var ErrUnavailable = errors.New("the database is not available")
 
 // isUnavailable reports whether err says that no step can be taken, rather than this one.
