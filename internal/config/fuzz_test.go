@@ -41,17 +41,21 @@ func FuzzFile(f *testing.F) {
 // No error shows a password, wherever in a DSN it ends.
 func FuzzSecretDSN(f *testing.F) {
 	const secret = "hunter2"
-	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1", ",:"} {
+	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1", ",:", "db.example/shop"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {
 		if strings.Contains(rest, secret) {
 			return
 		}
-		for _, head := range []string{"postgres://me:", "postgres://me@db/x?password=", "postgres://me@db/x?sslpassword="} {
-			_, err := load("", nil, config.Override{Flag: "ledger", Value: head + secret + rest})
+		dsns := []string{"postgres://me:" + secret + rest, "postgres://me@db/x?password=" + secret + rest, "postgres://me@db/x?sslpassword=" + secret + rest}
+		for _, head := range []string{"postgres:/me:", "postgres:me:", "postgres//me:", "shop_app:", "x:", "\"postgres://me:", "postgres://shop:7/", "postgres://shop:7?"} {
+			dsns = append(dsns, head+secret+"@"+rest)
+		}
+		for _, dsn := range dsns {
+			_, err := load("", nil, config.Override{Flag: "ledger", Value: dsn})
 			if err == nil {
-				t.Errorf("%q: want a password on the command line refused", head+secret+rest)
+				t.Errorf("%q: want a password on the command line refused", dsn)
 			} else if strings.Contains(err.Error(), secret) {
 				t.Errorf("want no password shown, have %v", err)
 			}

@@ -30,6 +30,10 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 var (
 	// passwordIs finds a password in libpq's form (host=db password=secret), which is no URL.
 	passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
+	// passwordAt finds a password that an @ ends, also in a URL that is mistyped. urlStart matches the colon
+	// that is before none.
+	passwordAt = regexp.MustCompile(`(?s):.*@`)
+	urlStart   = regexp.MustCompile(`(?i)^(sqlite:|[a-z][a-z0-9+.-]*://)`)
 	// hostAndPort matches a host or an address, with a port or without.
 	hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
 	// plainPort matches the name or address of a server with a port, plainName one without.
@@ -61,7 +65,7 @@ func hasPassword(dsn string) bool {
 	if err != nil {
 		return true // nothing says where a password in it begins
 	}
-	if _, ok := u.User.Password(); ok {
+	if passwordAt.MatchString(urlStart.ReplaceAllString(dsn, "")) {
 		return true
 	}
 	// postgres://user:password:5432/x has no host, but the parser makes a host of the text. It

@@ -17,17 +17,21 @@ import (
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
+// host matches a host or an address, with a port or without, or nothing.
+const host = `([^][:,@/?#]+|\[[^][,@/?#]+\])?(:[0-9]+)?`
+
 var (
 	// scheme matches the start of a URL, and of other DSNs such as "mysql:". A single letter
 	// before a colon is a drive.
 	scheme = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]+):`)
-	// noPath matches texts with a password that are no paths. They are libpq's form (host=db
-	// password=secret), and a URL without its scheme (//user:secret@host/db, :secret@host/db). A
-	// file of such a name is sqlite:NAME or ./NAME.
-	noPath = regexp.MustCompile(`^\s*([a-zA-Z_]+\s*=|//|:[^/]*@)`)
-	// hosts matches hosts and addresses between commas, each with a port or without. The parser of
-	// URLs takes user:password:5432, which lacks its host, for a host, and would show the password.
-	hosts = regexp.MustCompile(`^(([^:\[\],]+|\[[^\[\],]+\])?(:[0-9]+)?(,|$))*$`)
+	// noPath matches texts without a scheme that may hold a password. They are libpq's form (host=db
+	// password=secret), and what is left of a URL whose scheme is missing or misspelt
+	// (//user@host/db, user:secret@host). A file of such a name is sqlite:NAME.
+	noPath = regexp.MustCompile(`(?is)^\s*([a-z_]+\s*=|//)|:.*@|passw(or)?d\s*=`)
+	// server matches URLs of PostgreSQL, of which all but the password and the query may be shown. The only
+	// @ and the only colons are those that belong there. A parser of URLs has more patience: it takes a part of
+	// a password with a slash for the database, and user:password:5432, which lacks its host, for a host.
+	server = regexp.MustCompile(`^postgres(ql)?://([^:@/?#]*(:[^/?#]*)?@)?` + host + `(,` + host + `)*(/[^:@?#]*)?(\?[^@#]*)?$`)
 )
 
 // A DSNError says what is wrong with the form of a DSN, which is a mistake in a setting.
@@ -45,11 +49,11 @@ func wrong(format string, args ...any) error {
 // A DSN that cannot be read is not shown, as nothing says where its password begins.
 func newLedger(dsn string) (*Ledger, error) {
 	const want = "a path, sqlite:PATH or postgres://..."
-	if noPath.MatchString(dsn) {
-		return nil, wrong("DSN: want %s, have neither", want)
-	}
 	have := scheme.FindStringSubmatch(dsn)
 	if have == nil {
+		if noPath.MatchString(dsn) {
+			return nil, wrong("DSN: want %s, have neither", want)
+		}
 		return newSQLite(dsn, dsn)
 	}
 	switch strings.ToLower(have[1]) {
@@ -90,8 +94,8 @@ func newPostgres(dsn string) (*Ledger, error) {
 	if err == nil {
 		_, err = url.ParseQuery(u.RawQuery)
 	}
-	if err != nil || !hosts.MatchString(u.Host) {
-		return nil, wrong("DSN postgres:...: want a URL such as postgres://user@host/database (special characters in a password as %%XX)")
+	if err != nil || !server.MatchString(dsn) {
+		return nil, wrong("DSN postgres:...: want a URL such as postgres://user@host/database (special characters in its parts as %%XX)")
 	}
 	// Passwords may stand before the host and in the query.
 	name := (&url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}).String()
