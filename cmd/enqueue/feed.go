@@ -100,6 +100,8 @@ func verdict(in input, r *report, err error) error {
 		return cli.Fault(err)
 	case errors.Is(err, errChanged):
 		return cli.Fault(fmt.Errorf("%w; all up to line %d is enqueued as it was, and another run enqueues all lines anew", err, r.Through))
+	case in.restart: // which would begin anew
+		return cli.Fault(fmt.Errorf("%w; run the same command without --restart to go on behind line %d", err, r.Through))
 	case in.content.hash != "":
 		return cli.Fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
 	default:

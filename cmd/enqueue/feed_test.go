@@ -200,6 +200,18 @@ func TestFileThatChanges(t *testing.T) {
 	expect.Equal(t, "verdict", fmt.Sprint(end), want)
 }
 
+// The advice after a fault goes on where the run ended, also if that has begun anew.
+func TestAdviceAfterAFault(t *testing.T) {
+	t.Parallel()
+	for restart, want := range map[bool]string{
+		false: "interrupted; run the same command again to go on behind line 7",
+		true:  "interrupted; run the same command without --restart to go on behind line 7",
+	} {
+		end := verdict(input{content: content{hash: "c0ffee"}, restart: restart}, &report{Through: 7}, errInterrupted)
+		expect.Equal(t, "verdict", fmt.Sprint(end), want)
+	}
+}
+
 // readTwice reads a file of the line a in between whose two readings somebody has opened it with a flag, and written a line.
 func readTwice(t *testing.T, flag int) (string, content, error) {
 	t.Helper()

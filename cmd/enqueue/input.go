@@ -25,12 +25,12 @@ const defaultQueue = "default"
 const keptFor = 10 * time.Minute
 
 // resumeHelp is part of the help of the commands that read files.
-const resumeHelp = `Interrupted or failed, run the same command again: it goes on where it stopped and
-enqueues nothing twice. After each batch it saves a checkpoint in Redis, under the
-hash of the file's content and the queue, for 30 days, and leaves out what that
-covers. The id of each task is derived from that hash and the line, and while Redis
-has a task of an id there is no second one. The limit: this program ended after a
-batch and before its checkpoint (kill -9, power, a lost answer), workers have
+const resumeHelp = `Interrupted or failed, run the same command again, without --restart: it goes on
+where it stopped and enqueues nothing twice. After each batch it saves a checkpoint
+in Redis, under the hash of the file's content and the queue, for 30 days, and leaves
+out what that covers. The id of each task is derived from that hash and the line, and
+while Redis has a task of an id there is no second one. The limit: this program ended
+after a batch and before its checkpoint (kill -9, power, a lost answer), workers have
 finished tasks of that batch, and their retention has passed before the next run.
 Then these are enqueued again. The journal of the ledger knows the ids and refuses
 the second effect. A file with other content is another file: if lines are added to
