@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -145,6 +146,9 @@ func lineAtHand(in *bufio.Reader) bool {
 
 // decode makes a job of a line.
 func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
+	if !utf8.Valid(text) { // the decoder would make one id of two
+		return queue.Job{}, errors.New("want a line of UTF-8")
+	}
 	var line streamLine
 	if err := tasks.Unmarshal(text, &line); err != nil {
 		return queue.Job{}, err

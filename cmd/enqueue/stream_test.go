@@ -71,6 +71,7 @@ func TestStreamLines(t *testing.T) {
 		"bad max delay":     {`{"kind":"order:audit","payload":{"order":"1"},"debounce":"1","max_delay":"5"}`, `1: max_delay: want a duration such as 90s or 1h30m, have "5"`},
 		"bad deadline":      {`{"kind":"order:audit","payload":{"order":"1"},"deadline":"2030-01-31"}`, `1: deadline: want a time with its zone such as 2030-01-31T18:00:00Z, have "2030-01-31"`},
 		"negative retries":  {`{"kind":"order:audit","payload":{"order":"1"},"retries":-1}`, "1: retries: want 0 or more, have -1"},
+		"not UTF-8":         {strings.Replace(good, "{", "{\"id\":\"a\xff\",", 1), "1: want a line of UTF-8"},
 		"too long":          {long + good, fmt.Sprintf("1: want a line of less than %d bytes", maxStreamLine)},
 		"long unknown name": {`{"` + long[:5000] + `":1}`, `1: unknown field "` + long[:85]},
 	} {
