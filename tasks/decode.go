@@ -79,9 +79,13 @@ func wrongType(e *json.UnmarshalTypeError) error {
 	if e.Type == reflect.TypeFor[Money]() {
 		want = `a string such as "2.55"`
 	}
+	problem := fmt.Sprintf("want %s, have %s", want, e.Value)
+	if _, refused, ok := strings.Cut(e.Value, "string: "); ok { // by ParseMoney
+		problem = refused
+	}
 	if e.Field == "" {
-		return fmt.Errorf("want %s, have %s", want, e.Value)
+		return errors.New(problem)
 	}
 	// The decoder names the structs on the way, too.
-	return fmt.Errorf("%s: want %s, have %s", e.Field[strings.LastIndexByte(e.Field, '.')+1:], want, e.Value)
+	return fmt.Errorf("%s: %s", e.Field[strings.LastIndexByte(e.Field, '.')+1:], problem)
 }

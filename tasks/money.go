@@ -1,9 +1,11 @@
 package tasks
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -58,11 +60,11 @@ func (m Money) String() string {
 // MarshalText writes what String writes.
 func (m Money) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads what ParseMoney reads.
+// UnmarshalText reads what ParseMoney reads. Its error is of the one type to which encoding/json adds the field.
 func (m *Money) UnmarshalText(text []byte) error {
 	parsed, err := ParseMoney(string(text))
 	if err != nil {
-		return err
+		return &json.UnmarshalTypeError{Value: "string: " + err.Error(), Type: reflect.TypeFor[Money]()}
 	}
 	*m = parsed
 	return nil
