@@ -34,7 +34,7 @@ func (t TransferBalance) Validate() error {
 		c.refuse("to", "is the account that the sum comes from")
 	}
 	if most := int64(math.MaxInt64 / cent); t.Cents < 1 || t.Cents > most {
-		c.refuse("cents", "want 1 to %d, have %d", most, t.Cents)
+		c.refuse("cents", "want 1 to %d", most)
 	}
 	return c.err
 }

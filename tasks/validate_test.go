@@ -106,9 +106,9 @@ func TestValidate(t *testing.T) {
 		{"transfer from nobody", tasks.TransferBalance{To: "2", Cents: 1}, `balance:transfer: from: is empty`},
 		{"transfer to nobody", tasks.TransferBalance{From: "1", Cents: 1}, `balance:transfer: to: is empty`},
 		{"transfer to oneself", tasks.TransferBalance{From: "1", To: " 1", Cents: 1}, `balance:transfer: to: is the account that the sum comes from`},
-		{"transfer of nothing", tasks.TransferBalance{From: "1", To: "2"}, `balance:transfer: cents: want 1 to 92233720368547758, have 0`},
-		{"transfer back", tasks.TransferBalance{From: "1", To: "2", Cents: -1}, `balance:transfer: cents: want 1 to 92233720368547758, have -1`},
-		{"transfer of too much", tasks.TransferBalance{From: "1", To: "2", Cents: 92233720368547759}, `balance:transfer: cents: want 1 to 92233720368547758, have 92233720368547759`},
+		{"transfer of nothing", tasks.TransferBalance{From: "1", To: "2"}, `balance:transfer: cents: want 1 to 92233720368547758`},
+		{"transfer back", tasks.TransferBalance{From: "1", To: "2", Cents: -1}, `balance:transfer: cents: want 1 to 92233720368547758`},
+		{"transfer of too much", tasks.TransferBalance{From: "1", To: "2", Cents: 92233720368547759}, `balance:transfer: cents: want 1 to 92233720368547758`},
 
 		{"fulfilment", picks(15), ""},
 		{"fulfilment of no order", tasks.FulfilOrder{Items: picks(1).Items}, `order:fulfil: order: is empty`},
