@@ -80,16 +80,25 @@ task may be stored all the same: with an --id you can try again safely.`,
 
 // payload returns the text that --payload stands for.
 func (a *app) payload(ctx context.Context, value string) ([]byte, error) {
-	if value == "-" {
-		return io.ReadAll(interruptible(ctx, a.stdin))
-	}
-	if value == "@" {
-		return nil, errors.New("want the path of a file behind @, have nothing")
-	}
+	from := a.stdin
 	if name, ok := strings.CutPrefix(value, "@"); ok {
-		return os.ReadFile(name)
+		if name == "" {
+			return nil, errors.New("want the path of a file behind @, have nothing")
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	} else if value != "-" {
+		return []byte(value), nil
 	}
-	return []byte(value), nil
+	text, err := io.ReadAll(interruptible(ctx, io.LimitReader(from, maxStreamLine))) // a device has no end
+	if err == nil && len(text) == maxStreamLine {
+		err = fmt.Errorf("want less than %d bytes", maxStreamLine)
+	}
+	return text, err
 }
 
 func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Options) error {

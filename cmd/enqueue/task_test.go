@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -51,6 +52,18 @@ func TestTaskRefused(t *testing.T) {
 			wantResult(t, result{"", "enqueue: " + c.want + "\n", exitRefused}, enqueue(t, c.stdin, args...))
 		})
 	}
+}
+
+// A payload from a file or a pipe, which may have no end, is read no further than a line of a stream.
+func TestTaskOfALongPayload(t *testing.T) {
+	t.Parallel()
+	const payload = `{"order":"1"}`
+	text := strings.Repeat(" ", maxStreamLine-len(payload)) + payload
+	want := fmt.Sprintf("enqueue: --payload: want less than %d bytes\nRun 'enqueue task --help' for usage.\n", maxStreamLine)
+	command := []string{"task", "order:audit", "--dry-run", "--payload"}
+	wantResult(t, result{"", want, cli.StatusUsage}, enqueue(t, text, append(command, "-")...))
+	wantResult(t, result{"", want, cli.StatusUsage}, enqueue(t, "", append(command, "@"+writeFile(t, "long.json", text))...))
+	wantResult(t, result{"order:audit is valid\n", "", cli.StatusOK}, enqueue(t, text[1:], append(command, "-")...))
 }
 
 func TestTaskDryRun(t *testing.T) {
