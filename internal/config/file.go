@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile is far above what a file of settings needs; it keeps a wrong path
+// maxFile is far above what a file of settings needs, or one that they name; it keeps a wrong path
 // (a database, a device) from filling the memory.
 const maxFile = 1 << 20
 

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 
@@ -124,7 +123,7 @@ func (c Config) password(key string, given Secret, file string) (string, error) 
 
 // read returns the text of the file that the setting of the key names.
 func (c Config) read(key, file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
+	text, err := read(file)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", c.Place(key), err)
 	}

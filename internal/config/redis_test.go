@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -86,6 +87,7 @@ func TestFilesOfSettings(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	good, mate, empty := put(t, "cert.pem", cert), put(t, "key.pem", key), put(t, "empty", []byte("\n"))
+	long := put(t, "long", bytes.Repeat([]byte("x"), 1<<20+1)) // as a device would be
 	missing := filepath.Join(t.TempDir(), "missing")
 	gone := missing + ": no such file or directory"
 	file := write(t, "redis:\n  password_file: "+missing+"\n")
@@ -104,6 +106,7 @@ func TestFilesOfSettings(t *testing.T) {
 		{name: "password of a variable", vars: vars{"SIDING_REDIS_PASSWORD_FILE": missing}, want: "SIDING_REDIS_PASSWORD_FILE: open " + gone},
 		{name: "password of a file", file: file, want: file + ":2: redis.password_file: open " + gone},
 		{name: "empty password", vars: vars{"SIDING_REDIS_PASSWORD_FILE": empty}, want: "SIDING_REDIS_PASSWORD_FILE: " + empty + ": want a password, have nothing"},
+		{name: "endless password", vars: vars{"SIDING_REDIS_PASSWORD_FILE": long}, want: "SIDING_REDIS_PASSWORD_FILE: " + long + ": want at most 1048576 bytes"},
 		{name: "sentinel", vars: vars{"SIDING_REDIS_MASTER_NAME": "m", "SIDING_REDIS_SENTINEL_PASSWORD_FILE": missing}, want: "SIDING_REDIS_SENTINEL_PASSWORD_FILE: open " + gone},
 		{name: "authorities", vars: secured(vars{"SIDING_REDIS_TLS_CA_FILE": missing}), want: "SIDING_REDIS_TLS_CA_FILE: open " + gone},
 		{name: "empty authorities", vars: secured(vars{"SIDING_REDIS_TLS_CA_FILE": empty}), want: "SIDING_REDIS_TLS_CA_FILE: " + empty + ": want PEM certificates, have none"},
