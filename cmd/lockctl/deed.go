@@ -111,6 +111,9 @@ func (a *app) errand(cmd *cobra.Command, who string, do func(context.Context, *c
 		if e.id = args[0]; e.id == "" {
 			return errors.New("want the id of a task, have nothing")
 		}
+		if e.queue == "" && cmd.Flags().Changed("queue") { // as of a shell variable that is not set: the task of another queue is not meant
+			return errors.New("--queue: want a text, have nothing")
+		}
 		return a.with(cmd.Context(), func(ctx context.Context, c *connection) error { return do(ctx, c, e) })
 	}
 	cmd.Flags().StringVar(&e.queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")

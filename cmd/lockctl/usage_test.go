@@ -38,6 +38,7 @@ func TestUsage(t *testing.T) {
 		"count":              {[]string{"show", "x", "--count", "-1"}, "--count: want 0 to 10000, have -1", "lockctl show"},
 		"count no number":    {[]string{"show", "x", "--count", "many"}, "--count: want a whole number, have \"many\"", "lockctl show"},
 		"no task":            {[]string{"why"}, "want \"why TASK\", have 0 arguments", "lockctl why"},
+		"empty queue":        {[]string{"delete", "x", "--reason", "y", "--yes", "--queue", ""}, "--queue: want a text, have nothing", "lockctl delete"},
 		"empty task":         {[]string{"why", ""}, "want the id of a task, have nothing", "lockctl why"},
 		"top none":           {[]string{"top", "-n", "0"}, "-n: want 1 or more, have 0", "lockctl top"},
 		"no reason":          {[]string{"release", "x", "--yes"}, "required flag(s) \"reason\" not set", "lockctl release"},
