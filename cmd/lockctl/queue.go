@@ -89,7 +89,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 		inspector := asynq.NewInspectorFromRedisClient(c.rdb)
 		outcome, set, hint := "resumed", inspector.UnpauseQueue, ""
 		if pause {
-			outcome, set, hint = "paused", inspector.PauseQueue, fmt.Sprintf("`lockctl queue resume %s` resumes it.\n", inspect.ShellArg(name))
+			outcome, set, hint = "paused", inspector.PauseQueue, fmt.Sprintf("`lockctl queue resume %s` resumes it.\n", inspect.ShellArg(cli.Plain(name)))
 		}
 		if err := set(name); err != nil {
 			// asynq refuses the second copy of a call, which go-redis sends if the answer to the first is lost.

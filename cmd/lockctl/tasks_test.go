@@ -175,6 +175,8 @@ func TestQueuePause(t *testing.T) {
 	if info, err := asynq.NewInspectorFromRedisClient(b.rdb).GetQueueInfo("default"); err != nil || !info.Paused {
 		t.Errorf("want it paused, have %+v, %v", info, err)
 	}
+	expect.OK(t, b.rdb.SAdd(t.Context(), "asynq:queues", "a\x1b[2J").Err())
+	b.says(t, "", "queue pause a\x1b[2J --reason drill --yes", cli.StatusOK, "`lockctl queue resume 'a\\x1b[2J'` resumes it")
 	if done, status := answer[queued](t, b, "queue", "resume", "default"); status != cli.StatusOK || done.Outcome != "resumed" || done.Queue != "default" {
 		t.Errorf("resume: have %+v, %d", done, status)
 	}
