@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -16,8 +15,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/program"
-	"github.com/sidingq/siding/bench/internal/trace"
-	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
@@ -90,7 +87,6 @@ func TestPairs(t *testing.T) {
 // A line is one of the JSON that is written.
 type line struct {
 	Contender, Case, Figure string
-	RTT                     float64 `json:"rtt_ms"`
 	Median                  float64
 }
 
@@ -104,61 +100,6 @@ func readJSON(t *testing.T, text string) (all []line) {
 		all = append(all, l)
 	}
 	return all
-}
-
-// slow is a contender that runs the first of its tasks only, and may lose the rest.
-func slow(loses bool) contender {
-	return contender{Contender: contest.Contender{Name: "slow"}, run: func(ctx context.Context, c course) (outcome, error) {
-		o := outcome{Trace: trace.Trace{
-			Called: make([]time.Duration, len(c.plan.Tasks)), Stored: make([]time.Duration, len(c.plan.Tasks)),
-			Runs: []trace.Run{{Task: 0, Start: 1, End: 2}},
-		}}
-		if !loses {
-			o.Left = len(c.plan.Tasks) - 1
-		}
-		return o, errors.Join(c.begin(ctx), c.end(ctx))
-	}}
-}
-
-func fourTasks(float64) workload.Plan {
-	return workload.Plan{Workers: workers, Tasks: workload.Numbered(some(4, hotKey, 0))}
-}
-
-// measured runs a contender twice in a small scenario and returns what is written.
-func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, err error) {
-	t.Helper()
-	proc.Find(t, "redis-server", "redis-server")
-	var out, says strings.Builder
-	b, err := newBench(t.Context(), options{
-		rounds: 2, scale: 1, limit: time.Second, rtt: rtt, contenders: []contender{c},
-		scenarios: []scenario{{contest.Scenario{Name: "small", About: "four tasks"}, fourTasks, []figure{makespan, throughput}}},
-	}, &says)
-	expect.OK(t, err)
-	defer b.close()
-	if err := b.run(t.Context()); err != nil {
-		return "", says.String(), err
-	}
-	expect.OK(t, b.results.WriteRows(&out, []string{c.Name}))
-	return out.String(), says.String(), nil
-}
-
-// TestUnfinished: who does not come to the end in time is not tried again, and that is no error.
-func TestUnfinished(t *testing.T) {
-	t.Parallel()
-	table, log, err := measured(t, slow(false), 0)
-	expect.OK(t, err)
-	expect.That(t, strings.Contains(table, "unfinished: 1 of 4"), "want it to be said, have %s", table)
-	if n := strings.Count(log, "1 of 4 tasks"); n != 1 {
-		t.Errorf("want one run, have %d in\n%s", n, log)
-	}
-}
-
-// TestLost: who loses tasks makes the program fail, with its name and the scenario's.
-func TestLost(t *testing.T) {
-	t.Parallel()
-	if _, _, err := measured(t, slow(true), 0); err == nil || !strings.Contains(err.Error(), "slow, small: 3 tasks have not run") {
-		t.Errorf("want the loss found, have %v", err)
-	}
 }
 
 // TestTwoAtOnce: plain asynq, said to exclude what it does not, is found out.

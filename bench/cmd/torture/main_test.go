@@ -49,17 +49,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
-	t.Parallel()
-	r := result{contender: contenders()[0], scenario: scenarios()[1], verdict: judge.Verdict{
-		Overlaps: 2, Longest: 30e6, Late: 3, Fenced: 1, Lost: 4, Queued: 2, NextOfKey: judge.Never, Rerun: 1.5e9,
-	}}
-	want := "2, 30.0 ms|3, 1 fenced|4, 2 queued|0|0|0|0|never|1.5"
-	if have := strings.Join(r.cells(), "|"); have != want {
-		t.Errorf("want %s, have %s", want, have)
-	}
-}
-
 // A broken promise is an error, but not the moment of work after a stop.
 func TestBroken(t *testing.T) {
 	t.Parallel()
@@ -84,20 +73,6 @@ func TestBroken(t *testing.T) {
 		if err := b.broken(); (err != nil) != tc.broken {
 			t.Errorf("%s, %s, %+v: want broken %v, have %v", tc.c.Name, all[tc.s].Name, tc.v, tc.broken, err)
 		}
-	}
-}
-
-func TestPlan(t *testing.T) {
-	t.Parallel()
-	seen := make(map[string]int)
-	for i, a := range plan(5, 3, 4) {
-		if b := plan(5, 3, 4)[i]; a != b {
-			t.Errorf("want the same tasks again, have %v and %v", a, b)
-		}
-		seen[a.Key]++
-	}
-	for key, n := range seen {
-		expect.That(t, n == 4 && len(seen) == 3, "want 4 tasks of each of 3 keys, have %d of %s among %d", n, key, len(seen))
 	}
 }
 

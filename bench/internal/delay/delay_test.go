@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -130,21 +129,4 @@ func TestServeEnds(t *testing.T) {
 			t.Errorf("want the connection closed, have %d bytes, %v", n, err)
 		}
 	}
-}
-
-// TestClock: waits of less than a millisecond end in time on Linux, and no wait is short.
-func TestClock(t *testing.T) {
-	t.Parallel()
-	c := expect.Value(newClock(t.Context()))(t)
-	defer c.close()
-	const wait, tries = 250 * time.Microsecond, 100
-	best := patience
-	for range tries {
-		due := time.Now().Add(wait)
-		expect.OK(t, c.until(due))
-		late := time.Since(due)
-		expect.That(t, late >= 0, "want no wait to be short, have one by %v", -late)
-		best = min(best, late)
-	}
-	expect.That(t, best <= 300*time.Microsecond || runtime.GOOS != "linux", "want a few of %d waits of %v in time, have all late by %v", tries, wait, best)
 }

@@ -49,10 +49,3 @@ func TestJournal(t *testing.T) {
 		t.Errorf("want -, have +\n%s", diff)
 	}
 }
-
-func TestReadNothing(t *testing.T) {
-	t.Parallel()
-	if have, err := journal.Read(filepath.Join(t.TempDir(), "missing")); have != nil || err != nil {
-		t.Errorf("want nothing, have %v, %v", have, err)
-	}
-}

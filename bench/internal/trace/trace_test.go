@@ -87,6 +87,18 @@ func TestCheckOfPairs(t *testing.T) {
 	}
 }
 
+// A task that begins within a round trip has gone around the network.
+func TestCheckDelay(t *testing.T) {
+	t.Parallel()
+	tr := good() // the first begins 7 after the call
+	if err := tr.CheckDelay(7); err != nil {
+		t.Error(err)
+	}
+	if err := tr.CheckDelay(8); err == nil || !strings.Contains(err.Error(), "task 2 has started 7ns after it was enqueued") {
+		t.Errorf("want it noticed, have %v", err)
+	}
+}
+
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	tr := good()
