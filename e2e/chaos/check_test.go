@@ -1,12 +1,8 @@
 package chaos
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -57,21 +53,6 @@ func stopped(from, to, returns time.Duration) change {
 		stop("w1", from, to)(h)
 		fault(Fault{Kind: StopWorker, Process: "w1", Start: from, End: to})(h)
 		h.Runs[0].Returned = returns
-	}
-}
-
-// TestThrottled wants a rate counted that kept a task away, and none that only had enough starts.
-func TestThrottled(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		every        time.Duration
-		starts, want int
-	}{{125 * ms, 12, 1}, {170 * ms, 40, 1}, {200 * ms, 40, 0}} {
-		h := story()
-		starts(tt.starts, tt.every)(h)
-		if v := Check(h); v.Throttled != tt.want || len(v.Wrong) > 0 {
-			t.Errorf("%d starts, one every %v: want %d, have %d, and %q", tt.starts, tt.every, tt.want, v.Throttled, v.Wrong)
-		}
 	}
 }
 
@@ -182,53 +163,4 @@ func TestCheckFinds(t *testing.T) {
 		with("a worker that panicked", "worker w2: panic", func(h *History) { h.Processes["w2"].Crash = "panic" }),
 		with("a key that is kept for ever", "key without expiry: lock:thing", func(h *History) { h.Forever = []string{"lock:thing"} }),
 	)
-}
-
-// A case that a fault explains is counted for the kind of the fault.
-func TestExcusedIsCounted(t *testing.T) {
-	t.Parallel()
-	h := story()
-	taskC(Task{Accepted: s})(h)
-	begins(2900 * ms)(h)
-	h.Faults = []Fault{
-		{Kind: DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms},
-		{Kind: RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
-		{Kind: RestartEmpty, Start: 20 * s, End: 21 * s},
-	}
-	h.Faults[0].Hits = 1
-	h.Planned = map[Kind]int{DeleteLock: 1, RestartEmpty: 2, KillWorker: 2}
-	have := Check(h)
-	want := &Verdict{Excused: map[Kind]*Account{
-		DeleteLock: {Effective: 1, Overlaps: 1}, RestartEmpty: {Effective: 1, Lost: 1},
-	}, Revoked: map[string]int{}}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("verdict (-want +have):\n%s", diff)
-	}
-	const shown = `  0 × worker killed (kill -9) (0 had an effect): 0 tasks lost, 0 overlapping holds, 0 shared fences, idle for 0.00 s at most
-  2 × Redis killed, restarted empty (1 had an effect): 1 tasks lost, 0 overlapping holds, 0 shared fences, idle for 0.00 s at most
-  1 × key of a held lock deleted (1 had an effect): 0 tasks lost, 1 overlapping holds, 0 shared fences, idle for 0.00 s at most
-2 runs: done
-tasks waited while a worker had room for 0 s in all
-`
-	if diff := cmp.Diff(shown, have.Summary(h)); diff != "" {
-		t.Errorf("shown (-want +have):\n%s", diff)
-	}
-}
-
-// The time after which a killed worker's task runs again counts from the kill.
-func TestKilledRunAgain(t *testing.T) {
-	t.Parallel()
-	h := story()
-	h.Runs[0].Returned, h.Runs[0].Outcome = 0, ""
-	h.Processes["w1"].Exited = 2500 * ms
-	h.Runs = append(h.Runs, Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: Done})
-	h.Effects = []Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
-	h.Faults = []Fault{{Kind: KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}}
-	have := Check(h)
-	if want := []time.Duration{11500 * ms}; !slices.Equal(have.Again, want) {
-		t.Errorf("want %v, have %v", want, have.Again)
-	}
-	if want := "1 tasks of killed workers ran again after 11.5 s (median), 11.5 s at most\n"; !strings.Contains(have.Summary(h), want) {
-		t.Errorf("want %q in\n%s", want, have.Summary(h))
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/queue"
 )
 
@@ -195,31 +193,5 @@ func coalesced(at time.Duration) change {
 		h.Tasks["b"].Policy = coalesces
 		h.Ends = []End{{By: queue.EventCoalesced, Task: "b", Other: "c", Process: "w1", At: at}}
 		h.Tasks["c"] = &Task{ID: "c", Deleted: true}
-	}
-}
-
-// TestIdleIsKept wants the longest idle time after each kind of fault, also if none was
-// too long.
-func TestIdleIsKept(t *testing.T) {
-	t.Parallel()
-	h := standstill(8 * s)()
-	h.Faults = []Fault{
-		{Kind: HangRedis, Start: 1500 * ms, End: 5 * s},
-		{Kind: KillWorker, Process: "w3", Start: 20 * s, End: 21 * s},
-		{Kind: KillWorker, Process: "w3", Start: 30 * s, End: 31 * s},
-	}
-	add(h, &Task{ID: "c", Resource: "thing", Accepted: 21 * s}, Run{Process: "w2", Fence: 30, Begin: 22500 * ms, Returned: 23 * s, Outcome: Done})
-	add(h, &Task{ID: "d", Resource: "thing", Accepted: 32 * s}, Run{Process: "w2", Fence: 40, Begin: 33 * s, Returned: 34 * s, Outcome: Done})
-	v := Check(h)
-	have := make(map[Kind]time.Duration)
-	for kind, account := range v.Excused {
-		have[kind] = account.Idle
-	}
-	want := map[Kind]time.Duration{HangRedis: 3 * s, KillWorker: 1500 * ms}
-	if watched := 9500 * ms; v.Watched != watched {
-		t.Errorf("watched: want %v, have %v", watched, v.Watched)
-	}
-	if diff := cmp.Diff(want, have); diff != "" || len(v.Wrong) > 0 {
-		t.Errorf("idle (-want +have), and wrong: %q\n%s", v.Wrong, diff)
 	}
 }

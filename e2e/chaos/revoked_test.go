@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,31 +148,6 @@ func idle(until time.Duration) change {
 	}
 }
 
-// The report says what became of the revocations. Those that hit no running task show little.
-func TestRevocationsAreCounted(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]change{
-		"ended a context":                                               func(*History) {},
-		"revoked a lease that was lost before":                          func(h *History) { h.Runs[0].Lost = 2900 * ms },
-		"revoked the lease of a worker that died":                       func(h *History) { h.Runs[0].Lost, h.Runs[0].Returned, h.Processes["w1"].Exited = 0, 0, 3500*ms },
-		"revoked a lease under which no handler began":                  func(h *History) { h.Faults[0].Revocations[0].Fence = 11 },
-		"found the lock free":                                           found(WasFree),
-		"had no answer":                                                 found(WasNoAnswer),
-		"revoked a lease whose handler had returned":                    ends(0, 2900*ms, Done),
-		"revoked a lease whose handler returned before it could notice": ends(0, 3500*ms, Done),
-	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			h := revocation()
-			change(h)
-			have := Check(h)
-			if diff := cmp.Diff(map[string]int{want: 1}, have.Revoked); diff != "" || !strings.Contains(have.Summary(h), "1 revocations: "+want+"\n") {
-				t.Errorf("counts (-want +have):\n%s\n%s", diff, have.Summary(h))
-			}
-		})
-	}
-}
-
 // Half of the holders must notice at their next renewal. One that noticed at its deadline only would
 // be in time, too.
 func TestHoldersAreTold(t *testing.T) {
@@ -207,30 +181,5 @@ func TestHoldersAreTold(t *testing.T) {
 				t.Errorf("want %q, have %q", tc.want, have.Wrong)
 			}
 		})
-	}
-}
-
-// Only holders that nothing else put off say when holders are told.
-func TestToldWithoutDisturbance(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]change{
-		"stood still":      stop("w1", 3100*ms, 3200*ms),
-		"Redis was away":   hang(3100*ms, 3200*ms),
-		"ended before":     func(h *History) { h.Runs[0].Lost = 2900 * ms },
-		"done before that": ends(0, 3500*ms, Done),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := revocation()
-			change(h)
-			if have := Check(h); len(have.Told) > 0 || len(have.Wrong) > 0 {
-				t.Errorf("want no times and no findings, have %v and %q", have.Told, have.Wrong)
-			}
-		})
-	}
-	h := revocation()
-	h.Faults[0].Revocations = slices.Repeat(h.Faults[0].Revocations, 2) // by two operators
-	if have := Check(h); !slices.Equal(have.Told, []time.Duration{390 * ms}) {
-		t.Errorf("want one time, have %v", have.Told)
 	}
 }

@@ -4,11 +4,7 @@ package chaos
 
 import (
 	"context"
-	"fmt"
-	"testing"
 	"time"
-
-	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // leastStall is how long the disk keeps Redis waiting before Redis remembers it.
@@ -37,24 +33,4 @@ func stalls(told []any, now time.Time, clock time.Duration) []Fault {
 		found = append(found, Fault{Kind: SlowDisk, Start: end - time.Duration(took)*time.Millisecond, End: end + time.Second})
 	}
 	return found
-}
-
-// What Redis tells of its disk is put on the clock of the harness.
-func TestStalls(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1000, 500_000_000)
-	have := stalls([]any{[]any{int64(990), int64(3500)}, []any{int64(1000), int64(600)}}, now, time.Minute)
-	const second = time.Second
-	want := []Fault{
-		{Kind: SlowDisk, Start: 46 * second, End: 50*second + 500*time.Millisecond},
-		{Kind: SlowDisk, Start: 58*second + 900*time.Millisecond, End: 60*second + 500*time.Millisecond},
-	}
-	expect.That(t, fmt.Sprint(have) == fmt.Sprint(want), "want %v, have %v", want, have)
-
-	s := newStandalone(t)
-	threshold, err := s.rdb.ConfigGet(t.Context(), "latency-monitor-threshold").Result()
-	expect.That(t, err == nil && threshold["latency-monitor-threshold"] == "500", "want a server that remembers, have %v, %v", threshold, err)
-	if err := s.noteStalls(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
