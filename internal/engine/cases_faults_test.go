@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,88 +84,6 @@ func TestRedisThatStoodStill(t *testing.T) {
 			on := time.Now()
 			server.Resume()
 			f.back(l, resources, on, time.Second)
-		})
-	}
-}
-
-// TestRequestsThatArriveLate: what one server sends arrives seconds later. The resources of attempts that it has ended go
-// on when Redis hears of that.
-func TestRequestsThatArriveLate(t *testing.T) {
-	t.Parallel()
-	for _, late := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 4 * time.Second} {
-		t.Run(fmt.Sprint(late), func(t *testing.T) {
-			t.Parallel()
-			if late > 3*time.Second {
-				verify.Long(t)
-			}
-			f, l, resources := newFleet(t), newLedger(t), names(12)
-			network := &lateNet{}
-			f.crowd("q", 300, resources...)
-			slow, begun := make(chan struct{}), make(chan time.Time, 1)
-			work := func(task *Task) time.Duration {
-				select {
-				case <-slow:
-				default:
-					return 20 * time.Millisecond
-				}
-				return 100 * time.Millisecond
-			}
-			var once sync.Once
-			far := f.node(l, func(task *Task) time.Duration {
-				lasts := work(task)
-				if lasts > 20*time.Millisecond {
-					once.Do(func() { // while it is at work
-						begun <- time.Now()
-						network.set(late)
-					})
-				}
-				return lasts
-			}, slots(6), func(c *Config) { c.Redis = network.client(f) })
-			f.node(l, work, slots(8))
-			f.node(l, work, slots(8))
-			f.eventually(l.begun(200))
-
-			var ids []string
-			for i := range f.n {
-				ids = append(ids, fmt.Sprintf("task-%06d", i+1))
-			}
-			network.watch(ids...)
-			close(slow)
-			f.eventually(func() error {
-				if len(begun) == 0 {
-					return errors.New("the far server is not at work")
-				}
-				return nil
-			})
-			from := <-begun
-			_ = sleep.For(t.Context(), 2*late+time.Second)
-			network.set(0)
-			f.back(l, resources, time.Now(), 2*late)
-
-			soon := time.Second
-			if !verify.All() { // on a machine that may be busy with other tests
-				soon = 3 * time.Second
-			}
-			visits, until, checked := l.all(), time.Now(), 0
-			for i, v := range visits {
-				arrived := network.arrival(v.ID)
-				if v.node != far || v.ended.Before(from) || arrived.Sub(v.ended) < late/2 {
-					continue
-				}
-				checked++
-				next := time.Time{}
-				for _, other := range visits[i+1:] {
-					if next.IsZero() && other.Resource == v.Resource {
-						next = other.began
-					}
-				}
-				if next.IsZero() && until.Sub(arrived) < soon {
-					continue // it has its time yet
-				}
-				took := next.Sub(arrived)
-				expect.That(t, took <= soon && !next.IsZero(), "%s: want it at work within %v of the end of %s, have it after %v", v.Resource, soon, v.ID, took)
-			}
-			expect.That(t, checked != 0, "want outcomes that arrive late, have none")
 		})
 	}
 }
