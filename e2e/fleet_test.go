@@ -203,19 +203,6 @@ func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo
 	return info
 }
 
-// awaitProcessed waits until so many tasks have run.
-func (s *testbed) awaitProcessed(t *testing.T, n int, limit time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	expect.OK(t, expect.Until(ctx, func() error {
-		if have := s.queueInfo(t).ProcessedTotal; have < n {
-			return fmt.Errorf("%d of %d tasks have run", have, n)
-		}
-		return nil
-	}))
-}
-
 // checkLedger has the oracle compare the ledger with the file.
 func (s *testbed) checkLedger(t *testing.T, file string) oracle.Report {
 	t.Helper()

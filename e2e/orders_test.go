@@ -1,16 +1,11 @@
 package e2e
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/verify"
-	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // limit bounds the time that the tasks of so many lines take.
@@ -51,82 +46,4 @@ func TestOrderFileThroughTwoWorkers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// One worker is told to end in the middle, and a new one takes its place. Another is killed by
-// SIGKILL. No task is lost, and none is done twice.
-func TestWorkersEndInTheMiddle(t *testing.T) {
-	t.Parallel()
-	for name, open := range orderFiles(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if name != "short" {
-				verify.Long(t)
-			}
-			s, file := newTestbed(t), open(t)
-			lines := countLines(t, file)
-			const work = "--work=2ms" // keeps the workers busy until one is killed
-			leaves, dies := s.startWorker(t, work), s.startWorker(t, work)
-			enqueued := make(chan error, 1)
-			go func() {
-				_, err := s.enqueueOrders(t.Context(), file)
-				enqueued <- err
-			}()
-			s.awaitProcessed(t, lines/8, limit(lines))
-			leaves.terminate(t)
-			survives := s.startWorker(t, work)
-			s.awaitProcessed(t, lines/2, limit(lines))
-			// A real file may be too short for the workers to be busy.
-			long := lines >= ordertest.LeastLines
-			held := s.killBusy(t, dies, long)
-			for long && held == 0 { // it released its last lock as it died
-				held = s.killBusy(t, s.startWorker(t, work), long)
-			}
-			t.Logf("killed after %d tasks, with %d locks", s.queueInfo(t).ProcessedTotal, held)
-			expect.OK(t, <-enqueued)
-			s.awaitEmpty(t, limit(lines))
-			if report := s.checkLedger(t, file); !report.OK() {
-				t.Errorf("the ledger does not agree with the file: %s", report)
-			}
-			survives.terminate(t)
-			recovered := strings.Count(survives.Stderr.String(), "a task whose worker died or was cut off has its place in its line again")
-			t.Logf("%d tasks were requeued", recovered)
-			expect.That(t, held <= 0 || recovered != 0, "want the survivor to requeue tasks that held %d locks, have none requeued", held)
-		})
-	}
-}
-
-// killBusy kills a worker; with busy, not before the worker holds the lock of a task. held is how
-// many such locks the dead worker holds. It had that many tasks.
-func (s *testbed) killBusy(t *testing.T, w *worker, busy bool) (held int) {
-	t.Helper()
-	rdb := s.redis.Client(t)
-	if busy {
-		expect.Eventually(t, "the worker to hold a lock", func() bool { return s.locksOf(t, rdb, w) > 0 })
-	}
-	w.kill(t)
-	return s.locksOf(t, rdb, w)
-}
-
-// locksOf returns how many locks a worker holds for its tasks.
-func (*testbed) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
-	t.Helper()
-	holder := fmt.Sprintf("(pid %d)", w.Cmd.Process.Pid)
-	keys := rdb.Scan(t.Context(), 0, "lock:*", 1000).Iterator()
-	var all []string
-	for keys.Next(t.Context()) {
-		all = append(all, keys.Val())
-	}
-	expect.OK(t, keys.Err())
-	if len(all) == 0 {
-		return 0
-	}
-	values := expect.Value(rdb.MGet(t.Context(), all...).Result())(t)
-	for _, value := range values {
-		text, _ := value.(string)
-		if strings.Contains(text, holder) {
-			held++
-		}
-	}
-	return held
 }
