@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,56 +106,6 @@ func (a *aggregator) keys(queue string) []string {
 		kinds[kind] = true
 	}
 	return slices.Sorted(maps.Keys(kinds))
-}
-
-// asynq's server and ours work on the same groups. Each task is in one aggregated task.
-func TestAggregationBesideAsynq(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	seen, by := map[string]int{}, map[string]int{}
-	count := func(who string) asynq.GroupAggregator {
-		return asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
-			mu.Lock()
-			defer mu.Unlock()
-			by[who]++
-			for _, t := range tasks {
-				seen[string(t.Payload())]++
-			}
-			return asynq.NewTask("joined", nil)
-		})
-	}
-	a := newAggregator(t, count("ours"))
-	a.rule.MaxSize = 3
-	expect.OK(t, a.redis.SAdd(t.Context(), "asynq:queues", a.queue).Err())
-	expect.OK(t, a.inspector.PauseQueue(a.queue))
-	server := asynq.NewServerFromRedisClient(a.redis, asynq.Config{
-		Queues: map[string]int{a.queue: 1}, GroupAggregator: count("asynq's"), GroupGracePeriod: time.Second, GroupMaxSize: 3, LogLevel: asynq.FatalLevel,
-	})
-	expect.OK(t, server.Start(asynq.NewServeMux()))
-	defer server.Shutdown()
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { a.run(ctx) })
-	n := 0
-	expect.Eventually(t, "both to work, and all tasks to be aggregated", func() bool {
-		mu.Lock()
-		all, both := len(seen) == n, by["ours"] > 0 && by["asynq's"] > 0
-		mu.Unlock()
-		for i := 0; all && !both && i < 70; i++ {
-			a.put(a.queue, fmt.Sprint("g", n%7), fmt.Sprint(n))
-			n++
-		}
-		return all && both
-	})
-	cancel()
-	running.Wait()
-	for payload, times := range seen {
-		expect.That(t, times == 1, "want task %s in one aggregated task, have it in %d", payload, times)
-	}
-	expect.Eventually(t, "nothing left of the groups", func() bool { return slices.Equal(a.keys(a.queue), []string{"paused", "pending", "t"}) })
-	if tasks := len(a.pending(a.queue)); tasks != by["ours"]+by["asynq's"] {
-		t.Errorf("want %v aggregated tasks, have %d", by, tasks)
-	}
 }
 
 // Whatever breaks while a group is in hand, the others go on, and its tasks are aggregated later.
