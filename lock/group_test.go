@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -106,76 +104,6 @@ func connect(t *testing.T, client redis.UniversalClient) {
 		conn := rdb.Conn()
 		expect.OK(t, conn.Ping(t.Context()).Err())
 		defer conn.Close()
-	}
-}
-
-// TestGroupsWhoseAnswersAreLost: of the calls that were under way each ends as if it had been alone. The client's own retry
-// makes a whole group twice.
-func TestGroupsWhoseAnswersAreLost(t *testing.T) {
-	t.Parallel()
-	const n = 24
-	for _, tc := range retries {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t, tc.max, lock.Config{})
-			leases, rdb := make([]*lock.Lease, n), f.direct.rdb
-			name := func(i int) string { return fmt.Sprint(f.res, i) }
-			key := func(i int) string { return "lock:" + name(i) }
-			value := func(i int) string { return rdb.Get(t.Context(), key(i)).Val() }
-			const free, busy, broken, ours = 0, 1, 2, 3
-			var err error
-			for i := range n {
-				switch i % 4 {
-				case busy:
-					err = rdb.Set(t.Context(), key(i), "siding:theirs:them", time.Minute).Err()
-				case broken:
-					err = rdb.HSet(t.Context(), key(i), "a", "b").Err()
-				case ours:
-					leases[i], err = f.Acquire(t.Context(), name(i), nil)
-				}
-				expect.OK(t, err)
-			}
-			connect(t, f.rdb)
-			f.proxy.SwallowReplies(true)
-			errs, all := manyCalls(n, func(i int) (err error) {
-				if i%4 == ours {
-					return leases[i].Release(t.Context())
-				}
-				leases[i], err = f.Acquire(t.Context(), name(i), nil)
-				return err
-			})
-			fences := make([]int64, n) // of the first try
-			expect.Eventually(t, "Redis to have acted on all", func() bool {
-				for i := range n {
-					if i%4 == free && value(i) == "" || i%4 == ours && value(i) != "" {
-						return false
-					}
-					fences[i], _ = rdb.Get(t.Context(), store.Beside(key(i), "fence")).Int64()
-				}
-				return true
-			})
-			f.proxy.SwallowReplies(false)
-			all.Wait()
-			for i, err := range errs {
-				retried, ok := tc.max == 0, false
-				switch i % 4 {
-				case free:
-					ok = (err == nil) == retried
-					if retried && ok {
-						ok = leases[i].Fence() == fences[i]
-						f.release(leases[i])
-					}
-					expect.Eventually(t, "what nobody holds to be free", func() bool { return value(i) == "" })
-				case busy:
-					ok = errors.Is(err, lock.ErrBusy) == retried && value(i) == "siding:theirs:them"
-				case broken:
-					ok = err != nil && strings.Contains(err.Error(), "WRONGTYPE") == retried && rdb.HGet(t.Context(), key(i), "a").Val() == "b"
-				case ours:
-					ok = (err == nil) == retried && value(i) == ""
-				}
-				expect.That(t, ok, "call %d, of kind %d: have %v, and the lock holds %q", i, i%4, err, value(i))
-			}
-		})
 	}
 }
 

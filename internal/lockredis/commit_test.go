@@ -103,6 +103,20 @@ func TestCallsThatGoTogether(t *testing.T) {
 	})
 }
 
+// Nobody hears of a success that Redis has not told.
+func TestCallsThatFailTogether(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	defer rdb.Close()
+	for _, cluster := range []bool{false, true} {
+		calls := []*call{acquiring(t.Context(), "lock:one", tokenOf("me")), acquiring(t.Context(), "lock:two", tokenOf("me"))}
+		committed(rdb, cluster).send(t.Context(), calls)
+		for _, c := range calls {
+			expect.That(t, c.err != nil && c.reply == nil, "cluster %t, %s: want an error alone, have %v, %v", cluster, c.key, c.reply, c.err)
+		}
+	}
+}
+
 // An address may come to name another master, while connections lead to the former one, which is a replica now. The client makes
 // new ones only if it sees that Redis refuses to write.
 func TestFormerMasterBehindTheAddress(t *testing.T) {
