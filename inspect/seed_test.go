@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -64,22 +65,6 @@ type meter struct {
 	readOnly bool // scripts run in Redis' own mode for those that write nothing
 }
 
-func (m *meter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (m *meter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		m.count(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (m *meter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		m.count(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
 func (m *meter) count(cmds ...redis.Cmder) {
 	if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }) {
 		return // of a connection that begins
@@ -108,7 +93,10 @@ func (m *meter) reset() (commands []string, trips int) {
 // metered counts what the bed's inspector sends from now on.
 func (b *bed) metered() *meter {
 	m := &meter{}
-	b.rdb.AddHook(m)
+	b.rdb.AddHook(redistest.Hook(func(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+		m.count(cmds...)
+		return send(cmds...)
+	}))
 	return m
 }
 

@@ -16,43 +16,22 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A counter counts the commands that a client sends. Each takes a while: all that are wanted meanwhile can go together, also on
-// a busy machine.
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) count() {
-	c.n.Add(1)
-	timer := time.NewTimer(20 * time.Millisecond)
-	<-timer.C
-}
-
-func (*counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.count()
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.count()
-		return next(ctx, cmds)
-	}
-}
-
 // TestManyLocksNeedFewCalls: those that are wanted, renewed or released at the same time go together.
 func TestManyLocksNeedFewCalls(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		var count counter
-		s.rdb.AddHook(&count)
+		var calls atomic.Int64
+		s.rdb.AddHook(redistest.Hook(func(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+			calls.Add(1)
+			timer := time.NewTimer(20 * time.Millisecond) // so that all that are wanted meanwhile go together, also on a busy machine
+			<-timer.C
+			return send(cmds...)
+		}))
 		s = s.with(lock.Config{TTL: 20 * time.Second, RenewEvery: time.Second}) // the machine may stand still
 		const locks, few = 100, 50
 		leases := make([]*lock.Lease, locks)
 		each := func(what string, do func(i int) error) {
-			before := count.n.Load()
+			before := calls.Load()
 			var all sync.WaitGroup
 			for i := range locks {
 				all.Go(func() {
@@ -62,14 +41,14 @@ func TestManyLocksNeedFewCalls(t *testing.T) {
 				})
 			}
 			all.Wait()
-			n := count.n.Load() - before
+			n := calls.Load() - before
 			expect.That(s, n <= few, "%s: want at most %d calls for %d locks, have %d", what, few, locks, n)
 		}
 		each("acquire", func(i int) (err error) {
 			leases[i], err = s.Acquire(s.Context(), fmt.Sprint(s.res, i), nil)
 			return err
 		})
-		first, before := leases[0].Deadline(), count.n.Load()
+		first, before := leases[0].Deadline(), calls.Load()
 		expect.Eventually(s.T, "all to be renewed", func() bool {
 			for _, l := range leases {
 				if !l.Deadline().After(first.Add(time.Second / 2)) {
@@ -78,33 +57,10 @@ func TestManyLocksNeedFewCalls(t *testing.T) {
 			}
 			return true
 		})
-		n := count.n.Load() - before
+		n := calls.Load() - before
 		expect.That(s, n <= few, "want at most %d calls to renew %d locks, have %d", few, locks, n)
 		each("release", func(i int) error { return leases[i].Release(s.Context()) })
 	})
-}
-
-// manyCalls makes calls at the same time.
-func manyCalls(n int, call func(i int) error) (errs []error, all *sync.WaitGroup) {
-	errs, all = make([]error, n), &sync.WaitGroup{}
-	for i := range n {
-		all.Go(func() {
-			errs[i] = call(i)
-		})
-	}
-	return errs, all
-}
-
-// connect opens connections, as none can be opened without answers.
-func connect(t *testing.T, client redis.UniversalClient) {
-	t.Helper()
-	rdb, ok := client.(*redis.Client)
-	expect.Need(t, ok, "want the client of a server, have %T", client)
-	for range 8 {
-		conn := rdb.Conn()
-		expect.OK(t, conn.Ping(t.Context()).Err())
-		defer conn.Close()
-	}
 }
 
 // TestGroupsWhoseAnswersAreLate: who may not wait goes, and its lock is given back. Who goes with it has its lock.
@@ -112,20 +68,28 @@ func TestGroupsWhoseAnswersAreLate(t *testing.T) {
 	t.Parallel()
 	const n = 12
 	f := newFaulty(t, 0, lock.Config{})
-	leases := make([]*lock.Lease, n)
+	leases, errs := make([]*lock.Lease, n), make([]error, n)
 	name := func(i int) string { return fmt.Sprint(f.res, i) }
-	connect(t, f.rdb)
+	rdb, ok := f.rdb.(*redis.Client)
+	expect.Need(t, ok, "want the client of a server, have %T", f.rdb)
+	for range 8 { // connections, as none can be opened without answers
+		conn := rdb.Conn()
+		expect.OK(t, conn.Ping(t.Context()).Err())
+		defer conn.Close()
+	}
 	f.proxy.Delay(300 * time.Millisecond)
-	errs, all := manyCalls(n, func(i int) (err error) {
-		ctx := t.Context()
-		if i%2 == 1 {
-			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			defer cancel()
-			ctx = short
-		}
-		leases[i], err = f.Acquire(ctx, name(i), nil)
-		return err
-	})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			ctx := t.Context()
+			if i%2 == 1 {
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+				ctx = short
+			}
+			leases[i], errs[i] = f.Acquire(ctx, name(i), nil)
+		})
+	}
 	all.Wait()
 	f.proxy.Delay(0)
 	for i, err := range errs {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -22,25 +23,19 @@ type pipelines struct {
 	loses atomic.Bool
 }
 
-func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if cmds[len(cmds)-1].Name() != "evalsha" { // greetings of a connection
-			return err
-		}
-		p.pipes.Add(1)
-		if p.loses.Swap(false) {
-			for _, cmd := range cmds {
-				cmd.SetErr(io.ErrUnexpectedEOF)
-			}
-			return io.ErrUnexpectedEOF
-		}
+func (p *pipelines) see(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+	err := send(cmds...)
+	if len(cmds) == 1 || cmds[len(cmds)-1].Name() != "evalsha" { // a call, or greetings of a connection
 		return err
 	}
+	p.pipes.Add(1)
+	if p.loses.Swap(false) {
+		for _, cmd := range cmds {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+		}
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // errRefused stands for each TaskError.
@@ -52,7 +47,7 @@ func TestBatchOfThousands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var trips pipelines
-	b.rdb.AddHook(&trips)
+	b.rdb.AddHook(redistest.Hook(trips.see))
 	const n = 2000
 	jobs := make([]queue.Job, n)
 	want := map[int]error{}
@@ -106,7 +101,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var trips pipelines
-	b.rdb.AddHook(&trips)
+	b.rdb.AddHook(redistest.Hook(trips.see))
 	jobs := make([]queue.Job, 700)
 	for i := range jobs {
 		jobs[i] = queue.Job{Task: b.job(i), Options: &queue.Options{Queue: b.queue}}

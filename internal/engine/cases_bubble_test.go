@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -36,7 +37,7 @@ func onIsland(t *testing.T, test func(i *island)) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &island{memory: newMemory(t), t: t, began: make(map[string]int)}
 		i.mini.ClockTTL(true)
-		i.AddHook(i)
+		i.AddHook(redistest.Hook(i.tick))
 		test(i)
 		for _, end := range i.ends {
 			end()
@@ -44,11 +45,12 @@ func onIsland(t *testing.T, test func(i *island)) {
 	})
 }
 
-// tick has Redis' clock go on.
-func (i *island) tick() {
+// tick has Redis' clock go on with each call.
+func (i *island) tick(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
 	i.mu.Lock()
-	defer i.mu.Unlock()
 	i.mini.SetTime(time.Now().Add(i.offset))
+	i.mu.Unlock()
+	return send(cmds...)
 }
 
 // step moves Redis' clock. What expires does so by that clock, as in Redis.
@@ -62,19 +64,6 @@ func (i *island) step(by time.Duration) {
 	if by < 0 {
 		i.mini.FastForward(by)
 	}
-}
-
-// DialHook and those below have its clock go on with each call.
-func (i *island) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (i *island) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { i.tick(); return next(ctx, cmd) }
-}
-
-func (i *island) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { i.tick(); return next(ctx, cmds) }
 }
 
 // serve starts a server whose handler works for so long. kill ends it as SIGKILL ends a process.
@@ -104,7 +93,7 @@ func (i *island) serve(work func(*Task) time.Duration, changes ...func(*Config))
 			return i.dial()
 		},
 	})
-	rdb.AddHook(i)
+	rdb.AddHook(redistest.Hook(i.tick))
 	cfg.Redis, cfg.ShutdownTimeout = rdb, time.Second
 	for _, change := range changes {
 		change(&cfg)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // A bubble is an aggregation of the queue "default" on a Redis in memory.
@@ -184,7 +185,7 @@ func TestAggregationInsists(t *testing.T) {
 		fault := &failing{key: "asynq:{default}:archived"} // the deletion
 		fault.reading.Store(20)
 		fault.scripts.Store(60)
-		b.AddHook(fault)
+		b.AddHook(redistest.Hook(fault.see))
 		b.put(t, "g", 3)
 		time.Sleep(100 * time.Second) // less than reclaiming takes
 		if left := b.Keys(t.Context(), "asynq:{default}:g*").Val(); calls.Load() != 1 || fault.scripts.Load() >= 0 || fault.reading.Load() >= 0 || len(left) != 0 || b.pending(t) != 1 || b.log.String() != "" {

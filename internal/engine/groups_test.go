@@ -236,7 +236,7 @@ func (a *aggregator) rounds2(t *testing.T) {
 	}
 }
 
-// failing fails scripts that have a key, and pipelines, so often.
+// failing fails scripts that have a key, and reading, so often.
 type failing struct {
 	key              string
 	scripts, reading atomic.Int64
@@ -244,23 +244,11 @@ type failing struct {
 
 var errSevered = errors.New("severed")
 
-func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "hget" && f.reading.Add(-1) >= 0 {
-			return errSevered
-		}
-		return next(ctx, cmds)
+func (f *failing) see(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+	name := cmds[0].Name()
+	if name == "hget" && f.reading.Add(-1) >= 0 ||
+		strings.HasPrefix(name, "eval") && slices.Contains(cmds[0].Args(), any(f.key)) && f.scripts.Add(-1) >= 0 {
+		return errSevered
 	}
-}
-
-func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(cmd.Args(), any(f.key)) && f.scripts.Add(-1) >= 0 {
-			cmd.SetErr(errSevered)
-			return errSevered
-		}
-		return next(ctx, cmd)
-	}
+	return send(cmds...)
 }

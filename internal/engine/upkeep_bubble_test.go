@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
 
@@ -35,7 +36,14 @@ func inYard(t *testing.T, test func(y *yard)) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &yard{T: t, memory: newMemory(t), log: &logbook{}, cmds: make(map[string]int)}
 		y.mini.ClockTTL(true)
-		y.AddHook(y)
+		y.AddHook(redistest.Hook(func(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+			y.mu.Lock()
+			for _, cmd := range cmds {
+				y.cmds[cmd.Name()]++
+			}
+			y.mu.Unlock()
+			return send(cmds...)
+		}))
 		test(y)
 	})
 }
@@ -45,21 +53,6 @@ func (y *yard) sent(name string) int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.cmds[name]
-}
-
-func (y *yard) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (y *yard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (y *yard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		y.mu.Lock()
-		y.cmds[cmd.Name()]++
-		y.mu.Unlock()
-		return next(ctx, cmd)
-	}
 }
 
 // A keeper is a server that does upkeep.

@@ -266,15 +266,15 @@ func TestDebounceTwice(t *testing.T) {
 					t.debounce(debounced(t.queue, "before"), "")
 					twice := redis.NewClient(t.rdb.Options())
 					t.Cleanup(func() { _ = twice.Close() })
-					hook, sends := doubling{}, 0
+					sends, between := 0, (func())(nil)
 					if tt.between != nil {
-						hook.between = func() {
+						between = func() {
 							if sends++; sends == 1 { // a script that is not known has no answer
 								tt.between(t, "now")
 							}
 						}
 					}
-					twice.AddHook(hook)
+					twice.AddHook(doubling(between))
 					e, q := debounced(t.queue, "now"), NewEnqueuer(twice)
 					var err error
 					if together {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // A grouping has groups of tasks, and shows what is in them.
@@ -169,7 +170,7 @@ func TestTakeThatIsSentTwice(t *testing.T) {
 		for i := range 5 {
 			t.put(queue, "g", fmt.Sprint("t", i), int64(100+i))
 		}
-		t.rdb.AddHook(twice{})
+		t.rdb.AddHook(doubling(nil))
 		expect.Same(t, "first", ids(t.take(queue, "g", GroupRule{MaxSize: 3})), []string{"t0", "t1", "t2"})
 		set := t.take(queue, "g", everything)
 		expect.Same(t, "second", ids(set), []string{"t3", "t4"})
@@ -177,21 +178,6 @@ func TestTakeThatIsSentTwice(t *testing.T) {
 		t.must(t.groups.Delete(t.Context(), set))
 		expect.Equal(t, "sets after a deletion", t.rdb.ZCard(t.Context(), aggregationSetsKey(queue)).Val(), 1)
 	})
-}
-
-// twice sends each script twice.
-type twice struct{}
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook                               { return next }
-func (twice) ProcessPipelineHook(h redis.ProcessPipelineHook) redis.ProcessPipelineHook { return h }
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			_ = next(ctx, cmd)
-			cmd.SetErr(nil)
-		}
-		return next(ctx, cmd)
-	}
 }
 
 // A set whose time is over is nobody's any more: its former server deletes no tasks that are in the group again.
@@ -323,7 +309,7 @@ var asynqScripts = sync.OnceValues(func() (map[string]*redis.Script, error) {
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	defer client.Close()
 	seen := &recorder{marks: map[string]string{"check": "maxDelayTime", "delete": `redis.call("DEL", KEYS[1])` + "\n" + `redis.call("ZREM", KEYS[2], KEYS[1])`}}
-	client.AddHook(seen)
+	client.AddHook(redistest.Hook(seen.see))
 	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("mail", nil), asynq.Group("g")); err != nil {
 		return nil, err
 	}
@@ -341,21 +327,17 @@ var asynqScripts = sync.OnceValues(func() (map[string]*redis.Script, error) {
 
 // A recorder keeps the scripts that have certain texts in them.
 type recorder struct {
-	twice
-
 	marks map[string]string
 
 	mu    sync.Mutex
 	found map[string]*redis.Script
 }
 
-func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "eval" {
-			r.keep(fmt.Sprint(cmd.Args()[1]))
-		}
-		return next(ctx, cmd)
+func (r *recorder) see(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+	if cmds[0].Name() == "eval" {
+		r.keep(fmt.Sprint(cmds[0].Args()[1]))
 	}
+	return send(cmds...)
 }
 
 func (r *recorder) keep(source string) {

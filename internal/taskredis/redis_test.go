@@ -126,28 +126,16 @@ func (c contents) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// A doubling hook sends each call twice, as go-redis does when the first answer is lost, and returns the second answer.
-type doubling struct {
-	between func() // what happens before the second time; nil for nothing
-}
-
-func (d doubling) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d doubling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := next(ctx, cmd); err != nil {
+// doubling sends each call twice, as go-redis does when the first answer is lost, and returns the second answer. What happens
+// between the two scripts may be nil for nothing.
+func doubling(between func()) redistest.Hook {
+	return func(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+		if err := send(cmds...); err != nil {
 			return err // no answer of a script
 		}
-		if d.between != nil && strings.HasPrefix(cmd.Name(), "eval") {
-			d.between()
+		if between != nil && strings.HasPrefix(cmds[0].Name(), "eval") {
+			between()
 		}
-		return next(ctx, cmd)
-	}
-}
-
-func (d doubling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		_ = next(ctx, cmds)
-		return next(ctx, cmds)
+		return send(cmds...)
 	}
 }

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"regexp"
@@ -118,20 +117,12 @@ func TestLeastRights(t *testing.T) {
 	f.wantFree()
 }
 
-// A toldOtherwise is a server whose INFO has other lines: the first of a pair is replaced by the second.
-type toldOtherwise struct{ lines []string }
-
-func (o toldOtherwise) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (o toldOtherwise) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (o toldOtherwise) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" && err == nil {
-			info.SetVal(strings.NewReplacer(o.lines...).Replace(info.Val()))
+// toldOtherwise has the INFO of a server say other lines: the first of a pair is replaced by the second.
+func toldOtherwise(lines ...string) redistest.Hook {
+	return func(cmds []redis.Cmder, send func(...redis.Cmder) error) error {
+		err := send(cmds...)
+		if info, ok := cmds[0].(*redis.StringCmd); ok && info.Name() == "info" && err == nil {
+			info.SetVal(strings.NewReplacer(lines...).Replace(info.Val()))
 		}
 		return err
 	}
@@ -161,7 +152,7 @@ func TestOtherServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			other := clientOf(t, f.servers[1].Addr)
-			other.AddHook(toldOtherwise{lines: tc.lines})
+			other.AddHook(toldOtherwise(tc.lines...))
 			_, err := redlock.New(ctxOf(t), []*redis.Client{f.admins[0], other, f.admins[2]}, redlock.Config{})
 			expect.That(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.HasSuffix(err.Error(), "): "+tc.want)),
 				"want %q, have %v", tc.want, err)
