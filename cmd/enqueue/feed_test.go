@@ -17,14 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
-	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // numbered yields so many items for each of the lines, and calls at before each line.
@@ -239,55 +236,6 @@ func TestFingerprint(t *testing.T) {
 	if _, err := fingerprint(ctx, silent); !errors.Is(err, errInterrupted) {
 		t.Errorf("want %v, have %v", errInterrupted, err)
 	}
-}
-
-// Whole order files: each task once, with the interrupt and the second run that
-// the help promises to be harmless.
-func TestOrderFilesInterrupted(t *testing.T) {
-	t.Parallel()
-	for name, file := range ordertest.Files(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if name == "real" {
-				verify.Long(t)
-			}
-			path := file(t)
-			server := redistest.Start(t)
-			client := server.Client(t)
-			want, status := planned(t, path)
-			ctx, interrupt := context.WithCancel(t.Context())
-			ended := make(chan result, 1)
-			go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", server.Addr) }()
-			expect.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > want/50 })
-			interrupt()
-			// A real file may be so short that it ends before.
-			if have := <-ended; (have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ")) && name != "real" {
-				t.Fatalf("want it interrupted, have %+v", have)
-			}
-			if have := enqueue(t, "", "orders", path, "--redis", server.Addr); have.status != status {
-				t.Errorf("again: want status %d, have %+v", status, have)
-			}
-			have, n := ids(t, client, defaultQueue), pending(t, client, defaultQueue)
-			expect.That(t, len(have) == want && n == want, "tasks: want %d, have %d with %d ids", want, n, len(have))
-		})
-	}
-}
-
-// planned returns how many tasks an order file asks for, and the program's exit status once they
-// are enqueued.
-func planned(t *testing.T, path string) (n, status int) {
-	t.Helper()
-	f := expect.Value(os.Open(path))(t)
-	defer func() { _ = f.Close() }()
-	r := expect.Value(orders.NewReader(f))(t)
-	for _, err := range orders.NewPlan(orders.PlanConfig{Content: "c0ffee"}).Jobs(r) {
-		if err != nil {
-			status = exitRefused
-			continue
-		}
-		n++
-	}
-	return n, status
 }
 
 // A last line without a line end counts as dealt with, also if the line is refused.
