@@ -10,6 +10,11 @@ import (
 var (
 	ShardName   = shardName
 	ShardQueues = shardQueues
+	ShardOf     = func(queue string, n int) func(key string) string {
+		s := newSharding(map[string]int{queue: n})
+		return func(key string) string { return s.shardOf(queue, key) }
+	}
+	SlotOf = func(name string) int { return int(slotOf(0, name)) }
 )
 
 // Tuned is what NewServer makes of a connection's options.
