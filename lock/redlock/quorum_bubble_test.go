@@ -426,39 +426,6 @@ func TestSplitVote(t *testing.T) {
 	})
 }
 
-// TestSplitVoteIsDecided by those who try but once: one of them gets it in the end.
-func TestSplitVoteIsDecided(t *testing.T) {
-	t.Parallel()
-	const rounds = 30
-	taken := 0
-	for range rounds {
-		synctest.Test(t, func(t *testing.T) {
-			nodes := newMemories(5)
-			var mu sync.Mutex
-			var leases []*lock.Lease
-			var all sync.WaitGroup
-			for _, store := range contenders(t, nodes) {
-				locker := lockerOn(t, store, lock.Config{})
-				all.Go(func() {
-					if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
-						mu.Lock()
-						defer mu.Unlock()
-						leases = append(leases, lease)
-					}
-				})
-			}
-			all.Wait()
-			expect.Need(t, len(leases) <= 1, "want one holder, have %d", len(leases))
-			taken += len(leases)
-			for _, lease := range leases {
-				_ = lease.Release(t.Context())
-			}
-		})
-	}
-	// Pauses that overlap five times in a row are possible.
-	expect.That(t, taken >= rounds-2, "want a holder in each of %d rounds, have %d", rounds, taken)
-}
-
 // TestContenders on networks of their own each get the lock, time and again, and no two
 // have it at once.
 func TestContenders(t *testing.T) {
