@@ -182,36 +182,6 @@ func TestReadyOfWhatTasksNeed(t *testing.T) {
 	wantReady(t, s, "a mistake")
 }
 
-// A handler that panics, or ends its goroutine, such as by FailNow of a test, has failed. Its slot and its lock are free at once.
-func TestGoexit(t *testing.T) {
-	t.Parallel()
-	for reason, end := range map[string]func(){"runtime.Goexit": runtime.Goexit, "out of stock": func() { panic("out of stock") }} {
-		t.Run(reason, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-			run := func(n int) error {
-				if n == 0 {
-					end()
-				}
-				return nil
-			}
-			queue.Handle(s, func(_ context.Context, j job) error { return run(j.N) })
-			queue.Handle(s, func(_ context.Context, n note) error { return run(n.N) })
-			start(t, s)
-			began := time.Now()
-			for range 3 {
-				for _, task := range []queue.Task{b.job(0), note{0}} {
-					info := b.awaitState(b.enqueue(task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
-					expect.That(t, strings.Contains(info.LastErr, reason), "want why it failed, have %q", info.LastErr)
-				}
-				b.awaitGone(b.enqueue(b.job(1)), b.enqueue(note{1}))
-			}
-			wantSoon(t, began, "want the slot and the lock free at once")
-		})
-	}
-}
-
 // asynq refuses to read a task whose error is no UTF-8. Such an error is like any other, with U+FFFD in it.
 func TestErrorsThatAreNoText(t *testing.T) {
 	t.Parallel()

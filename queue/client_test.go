@@ -205,30 +205,6 @@ func TestTaskIDConflict(t *testing.T) {
 	expect.Equal(t, "tasks", b.stats().Size, 1)
 }
 
-// A task that asynq's client has made unique for a time stays so while it waits for its resource: its key is extended to
-// beyond the time at which it is looked at next, and freed when it has succeeded.
-func TestUniqueWhileParked(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	holder := b.holdElsewhere(lock.Config{})
-	b.serve(queue.ServerConfig{}, b.run)
-	client := asynq.NewClientFromRedisClient(b.rdb)
-	enqueue := func() (*asynq.TaskInfo, error) {
-		task := expect.Value(b.client.NewTask(b.job(1), &queue.Options{Queue: b.queue}))(t)
-		return client.EnqueueContext(t.Context(), task, asynq.Unique(2*time.Second))
-	}
-	first := expect.Value(enqueue())(t)
-	info := b.awaitState(first.ID, asynq.TaskStateRetry)
-	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
-	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
-		t.Errorf("uniqueness: want it longer than the task waits for now, %v, have %v", time.Until(info.NextProcessAt), ttl)
-	}
-	expect.Is(t, "enqueue", expect.Err(enqueue()), asynq.ErrDuplicateTask)
-	holder.open()
-	b.awaitGone(first.ID)
-	expect.OK(t, expect.Err(enqueue()))
-}
-
 // A task is unique while it is unfinished, and no longer, however it ends.
 func TestUnique(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,7 +105,7 @@ func (b *bundle) contention(enqueue func(n, retries int) string) {
 
 func TestOwnFailures(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("no such order")
+	cause, panics, exits := errors.New("no such order"), errors.New("out of stock"), errors.New("the handler ended its goroutine (runtime.Goexit)")
 	expect.That(t, queue.Permanent(nil) == nil && errors.Is(queue.Permanent(cause), cause), "want nil of nil, and the cause in any other")
 	type row struct {
 		err     error
@@ -119,19 +120,31 @@ func TestOwnFailures(t *testing.T) {
 		"permanent, wrapped":                    {fmt.Errorf("audit: %w", queue.Permanent(cause)), 5, asynq.TaskStateArchived, 0},
 		"permanent, as a second lock is busy":   {queue.Permanent(fmt.Errorf("stock: %w", lock.ErrBusy)), 5, asynq.TaskStateArchived, 0},
 		"permanent, as something is missing":    {queue.Permanent(queue.Unavailable(cause)), 5, asynq.TaskStateArchived, 0},
+		"a panic":                               {panics, queue.NoRetries, asynq.TaskStateArchived, 0},
+		"runtime.Goexit":                        {exits, queue.NoRetries, asynq.TaskStateArchived, 0},
 	}, func(b *bundle, tt row) {
-		b.act(0, func() error { return tt.err })
+		b.act(0, func() error {
+			switch {
+			case errors.Is(tt.err, panics):
+				panic(panics)
+			case errors.Is(tt.err, exits):
+				runtime.Goexit()
+			}
+			return tt.err
+		})
 		logs := newLogs(b)
-		b.serve(queue.ServerConfig{Logger: logs.logger}, b.run)
+		b.serve(queue.ServerConfig{Logger: logs.logger, Asynq: asynq.Config{Concurrency: 1}}, b.run)
 		id := b.enqueue(b.job(0), queue.Options{Retries: tt.retries})
 		info := b.awaitState(id, tt.state)
-		expect.That(b, info.Retried == tt.retried && info.LastErr == tt.err.Error(),
+		says := info.LastErr == tt.err.Error() || errors.Is(tt.err, panics) && strings.HasSuffix(info.LastErr, tt.err.Error())
+		expect.That(b, info.Retried == tt.retried && says,
 			"want %d retries and %q, have %d and %q", tt.retried, tt.err, info.Retried, info.LastErr)
 		if info := b.stats(); info.Processed != 1 || info.Failed != 1 {
 			b.Errorf("want 1 processed, 1 failed, have %+v", info)
 		}
-		logs.once(b, "task_id="+id+" ", slog.LevelInfo, slog.LevelError)
+		logs.once(b, "task_id="+id+" task_kind=", slog.LevelInfo, slog.LevelError)
 		expect.Equal(b, "lock", b.value(), "")
+		b.awaitGone(b.enqueue(b.job(1))) // its slot is free
 	})
 }
 

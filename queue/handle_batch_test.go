@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -81,38 +80,28 @@ func (c *crew) want(want ...[]int) {
 // Those that wait for a resource are worked on together, in their order and as many as a batch may have, on each kind of store.
 func TestHandleBatch(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		setup func(*testing.T) *bundle
-		store lock.Store
-	}{
-		"Redis":             {setup: setup},
-		"Cluster":           {setup: setupCluster},
-		"an external store": {setup: setup, store: newQueueless(locktest.NewMemory())},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := tt.setup(t)
-			var at atomic.Int64
-			c := b.serveBatches(3, queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 2}}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
-				expect.That(t, at.Add(1) <= 1, "want one batch of a resource at once")
-				defer at.Add(-1)
-				expect.That(t, tt.store != nil || lock.Fence(ctx, b.resource) != 0, "want a fence")
-				for _, task := range batch {
-					expect.That(t, task.Info.Resource == b.resource && task.Info.ID != "", "have %+v", task.Info)
-				}
-				return nil
-			})
-			ids := c.line(5)
-			c.want([]int{1, 2, 3}, []int{4, 5})
-			for i, id := range ids {
-				b.awaitGone(id)
-				e := c.await(queue.EventAcquired, id, 1)
-				batched := e.Via == queue.ViaBatch
-				expect.That(t, (tt.store != nil || batched == (i != 0 && i != 3)) && e.Waited > 0, "task %d: have %+v", i+1, e)
+	onEachStore(t, func(b *bundle, store lock.Store) {
+		b.Helper()
+		var at atomic.Int64
+		c := b.serveBatches(3, queue.ServerConfig{Store: store, Asynq: asynq.Config{Concurrency: 2}}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
+			expect.That(b, at.Add(1) <= 1, "want one batch of a resource at once")
+			defer at.Add(-1)
+			expect.That(b, store != nil || lock.Fence(ctx, b.resource) != 0, "want a fence")
+			for _, task := range batch {
+				expect.That(b, task.Info.Resource == b.resource && task.Info.ID != "", "have %+v", task.Info)
 			}
-			c.awaitBalance()
+			return nil
 		})
-	}
+		ids := c.line(5)
+		c.want([]int{1, 2, 3}, []int{4, 5})
+		for i, id := range ids {
+			b.awaitGone(id)
+			e := c.await(queue.EventAcquired, id, 1)
+			batched := e.Via == queue.ViaBatch
+			expect.That(b, (store != nil || batched == (i != 0 && i != 3)) && e.Waited > 0, "task %d: have %+v", i+1, e)
+		}
+		c.awaitBalance()
+	})
 }
 
 // Each task of a batch has an outcome of its own: that of the handler, unless that has said another.
@@ -325,13 +314,6 @@ func TestHandleBatchPanics(t *testing.T) {
 		"queue: Handle: " + job{}.Kind() + ": the server is nil":    func() { queue.HandleBatch(nil, 2, fn) },
 		"queue: Handle: " + job{}.Kind() + " has a handler already": func() { queue.HandleBatch(s, 2, fn); queue.HandleBatch(s, 2, fn) },
 	} {
-		func() {
-			defer func() {
-				if p := recover(); fmt.Sprint(p) != want {
-					t.Errorf("want %q, have %q", want, p)
-				}
-			}()
-			call()
-		}()
+		expect.Equal(t, "panic", panicOf(call), want)
 	}
 }

@@ -17,27 +17,6 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// G4: a holder that was killed renews no more. Its lock expires, and the first who waits runs soon after
-// that.
-func TestHolderKilled(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	cfg := lock.Config{TTL: 6 * time.Second}
-	b.serve(queue.ServerConfig{Lock: cfg}, b.run)
-	locker := expect.Value(lock.New(lock.Redis(b.rdb), cfg))(t)
-	start := time.Now()
-	expect.OK(t, expect.Err(locker.Acquire(t.Context(), b.resource, &lock.Options{NoRenew: true})))
-	ids := b.park(1, 2)
-	end := time.Now().Add(b.rdb.PTTL(t.Context(), b.lockKey()).Val())
-	b.awaitRuns(1)
-	took := time.Since(start)
-	expect.That(t, took >= cfg.TTL, "want it to run when the lock has run out, have %v", took)
-	late := time.Since(end)
-	expect.That(t, late <= promised(2*time.Second), "want it to run within 2 s of the lock's end, have %v", late)
-	b.awaitGone(ids...)
-	b.wantOrder(1, 2)
-}
-
 // A zombie: the time of a handler is over, but it goes on. The task stays at work, and its lock is
 // renewed, until the handler has returned; all others wait. What it returns then counts.
 func TestZombieKeepsTheLock(t *testing.T) {
@@ -48,9 +27,8 @@ func TestZombieKeepsTheLock(t *testing.T) {
 		retried int
 	}
 	eachOf(t, onOne, map[string]row{
-		"nil":       {nil, 0, 0},
-		"an error":  {errors.New("out of stock"), asynq.TaskStateRetry, 1},
-		"permanent": {queue.Permanent(errors.New("out of stock")), asynq.TaskStateArchived, 0},
+		"nil":      {nil, 0, 0},
+		"an error": {errors.New("out of stock"), asynq.TaskStateRetry, 1},
 	}, func(b *bundle, tt row) {
 		cfg := lock.Config{TTL: 5 * time.Second} // the machine may stand still for a while
 		b.serve(queue.ServerConfig{Lock: cfg}, b.run)

@@ -227,37 +227,6 @@ func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 	b.wantOrder(0, 10, 11, 12, 13, 14, 1, 2, 3, 4)
 }
 
-// A service that has no part in any queue holds the lock. When it is released the task that waits starts.
-func TestReleaseOfAServiceStarts(t *testing.T) {
-	t.Parallel()
-	const rounds = 100
-	b := setup(t)
-	ran := make(chan time.Time, 1)
-	b.serve(queue.ServerConfig{}, func(ctx context.Context, j job) error {
-		ran <- time.Now()
-		return b.run(ctx, j)
-	})
-	var waits []time.Duration
-	for n := range rounds {
-		release := b.holdBy(b.locker)
-		b.park(n)
-		released := time.Now()
-		release()
-		waits = append(waits, within(t, patience, "the task to run", ran).Sub(released))
-		b.soonFree(b.resource)
-	}
-	slices.Sort(waits)
-	p99 := waits[rounds*99/100-1]
-	t.Logf("started within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
-	// Beside other tests it is for the machine to say how long the slowest take.
-	if median := waits[rounds/2]; median > 50*time.Millisecond*busyFactor || verify.All() && p99 > 50*time.Millisecond*busyFactor {
-		t.Errorf("want a task started within 50 ms, have %v (median), %v (99 of 100)", median, p99)
-	}
-}
-
-// busyFactor is what a machine may be slower by on which other tests run.
-const busyFactor = 10
-
 // awaitGoneFrom waits until a task of another queue has succeeded.
 func (b *bundle) awaitGoneFrom(name, id string) {
 	b.Helper()

@@ -74,30 +74,6 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 	b.wantOrder(0, 1, 2)
 }
 
-// A waiter whose queue is paused cannot come. The next one runs at once, and the waiter when its queue goes
-// on. It keeps its place.
-func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		holder := b.holdElsewhere(shortTimes)
-		other := *b
-		other.queue += ".other"
-		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Lock: shortTimes}, b.run)
-		paused := b.park(1)[0]
-		next := other.park(2)[0]
-		expect.OK(b, b.inspector.PauseQueue(b.queue))
-		start := time.Now()
-		holder.open()
-		other.awaitGone(next)
-		wantSoon(b, start, "the next: want it at once")
-		b.wantWaiters(paused)
-		b.wantOrder(0, 2)
-		expect.OK(b, b.inspector.UnpauseQueue(b.queue))
-		b.awaitGone(paused)
-		b.wantOrder(0, 2, 1)
-	})
-}
-
 // What a handler returns counts, also after an operator has canceled its task: the same as at any other time, each time.
 // Whoever waits runs next. (e2e/asynqdiff has the same of tasks without a resource.)
 func TestCanceled(t *testing.T) {

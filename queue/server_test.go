@@ -97,10 +97,7 @@ func TestHandlePanics(t *testing.T) {
 	fn := func(context.Context, job) error { return nil }
 	wantPanic := func(want string, f func()) {
 		t.Helper()
-		defer func() {
-			expect.Equal(t, "panic", fmt.Sprint(recover()), want)
-		}()
-		f()
+		expect.Equal(t, "panic", panicOf(f), want)
 	}
 	s := b.newServer(queue.ServerConfig{})
 	queue.Handle(s, fn)
@@ -258,9 +255,9 @@ func TestTimesReachTheEngine(t *testing.T) {
 	expect.Equal(t, "times of locks", of, "20s 6s 2s 3s 1m20s")
 }
 
-func panicOf(handle func(*queue.Server)) (text string) {
+func panicOf(f func()) (text string) {
 	defer func() { text = fmt.Sprint(recover()) }()
-	handle(new(queue.Server))
+	f()
 	return ""
 }
 
@@ -280,7 +277,7 @@ func TestMethodsThatMissTheirInterface(t *testing.T) {
 		{&plural{}, handles[*plural], signature},
 		{withError{}, handles[withError], signature},
 	} {
-		expect.Equal(t, "Handle", panicOf(tt.handle), fmt.Sprintf("queue: Handle: %T: %s", tt.task, tt.want))
+		expect.Equal(t, "Handle", panicOf(func() { tt.handle(new(queue.Server)) }), fmt.Sprintf("queue: Handle: %T: %s", tt.task, tt.want))
 		_, err := client.Enqueue(t.Context(), tt.task, nil)
 		want := fmt.Sprintf("%T: task: %s", tt.task, tt.want)
 		expect.That(t, err != nil && err.Error() == want, "Enqueue: want %q, have %v", want, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -134,6 +135,16 @@ func eachOf[C any](t *testing.T, on func(*testing.T, func(*bundle)), cases map[s
 			on(t, func(b *bundle) { run(b, c) })
 		})
 	}
+}
+
+// onEachStore runs a test on each kind of store; store is nil where that is Redis.
+func onEachStore(t *testing.T, run func(b *bundle, store lock.Store)) {
+	t.Helper()
+	onBoth(t, func(b *bundle) { run(b, nil) })
+	t.Run("an external store", func(t *testing.T) {
+		t.Parallel()
+		run(setup(t), newQueueless(locktest.NewMemory()))
+	})
 }
 
 // setupOn returns a bundle on a server of the test's own.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -32,60 +31,50 @@ func (t transfer) Resource() string { return queue.AllOf(t.Accounts...) }
 // Transfers between accounts lose nothing, whatever the order of their accounts, on each kind of store.
 func TestTasksOfSeveralResources(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		setup func(*testing.T) *bundle
-		store lock.Store
-	}{
-		"Redis":             {setup: setup},
-		"Cluster":           {setup: setupCluster},
-		"an external store": {setup: setup, store: newQueueless(locktest.NewMemory())},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const tasks, accounts = 80, 6
-			b := tt.setup(t)
-			var mu sync.Mutex
-			balances, users, done := map[string]int{}, map[string]int{}, atomic.Int64{}
-			s := b.newServer(queue.ServerConfig{Store: tt.store, Asynq: asynq.Config{Concurrency: 20}})
-			queue.Handle(s, func(ctx context.Context, task transfer) error {
-				expect.Equal(t, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
-				mu.Lock()
-				for _, account := range task.Accounts {
-					expect.That(t, tt.store != nil || lock.Fence(ctx, account) != 0, "want a fence of %s", account)
-					if users[account]++; users[account] > 1 {
-						t.Errorf("%d tasks use %s", users[account], account)
-					}
+	onEachStore(t, func(b *bundle, store lock.Store) {
+		b.Helper()
+		const tasks, accounts = 80, 6
+		var mu sync.Mutex
+		balances, users, done := map[string]int{}, map[string]int{}, atomic.Int64{}
+		s := b.newServer(queue.ServerConfig{Store: store, Asynq: asynq.Config{Concurrency: 20}})
+		queue.Handle(s, func(ctx context.Context, task transfer) error {
+			expect.Equal(b, "resource", queue.InfoFrom(ctx).Resource, queue.AllOf(task.Accounts...))
+			mu.Lock()
+			for _, account := range task.Accounts {
+				expect.That(b, store != nil || lock.Fence(ctx, account) != 0, "want a fence of %s", account)
+				if users[account]++; users[account] > 1 {
+					b.Errorf("%d tasks use %s", users[account], account)
 				}
-				from, to := balances[task.Accounts[0]], balances[task.Accounts[1]]
-				mu.Unlock()
-				work := time.NewTimer(time.Duration(rand.IntN(3)) * time.Millisecond)
-				defer work.Stop()
-				<-work.C
-				mu.Lock()
-				defer mu.Unlock()
-				balances[task.Accounts[0]], balances[task.Accounts[1]] = from-task.N, to+task.N
-				for _, account := range task.Accounts {
-					users[account]--
-				}
-				done.Add(1)
-				return nil
-			})
-			start(t, s)
-			want := map[string]int{}
-			for n := range tasks {
-				pick := rand.Perm(accounts)
-				from, to := fmt.Sprint("account:", b.queue, pick[0]), fmt.Sprint("account:", b.queue, pick[1])
-				want[from], want[to] = want[from]-n, want[to]+n
-				b.enqueue(transfer{[]string{from, to}, n})
 			}
-			expect.Eventually(t, "all transfers", func() bool { return done.Load() == tasks })
+			from, to := balances[task.Accounts[0]], balances[task.Accounts[1]]
+			mu.Unlock()
+			work := time.NewTimer(time.Duration(rand.IntN(3)) * time.Millisecond)
+			defer work.Stop()
+			<-work.C
 			mu.Lock()
 			defer mu.Unlock()
-			for account, balance := range want {
-				expect.That(t, balances[account] == balance, "%s: want %d, have %d", account, balance, balances[account])
+			balances[task.Accounts[0]], balances[task.Accounts[1]] = from-task.N, to+task.N
+			for _, account := range task.Accounts {
+				users[account]--
 			}
+			done.Add(1)
+			return nil
 		})
-	}
+		start(b, s)
+		want := map[string]int{}
+		for n := range tasks {
+			pick := rand.Perm(accounts)
+			from, to := fmt.Sprint("account:", b.queue, pick[0]), fmt.Sprint("account:", b.queue, pick[1])
+			want[from], want[to] = want[from]-n, want[to]+n
+			b.enqueue(transfer{[]string{from, to}, n})
+		}
+		expect.Eventually(b, "all transfers", func() bool { return done.Load() == tasks })
+		mu.Lock()
+		defer mu.Unlock()
+		for account, balance := range want {
+			expect.That(b, balances[account] == balance, "%s: want %d, have %d", account, balance, balances[account])
+		}
+	})
 }
 
 // A task that waits for one of its resources keeps nobody from work in the meantime but those who came behind it, and

@@ -85,10 +85,7 @@ func TestMiddlewareThatAsksTheServer(t *testing.T) {
 		}
 		return next
 	})
-	func() {
-		defer func() { expect.Equal(t, "recovered", fmt.Sprint(recover()), "boom") }()
-		_ = s.Start(t.Context())
-	}()
+	expect.Equal(t, "panic", panicOf(func() { _ = s.Start(t.Context()) }), "boom")
 	start(t, s)
 	b.awaitGone(b.enqueue(b.job(0)))
 }
