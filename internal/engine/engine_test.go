@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -75,20 +74,6 @@ func (f *fleet) config(handler Handler) Config {
 	}
 }
 
-func (f *fleet) start(cfg Config) *Server {
-	f.t.Helper()
-	s := New(cfg)
-	expect.OK(f.t, s.Start(f.t.Context(), taskredis.Rules{}))
-	f.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			f.t.Errorf("shutdown: %v", err)
-		}
-	})
-	return s
-}
-
 // eventually waits until check returns nil.
 func (f *fleet) eventually(check func() error) {
 	f.t.Helper()
@@ -113,52 +98,4 @@ func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 	expect.That(t, err != nil && strings.Contains(err.Error(), "old (pid 7)"), "want the old server named, have %v", err)
 	_, ofRedis := errors.AsType[*redisreply.CallError](err)
 	expect.That(t, !ofRedis, "want it to be no error of Redis, have %v", err)
-}
-
-// Functions of the user that do not return hold up the end of a server no longer than its context allows. The error
-// tells whether a task still runs.
-func TestShutdownDoesNotWaitForTheUsersFunctions(t *testing.T) {
-	t.Parallel()
-	block := func(within chan<- string, name string, until <-chan struct{}) {
-		select {
-		case within <- name:
-		default:
-		}
-		<-until
-	}
-	for name, set := range map[string]func(cfg *Config, f func()){
-		"HealthCheck": func(cfg *Config, f func()) {
-			cfg.HealthCheck, cfg.HealthCheckInterval = func(error) { f() }, 10*time.Millisecond
-		},
-		"GroupAggregator": func(cfg *Config, f func()) {
-			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { f(); return asynq.NewTask("joined", nil) })
-			cfg.GroupGracePeriod = time.Second
-		},
-		"Settled": func(cfg *Config, f func()) { // which holds up the loop
-			cfg.Settled = func(*Task, error, bool) { f() }
-		},
-		"Handler": func(cfg *Config, f func()) {
-			cfg.Handler = func(context.Context, *Task) error { f(); return nil }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			within, until := make(chan string, 1), make(chan struct{})
-			cfg := f.config(func(context.Context, *Task) error { return nil })
-			set(&cfg, func() { block(within, name, until) })
-			s := f.start(cfg)
-			defer close(until) // before the fleet ends
-			expect.OK(t, expect.Err(asynq.NewClientFromRedisClient(f.rdb).EnqueueContext(t.Context(), asynq.NewTask("kind", nil), asynq.Queue("q"), asynq.Group("g"))))
-			f.add("q", "")
-			<-within
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a task that nothing blocks ends before
-			defer cancel()
-			began := time.Now()
-			err := s.Shutdown(ctx)
-			expect.That(t, errors.Is(err, context.DeadlineExceeded) && time.Since(began) <= 6*time.Second, "want the end of the context, have %v after %v", err, time.Since(began))
-			running := name == "Handler"
-			expect.That(t, errors.Is(err, ErrNotReturned) != running, "a task runs: %t, have %v", running, err)
-		})
-	}
 }
