@@ -117,28 +117,6 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	s.release(next)
 }
 
-// A wait during which Redis goes away does not end with the news that the lock is busy.
-func TestWaitEndsWithoutRedis(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := setUp(t, server.Client(t), lock.Config{})
-	_ = s.take("")
-	locker := lockerOn(t, lock.Redis(redis.NewClient(&redis.Options{Addr: server.Addr}))) // with the defaults of go-redis
-	ended := make(chan error)
-	for range 3 {
-		go func() {
-			_, err := locker.Acquire(t.Context(), s.res, &lock.Options{Wait: 2 * time.Second})
-			ended <- err
-		}()
-	}
-	expect.Eventually(t, "a waiter", func() bool { return s.rdb.ZCard(t.Context(), s.row).Val() == 1 })
-	server.Kill()
-	for range 3 {
-		err := <-ended
-		expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with Redis, have %v", err)
-	}
-}
-
 // TestWaitForARedisThatRefuses: a wait that is over before the client has given up connecting names the refusal.
 func TestWaitForARedisThatRefuses(t *testing.T) {
 	t.Parallel()

@@ -128,32 +128,6 @@ func (b *bundle) createSchema(name string) string {
 	return name
 }
 
-// TestLateWriteOfAFormerHolder is the accident that the package is for, with a read that announces
-// the fence. The former holder wakes up after its successor has read, and before it writes.
-func TestLateWriteOfAFormerHolder(t *testing.T) {
-	t.Parallel()
-	each(t, backends(), func(b *bundle, _ backend) {
-		ctx := b.Context()
-		write := func(owner string, fence int64) error {
-			return b.inTx(ctx, func(tx transaction) error {
-				if err := tx.advance(b.table, fence, "a"); err != nil {
-					return err
-				}
-				return tx.exec("UPDATE items SET owner = '" + owner + "' WHERE id = 'a'")
-			})
-		}
-		if err := b.advance(ctx, 1, "a"); err != nil { // the first reads, and is paused
-			b.Fatal(err)
-		}
-		if err := b.advance(ctx, 2, "a"); err != nil { // the second reads
-			b.Fatal(err)
-		}
-		expect.Is(b, "first, late", write("first", 1), lock.ErrStale)
-		expect.OK(b, write("second", 2))
-		expect.Equal(b, "rows of the second alone", b.number("SELECT count(*) FROM items WHERE owner = 'second'"), 1)
-	})
-}
-
 // TestRivals lets many transactions with different fences loose on one row at once. Transactions
 // commit in the order of their fences, whatever the order of their starts. Each has the row from
 // Advance to the end.
