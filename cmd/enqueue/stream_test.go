@@ -61,8 +61,6 @@ func TestStreamLines(t *testing.T) {
 		"wrong type":        {`{"kind":"order:audit","payload":{"order":"1"},"delay":5}`, `1: delay: want a string, have number`},
 		"no truth":          {`{"kind":"order:audit","payload":{"order":"1"},"unique":"10m"}`, `1: unique: want true or false, have string`},
 		"wrong number":      {`{"kind":"order:audit","payload":{"order":"1"},"retries":"5"}`, `1: retries: want a whole number, have string`},
-		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + ", or one of your own, have nothing"},
-		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, `1: resource: want one with the kind "x", which is none of ` + strings.Join(tasks.Kinds(), ", ") + ", have nothing"},
 		"wrong resource":    {`{"kind":"x","payload":{},"resource":[1]}`, `1: resource: want a text or a list of texts, have [1]`},
 		"no payload":        {`{"kind":"order:audit"}`, "1: order:audit: payload: want a JSON object: EOF"},
 		"null":              {`{"kind":"order:audit","payload":null}`, `1: order:audit: order: is empty`},
