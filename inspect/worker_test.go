@@ -69,37 +69,29 @@ func (b *bed) forget(pid int) {
 	}
 }
 
-// faults are what may befall a worker. Redis cannot tell them apart.
-var faults = map[string]syscall.Signal{"dead": syscall.SIGKILL, "cut off": syscall.SIGSTOP}
-
-// A worker that is dead or cut off is known as soon as its entry is gone.
+// A worker that is dead or cut off is known as soon as its entry is gone. Redis cannot tell the two apart.
 func TestHolderGone(t *testing.T) {
 	t.Parallel()
-	for name, signal := range faults {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			cmd, holder := b.process()
-			b.serve(unrecovered)
-			b.awaitServers(2)
-			id := b.waiting(1, 1)[0]
-			if e := b.awaitWhy(id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
-				t.Errorf("want a worker that lives, have %+v", e)
-			}
-			expect.OK(t, cmd.Process.Signal(signal))
-			b.forget(cmd.Process.Pid)
-			e := b.why(id)
-			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
-				!strings.Contains(e.Verdict.Clears, "runs again before those that wait, by ") || !e.Lock.Gone {
-				t.Errorf("want a holder that is gone, have %+v", e.Verdict)
-			}
-			if e = b.why(holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
-				t.Errorf("want the holder's own verdict, have %s, %+v", e.State, e.Verdict)
-			}
-			l := b.held(b.resource)
-			expect.That(t, l != nil && l.Gone && l.Task.ID == holder, "held: want it gone, have %+v", l)
-		})
+	b := setup(t)
+	cmd, holder := b.process()
+	b.serve(unrecovered)
+	b.awaitServers(2)
+	id := b.waiting(1, 1)[0]
+	if e := b.awaitWhy(id, inspect.StateWaiting); e.Verdict.Trouble || e.Lock.Gone || e.Lock.Worker.PID != cmd.Process.Pid {
+		t.Errorf("want a worker that lives, have %+v", e)
 	}
+	expect.OK(t, cmd.Process.Kill())
+	b.forget(cmd.Process.Pid)
+	e := b.why(id)
+	if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
+		!strings.Contains(e.Verdict.Clears, "runs again before those that wait, by ") || !e.Lock.Gone {
+		t.Errorf("want a holder that is gone, have %+v", e.Verdict)
+	}
+	if e = b.why(holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
+		t.Errorf("want the holder's own verdict, have %s, %+v", e.State, e.Verdict)
+	}
+	l := b.held(b.resource)
+	expect.That(t, l != nil && l.Gone && l.Task.ID == holder, "held: want it gone, have %+v", l)
 }
 
 var requeuedBy = regexp.MustCompile(`runs again before those that wait, by (\S+) UTC`)
@@ -108,7 +100,7 @@ var requeuedBy = regexp.MustCompile(`runs again before those that wait, by (\S+)
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	for name, signal := range faults {
+	for name, signal := range map[string]syscall.Signal{"dead": syscall.SIGKILL, "cut off": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
