@@ -2,8 +2,6 @@ package dashboard_test
 
 import (
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,14 +18,6 @@ func serve(t *testing.T, h *dashboard.Handler) string {
 	return srv.URL
 }
 
-// picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
-func picture(t *testing.T, page *browsertest.Page, name string) {
-	t.Helper()
-	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		expect.OK(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600))
-	}
-}
-
 // asynqmon's page shows its typeface, which comes from the worker as everything else does.
 func TestFrontPageInABrowser(t *testing.T) {
 	t.Parallel()
@@ -42,7 +32,7 @@ func TestFrontPageInABrowser(t *testing.T) {
 		t.Errorf("want no errors, have %q", have)
 	}
 	page.Await(`document.getElementById("siding-locks")`)
-	picture(t, page, "asynqmon")
+	page.Picture("asynqmon", false)
 }
 
 func TestLinksToTheLocksPages(t *testing.T) {
@@ -64,7 +54,7 @@ func TestLinksToTheLocksPages(t *testing.T) {
 	page.Go(address + "/dashboard/queues/default/tasks/one")
 	page.AwaitText("Its resource and lock")
 	page.Await(`document.getElementById("siding-task").getAttribute("href") === "/locks/task?queue=default&id=one"`)
-	picture(t, page, "asynqmon-task")
+	page.Picture("asynqmon-task", false)
 	page.Go(address + "/dashboard/queues/default/tasks/" + oddID)
 	page.Await(`document.getElementById("siding-task")?.getAttribute("href") === "/locks/task?queue=default&id=a%26b%3Bc%2Bd"`)
 	page.Click(`a[href="/dashboard/"]`) // drawn by React, without another page

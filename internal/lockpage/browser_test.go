@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,14 +47,6 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 func renew(page *browsertest.Page) {
 	page.Eval(`document.dispatchEvent(new Event("visibilitychange"))`, nil)
 	page.AwaitText("live")
-}
-
-// picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
-func picture(t *testing.T, page *browsertest.Page, name string) {
-	t.Helper()
-	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
-		expect.OK(t, os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600))
-	}
 }
 
 // shop has locks as those of the demo shop.
@@ -132,7 +122,7 @@ func TestPictures(t *testing.T) {
 				page.AwaitText(look.text)
 				wantNoOverflow(t, page, window)
 				wantContrast(t, page)
-				picture(t, page, look.name+"-"+name)
+				page.Picture(look.name+"-"+name, true)
 			}
 			if have := page.Errors(); len(have) != 0 {
 				t.Errorf("want no errors, have %q", have)

@@ -44,7 +44,7 @@ func TestKeysMoveThroughTheList(t *testing.T) {
 	}
 	page.Press("?")
 	page.Await(`document.getElementById("help").open`)
-	picture(t, page, "help")
+	page.Picture("help", true)
 	page.Press("Escape")
 	page.Await(`!document.getElementById("help").open`)
 	page.Press("j")
@@ -104,7 +104,7 @@ func TestRelease(t *testing.T) {
 	page.Type("its <handler> hangs")
 	page.AwaitText("live") // the page renews itself beside what one types
 	page.Await(`document.getElementById("reason").value === "its <handler> hangs"`)
-	picture(t, page, "release")
+	page.Picture("release", true)
 	page.Click("button.danger") // without the confirmation, neither
 	page.Click("input[type=checkbox]")
 	if have := calls.Load(); have != 0 {
@@ -113,7 +113,7 @@ func TestRelease(t *testing.T) {
 	page.Click("button.danger")
 	page.AwaitText("From audit a1 on host (pid 1), by ann")
 	page.AwaitText("“its <handler> hangs”")
-	picture(t, page, "released")
+	page.Picture("released", true)
 	if have := calls.Load(); have != 1 {
 		t.Errorf("want one call, have %d", have)
 	}
@@ -134,7 +134,7 @@ func TestReleaseOfAnEarlierHolder(t *testing.T) {
 	page.AwaitText("Take the lock from audit a2")
 	renew(page)
 	page.AwaitText("Nothing has changed: the lock has another holder by now, or none.")
-	picture(t, page, "conflict")
+	page.Picture("conflict", true)
 	page.Await(`document.getElementById("reason").value === "it hangs"`)
 	page.Click("input[type=checkbox]")
 	page.Click("button.danger")
@@ -167,7 +167,7 @@ func TestRedisAway(t *testing.T) {
 	if have := page.Text(); !strings.Contains(have, "order:536365") {
 		t.Errorf("want the last list kept, have %s", have)
 	}
-	picture(t, page, "away")
+	page.Picture("away", true)
 	s.fail(nil)
 	page.AwaitText("live")
 	if have := page.Text(); strings.Contains(have, "does not answer") {
@@ -183,7 +183,7 @@ func TestOpenedWhileRedisIsAway(t *testing.T) {
 	page.AwaitText("Redis does not answer.")
 	page.Await(`document.body.dataset.page === "error"`)
 	page.AwaitText("trying again") // and not live
-	picture(t, page, "away-first")
+	page.Picture("away-first", true)
 	s.fail(nil)
 	page.AwaitText("order:536365")
 	page.Await(`document.getElementById("q").value === "order:5363"`)

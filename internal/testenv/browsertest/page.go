@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -293,6 +294,14 @@ func (p *Page) Screenshot(all bool) []byte {
 		p.tb.Fatal(err)
 	}
 	return png
+}
+
+// Picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
+func (p *Page) Picture(name string, all bool) {
+	p.tb.Helper()
+	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
+		expect.OK(p.tb, os.WriteFile(filepath.Join(dir, name+".png"), p.Screenshot(all), 0o600)) //nolint:gosec // whoever runs the tests names the folder
+	}
 }
 
 func (p *Page) call(method string, params map[string]any, result any) {
