@@ -1,14 +1,12 @@
 package queue_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -352,8 +351,8 @@ func (b *bundle) wantCounts(processed, failed int) {
 
 // logs keeps what is logged, and shows it when the test has failed.
 type logs struct {
-	mu     sync.Mutex
-	text   bytes.Buffer
+	proc.Output
+
 	logger *slog.Logger
 }
 
@@ -371,18 +370,6 @@ func newLogs(tb testing.TB) *logs {
 		}
 	})
 	return l
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // lines returns the lines that hold part, of at least the given level.
