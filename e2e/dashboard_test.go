@@ -16,7 +16,7 @@ var desktop = browsertest.Window{Width: 1280, Height: 900}
 func TestLocksPages(t *testing.T) {
 	t.Parallel()
 	s := newTestbed(t)
-	address := freeAddress(t)
+	address := expect.Value(proc.FreeAddr(t.Context()))(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
 	s.startWorker(t, "--work", "2m")
 	for i := range 3 {
@@ -52,9 +52,4 @@ func TestLocksPages(t *testing.T) {
 	if have := page.Errors(); len(have) != 0 {
 		t.Errorf("want no errors, have %q", have)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	return expect.Value(proc.FreeAddr(t.Context()))(t)
 }
