@@ -36,7 +36,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		s.acquired(a, a.held[0])
 		lose := func() {
 			if errors.Is(context.Cause(ctx), lock.ErrLost) { // this lock; an error of the handler may be about a second one
-				a.Lose()
+				a.Lose() //nolint:contextcheck // it waits for the loop alone
 			}
 		}
 		defer lose()                                    // before what the handler returns is judged
@@ -46,7 +46,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	})
 	if ran {
 		if errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost) { // the release has found it lost
-			a.Lose()
+			a.Lose() //nolint:contextcheck // likewise
 		}
 		return failed
 	}
