@@ -276,7 +276,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a start is not counted", "../internal/lockredis/permits.lua",
-		"  call('LPUSH', starts, digits(now))\n",
+		"  call('LPUSH', starts, fence)\n",
 		"",
 		[]string{"TestRates/redis"},
 	},
