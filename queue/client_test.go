@@ -152,12 +152,13 @@ func TestInvalidTasks(t *testing.T) {
 	} {
 		rows = append(rows, row{bad.want, ok, bad.opts, "test:job: " + bad.want})
 	}
-	for _, id := range []string{"../archived_tasks:delete_all", ".", "..", "a?b", "a#b", "%2e%2e", `a\b`, "a ", "a\xff", "a\x00"} {
+	for _, id := range []string{"../archived_tasks:delete_all", ".", "..", "a?b", "a#b", "%2e%2e", `a\b`, "a ", "a\xff", "a\ufffd", "a\x00"} {
 		rows = append(rows, row{"id " + id, ok, queue.Options{TaskID: id}, fmt.Sprintf("test:job: task id: %s%q", names, id)})
 	}
 	for want, change := range map[string]func(*queue.Options){
 		`debounce: ` + keys + `"xxx`:                             func(o *queue.Options) { o.Debounce = strings.Repeat("x", 513) },
 		`debounce: ` + keys + `"a\xff"`:                          func(o *queue.Options) { o.Debounce = "a\xff" },
+		`debounce: ` + keys + "\"a\ufffd\"":                      func(o *queue.Options) { o.Debounce = "a\ufffd" },
 		`debounce: ` + keys + `"a\nb"`:                           func(o *queue.Options) { o.Debounce = "a\nb" },
 		`task id: want none of a task with a debounce, have "y"`: func(o *queue.Options) { o.TaskID = "y" },
 		`at: want none of a task with a debounce, have "2999-01-01T00:00:00Z"`: func(o *queue.Options) {

@@ -22,7 +22,7 @@ func (o Options) debounced(kind string) error {
 	case o.Debounce == "":
 		return nil
 	// As with a resource, so that one can be the debounce of its tasks.
-	case len(o.Debounce) > store.MaxResource || !utf8.ValidString(o.Debounce) || strings.ContainsFunc(o.Debounce, unicode.IsControl):
+	case len(o.Debounce) > store.MaxResource || strings.ContainsRune(o.Debounce, utf8.RuneError) || strings.ContainsFunc(o.Debounce, unicode.IsControl):
 		return fail("debounce", fmt.Sprintf("want at most %d bytes of UTF-8 without control characters", store.MaxResource), o.Debounce)
 	case o.TaskID != "":
 		return fail("task id", none, o.TaskID)

@@ -292,10 +292,10 @@ const notInNames = `{}/?#%\`
 
 // wantName returns "" if a queue or a task may have this name. Otherwise it describes the names
 // that are accepted, of at most so many bytes. A browser would change the URL of some others: it
-// folds . and .. and cuts blanks at an end.
+// folds . and .. and cuts blanks at an end. U+FFFD is what decoders make of text that is not UTF-8, so two names could become one.
 func wantName(name string, most int) string {
 	if name != "" && len(name) <= most && name != "." && name != ".." && strings.TrimSpace(name) == name &&
-		utf8.ValidString(name) && !strings.ContainsAny(name, notInNames) && !strings.ContainsFunc(name, unicode.IsControl) {
+		!strings.ContainsRune(name, utf8.RuneError) && !strings.ContainsAny(name, notInNames) && !strings.ContainsFunc(name, unicode.IsControl) {
 		return ""
 	}
 	return fmt.Sprintf("1 to %d bytes of UTF-8 without control characters, blanks at an end and %s, other than . and ..", most, notInNames)
