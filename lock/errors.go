@@ -31,8 +31,9 @@ var (
 
 	// ErrResource says that a name cannot be a resource. The name is empty, longer than 512 bytes,
 	// not UTF-8, holds a control character, or has braces that are not in pairs, or whose first pair is
-	// empty. Nor may it have ":siding:" in it, or "siding:" and braces, as keys beside a lock do. A name like "user:{42}:cart" is good: in a Redis Cluster it is in the slot of "42". Choose
-	// another name.
+	// empty. Nor may it have ":siding:" in it, or "siding:" and braces, as keys beside a lock do. A
+	// name like "user:{42}:cart" is good: in a Redis Cluster it is in the slot of "42". Choose another
+	// name.
 	ErrResource = store.ErrResource
 
 	// ErrStale says that a write was refused, as a later holder of the lock has written before. See

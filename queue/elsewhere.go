@@ -39,8 +39,9 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 				a.Lose() //nolint:contextcheck // it waits for the loop alone
 			}
 		}
-		defer lose()                                    // before what the handler returns is judged
-		defer context.AfterFunc(ctx, lose)()            // and at once, as it may never return: others are to have the lock
+		// What the handler returns is judged by that. It is told at once, too: the handler may never return, and others are to have the lock.
+		defer lose()
+		defer context.AfterFunc(ctx, lose)()
 		failed = next(lease.WithWaited(ctx, 0), a.Task) // for a second lock the handler has not waited yet
 		return failed
 	})
@@ -58,7 +59,8 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
-	after := jitter(max(time.Second, 3*(time.Since(asked)-opts.Wait)))                  // whoever does not answer is not to have all slots
+	// A lock about which nobody answers rests for longer than it has kept a slot from others.
+	after := jitter(max(time.Second, 3*(time.Since(asked)-opts.Wait)))
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}

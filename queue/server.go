@@ -128,7 +128,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 // all may be on one node.
 func (s *Server) checkPool() error {
 	client, is := s.rdb.(*redis.ClusterClient)
-	if queues := len(shardQueues(served(s.cfg.Asynq.Queues), s.cfg.Shards)); is && client.Options().PoolSize < queues+ownCalls {
+	if queues := len(shardQueues(s.cfg.Asynq.Queues, s.cfg.Shards)); is && client.Options().PoolSize < queues+ownCalls {
 		return fmt.Errorf("queue: redis: PoolSize: want %d or more, as each of %d queues waits for notifications on a connection of its own, have %d",
 			queues+ownCalls, queues, client.Options().PoolSize)
 	}

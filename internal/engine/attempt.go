@@ -31,8 +31,7 @@ type attempt struct {
 	endsBy     time.Time                 // when the handler's context ends by itself; maybe before it starts
 	overrunsAt time.Time                 // when it is given up if it has not returned
 	trusted    atomic.Pointer[time.Time] // until then nobody else can have the lock; anybody may read it
-	lost       bool                      // the lock or the task is somebody else's: its outcome counts for nothing
-	lockLost   atomic.Bool               // its handler was told that it has lost its lock; anybody may read it
+	lost       atomic.Bool               // the lock or the task is somebody else's: its outcome counts for nothing; anybody may read it
 	leftOff    bool                      // its task was put back while its handler goes on, whose fields are not to be read
 	ended      time.Time                 // when the handler returned; zero before
 	outcome    taskredis.Outcome         // once it has ended, or asks for a lock
@@ -68,7 +67,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	case l.stopping,
 		a.slots > 0 && l.running >= l.cfg.Concurrency, // the answer is late, and others have its slots
 		a.Lock != "" && !a.trusts(now),                // so late that others may have the lock
-		a.First.Attempt != "" && (!joins || first.lost):
+		a.First.Attempt != "" && (!joins || first.lost.Load()):
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 		a.outcome.Lock = a.lock()
 	case err != nil:
@@ -173,7 +172,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
 			l.sayStale(a)
-			a.lost = true
+			a.lost.Store(true)
 		}
 		l.abandon(a)
 	default:
@@ -184,12 +183,12 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 
 // lostMeanwhile has an attempt say once more what becomes of its task, as it ended with a lock that it did not have any more.
 func (l *loop) lostMeanwhile(a *attempt) {
-	if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Snooze { // it has not run, or its outcome says so
+	if a.message == nil || a.loss != nil || a.lost.Load() && a.outcome.Kind == taskredis.Snooze { // it has not run, or its outcome says so
 		a.outcome = withoutLock(a.outcome)
 		l.toSend(a)
 		return
 	}
-	a.lost = true
+	a.lost.Store(true)
 	l.running += a.slots // until its new outcome is reported
 	a.ended, a.overrunsAt = time.Time{}, time.Now().Add(l.cfg.Overrun)
 	l.lookBy(a.overrunsAt)
@@ -210,7 +209,7 @@ func (l *loop) tellSettled(a *attempt) {
 		return
 	}
 	loss := (*LostError)(nil)
-	lost := a.lost || a.lockLost.Load() || errors.As(a.err, &loss)
+	lost := a.lost.Load() || errors.As(a.err, &loss)
 	task, err := a.task, a.err
 	l.told.tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(task, err, lost) })
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -137,7 +136,7 @@ func (t *Task) Lose() {
 }
 
 // Lost reports whether an attempt has lost its lock. What its handler returns then does not count.
-func (t *Task) Lost() bool { return t.attempt.lockLost.Load() }
+func (t *Task) Lost() bool { return t.attempt.lost.Load() }
 
 // First returns the attempt under whose lock this one is to run as a member of a batch; nil if it is none.
 func (t *Task) First() *taskredis.Taken {
@@ -201,17 +200,8 @@ func (a *attempt) end(cause error) {
 		m.attempt.end(cause)
 	}
 	if a.cancel != nil {
-		a.endContext(cause)
+		a.cancel(cause)
 	}
-}
-
-// endContext ends the handler's context. A lock that is lost counts as lost also if the context has ended before, by a shutdown or
-// an operator.
-func (a *attempt) endContext(cause error) {
-	if errors.Is(cause, store.ErrLost) {
-		a.lockLost.Store(true)
-	}
-	a.cancel(cause)
 }
 
 // batchComplete tells an attempt that the members of its batch are known.

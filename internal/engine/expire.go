@@ -31,7 +31,7 @@ func (l *loop) expire(now time.Time) {
 		if !a.ended.IsZero() {
 			continue
 		}
-		if a.Lock != "" && !a.lost {
+		if a.Lock != "" && !a.lost.Load() {
 			if a.trusts(now) {
 				l.lookBy(*a.trusted.Load())
 			} else {
@@ -60,13 +60,14 @@ func (l *loop) lookBy(at time.Time) {
 	}
 }
 
-// lose ends the context of a handler whose lock or task is somebody else's. What one task of a batch has lost, all have.
+// lose ends the context of a handler whose lock or task is somebody else's, also if that has ended before, by a shutdown or an operator.
+// What one task of a batch has lost, all have that have not ended.
 func (l *loop) lose(a *attempt) {
 	a = a.worker()
 	for _, m := range a.members() {
-		m.attempt.lost = m.attempt.lost || m.attempt.ended.IsZero()
+		m.attempt.lost.CompareAndSwap(false, m.attempt.ended.IsZero())
 	}
-	a.lost = a.lost || a.ended.IsZero()
+	a.lost.CompareAndSwap(false, a.ended.IsZero())
 	a.trusted.Store(&time.Time{})
 	l.end(a, store.ErrLost)
 }

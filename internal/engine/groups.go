@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -90,12 +91,7 @@ var errBusy = errors.New("the user's GroupAggregator has not returned")
 func (a *aggregation) reclaim(ctx context.Context) {
 	var problem error
 	for _, queue := range a.queues {
-		if err := a.groups.Reclaim(ctx, queue); problem == nil {
-			problem = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
+		problem = cmp.Or(problem, a.groups.Reclaim(ctx, queue))
 	}
 	a.reclaiming.saw(ctx, problem)
 }
@@ -104,21 +100,12 @@ func (a *aggregation) reclaim(ctx context.Context) {
 // does not answer, does not hold up the others.
 func (a *aggregation) round(ctx context.Context) error {
 	var problem error
-	// goesOn notes a problem, and reports whether the round goes on.
-	goesOn := func(err error) bool {
-		if problem == nil {
-			problem = err
-		}
-		return ctx.Err() == nil
-	}
 	for _, queue := range a.queues {
 		groups, err := a.groups.List(ctx, queue)
-		if !goesOn(err) {
-			return problem
-		}
+		problem = cmp.Or(problem, err)
 		for _, group := range groups {
-			if !goesOn(a.aggregate(ctx, queue, group)) {
-				return problem
+			if ctx.Err() == nil {
+				problem = cmp.Or(problem, a.aggregate(ctx, queue, group))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	for _, a := range l.attempts {
 		sc := l.scopes[l.scopeOf(a.Queue)]
 		switch {
-		case a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL:
+		case a.lost.Load() || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL:
 		case sc.beat != nil:
 			sc.beatAgain = true // the one under way may be without this attempt
 		default:
@@ -85,7 +85,7 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 	}
 	for i, a := range attempts[:len(b.kept)] {
 		switch {
-		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || a.lost:
+		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || a.lost.Load():
 		case b.kept[i]:
 			if a.Lock != "" {
 				l.trust(a, b.sent)

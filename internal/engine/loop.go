@@ -212,7 +212,7 @@ func (l *loop) reportOfGone(r report) {
 	case r.outcome.Kind == taskredis.More: // it gets no members
 		r.batch.complete()
 	case a.ended.IsZero(): // it went on for too long, and returns only now
-		a.lost = true
+		a.lost.Store(true)
 		l.tellSettled(a)
 	}
 }

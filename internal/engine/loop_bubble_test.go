@@ -491,3 +491,30 @@ func TestManyLocksAreRenewed(t *testing.T) {
 	kept, err := l.renew(t.Context(), "", names)
 	expect.That(t, err == nil && len(kept) == n && slices.Equal(renewed, names), "want all renewed, have %d, %v", len(kept), err)
 }
+
+// A batch loses its lock. One of its tasks has ended before: it is not told of as lost.
+func TestBatchLosesItsLock(t *testing.T) {
+	t.Parallel()
+	told := make(map[string]bool)
+	cfg := loopConfig(t, nil)
+	cfg.Settled = func(task *Task, _ error, lost bool) { told[task.ID] = lost }
+	l := newLoop(cfg, script{})
+	at := func(id string) *attempt {
+		a := &attempt{Taken: takenTask(id, "lock:a", 1)}
+		a.ctx, a.cancel = context.WithCancelCause(t.Context())
+		a.task = &Task{Message: &taskredis.Message{ID: id}, attempt: a}
+		return a
+	}
+	first, ended, atWork := at("first"), at("ended"), at("at work")
+	first.batch = newBatch(first, l.done)
+	for _, a := range []*attempt{ended, atWork} {
+		a.member = first.batch.add(a)
+	}
+	ended.ended = time.Now()
+	l.lose(first)
+	for _, a := range []*attempt{first, ended, atWork} {
+		l.tellSettled(a)
+	}
+	l.told.wait()
+	expect.Same(t, "who was told of as lost", told, map[string]bool{"first": true, "ended": false, "at work": true})
+}

@@ -85,7 +85,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	switch {
 	case errors.As(err, &loss):
 		return l.lostOutcome(a, loss)
-	case a.lockLost.Load(): // it frees the lock if that is there, as Redis may only have been silent
+	case a.lost.Load(): // it frees the lock if that is there, as Redis may only have been silent
 		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)})
 	case err == nil:
 		return l.succeeded(a)

@@ -226,7 +226,7 @@ func TestFailoverOfTheOtherLane(t *testing.T) {
 	l.attempts["lost"], l.attempts["kept"], l.attempts["elsewhere"] = lost, kept, elsewhere
 	one.apply(t.Context(), f, &taskredis.Answer{Known: 4, OtherKnown: 7}, now, now)
 	expect.Equal(t, "what each lane follows now", [2]int64{one.recorded, other.recorded}, [2]int64{4, 7})
-	expect.Equal(t, "whether the attempts are lost", [3]bool{lost.lost, kept.lost, elsewhere.lost}, [3]bool{true, false, false})
+	expect.Equal(t, "whether the attempts are lost", [3]bool{lost.lost.Load(), kept.lost.Load(), elsewhere.lost.Load()}, [3]bool{true, false, false})
 }
 
 // An outcome that a failover has forgotten was settled when its attempt had its lock. It counts, also if the lock has run out by
