@@ -421,26 +421,33 @@ func TestRates(t *testing.T) {
 // A together counts who works at the same time.
 type together struct{ holders, most atomic.Int32 }
 
+// work ends after there have been two.
 func (c *together) work(ctx context.Context) error {
 	n := c.holders.Add(1)
 	defer c.holders.Add(-1)
 	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
 	}
-	return sleep.For(ctx, time.Millisecond)
+	_ = sleep.For(ctx, time.Millisecond)
+	return expect.Until(ctx, func() error {
+		if c.most.Load() < 2 {
+			return errors.New("nobody else works")
+		}
+		return nil
+	})
 }
 
 // Never do more than the limit hold the lock at once, whatever they do.
 func TestLimitUnderLoad(t *testing.T) {
 	t.Parallel()
 	check := func(s *setup) {
-		const limit, processes, each = 3, 4, 25
+		const limit, processes, each = 3, 4, 12
 		var inside together
 		var all sync.WaitGroup
 		for p := range processes {
 			locker := s.stranger()
 			for i := range each {
 				all.Go(func() {
-					opts := &lock.Options{Wait: lock.Forever, Limit: limit, Rates: []lock.Rate{{Starts: 50, Period: 100 * time.Millisecond}}}
+					opts := &lock.Options{Wait: lock.Forever, Limit: limit, Rates: []lock.Rate{{Starts: 20, Period: 100 * time.Millisecond}}}
 					if (i+p)%5 == 0 {
 						opts.Retry = lock.Fixed(2 * time.Millisecond)
 					}
@@ -452,7 +459,7 @@ func TestLimitUnderLoad(t *testing.T) {
 		}
 		all.Wait()
 		m := inside.most.Load()
-		expect.Need(s, m >= 2 && m <= limit, "want 2 to %d holders at once, have %d", limit, m)
+		expect.Need(s, m <= limit, "want at most %d holders at once, have %d", limit, m)
 		s.wantPermits()
 	}
 	onEach(t, check)

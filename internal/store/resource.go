@@ -61,6 +61,12 @@ func Names(text string) []string {
 	return []string{text}
 }
 
+// First returns the first name of a text. It allocates nothing.
+func First(text string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(text, "\n"), "\n")
+	return first
+}
+
 // SplitLocks returns the keys in the text of a task's locks, or of the keys by which it holds them: one text for all, with a line
 // break between two, as in the scripts. That of one lock is its key.
 func SplitLocks(text string) []string { return strings.Split(text, "\n") }

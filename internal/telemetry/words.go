@@ -21,7 +21,7 @@ const longest = 64
 // order:536365. It is [Other] for a resource without a class, or with one of more than 64 bytes. Of several
 // resources, as queue.AllOf has them, it is that of the first one.
 func Class(resource string) string {
-	resource = store.Names(resource)[0]
+	resource = store.First(resource)
 	i := strings.IndexByte(resource, ':')
 	if i <= 0 || i > longest {
 		return Other
