@@ -294,6 +294,14 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	expect.Equal(t, "lock on the tasks' Redis", b.value(), "")
 }
 
+// takeAway has the lock expire, and another process hold it for a moment.
+func (b *bundle) takeAway(memory *locktest.Memory) {
+	b.Helper()
+	memory.Put(b.lockKey(), "", 0)
+	held := expect.Value(expect.Value(lock.New(memory, lock.Config{}))(b).Acquire(b.Context(), b.resource, nil))(b)
+	expect.OK(b, held.Release(b.Context()))
+}
+
 // A lock on an external store is lost. The task has neither succeeded nor failed, however its handler ended, and comes again.
 func TestExternalStoreLosesALock(t *testing.T) {
 	t.Parallel()
@@ -307,7 +315,7 @@ func TestExternalStoreLosesALock(t *testing.T) {
 		memory, runs := locktest.NewMemory(), new(atomic.Int32)
 		b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, func(ctx context.Context, _ job) error {
 			if runs.Add(1) == 1 {
-				end(ctx, func() { memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond) })
+				end(ctx, func() { b.takeAway(memory) })
 			}
 			return nil
 		})
@@ -328,7 +336,7 @@ func TestExternalStoreLosesALockAtTheEnd(t *testing.T) {
 		if runs.Add(1) == 1 {
 			close(entered)
 			<-ctx.Done()
-			memory.Put(b.lockKey(), "somebody else's", 100*time.Millisecond)
+			b.takeAway(memory)
 		}
 		return nil
 	}

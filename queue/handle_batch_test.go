@@ -219,7 +219,7 @@ func TestABatchLosesItsLockElsewhere(t *testing.T) {
 		if len(batch) == 3 {
 			once.Do(func() {
 				batch[1].End(nil)
-				memory.Put(b.lockKey(), "somebody else's", time.Millisecond)
+				b.takeAway(memory)
 			})
 		}
 		return nil

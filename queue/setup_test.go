@@ -149,8 +149,9 @@ func onEachStore(t *testing.T, run func(b *bundle, store lock.Store)) {
 // setupOn returns a bundle on a server of the test's own.
 func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	t.Helper()
-	opts := &o
-	rdb := queue.Redis(opts)
+	opts, patient := &o, o
+	patient.ReadTimeout = time.Minute // a busy machine may stand still for some seconds
+	rdb := queue.Redis(&patient)
 	t.Cleanup(func() { _ = rdb.Close() })
 	locker := expect.Value(lock.New(lock.Redis(rdb), longTimeout))(t)
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]

@@ -36,7 +36,10 @@ func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 	t.Helper()
 	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 	t.Cleanup(server.Close)
-	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
+	opts := &redis.UniversalOptions{
+		Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true,
+		ReadTimeout: time.Minute, // a busy machine may stand still for some seconds
+	}
 	rdb := redis.NewUniversalClient(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return opts, rdb

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) (*embedded.Server, *redis.Client) {
 	t.Helper()
 	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute}) // a busy machine may stand still for some seconds
 	t.Cleanup(func() {
 		expect.Is(t, "close", client.Close(), nil)
 		server.Close()

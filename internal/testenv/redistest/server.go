@@ -112,9 +112,10 @@ func (s *Server) answers(ctx context.Context) error {
 	return nil
 }
 
-// options are those of a client that fails fast and by the caller's deadline.
+// options are those of a client that fails by the caller's deadline. Without one it is patient, as a busy machine may stand
+// still for some seconds.
 func (s *Server) options() *redis.Options {
-	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ContextTimeoutEnabled: true}
+	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ReadTimeout: time.Minute, ContextTimeoutEnabled: true}
 }
 
 // Client returns a new client of the server, closed at the test's cleanup. Calls end with their
