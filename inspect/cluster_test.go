@@ -64,7 +64,9 @@ func TestCluster(t *testing.T) {
 		t.Parallel()
 		b := start(t)
 		b.do("set", b.lockKey(), "8f3a60", "px", 60000)
-		e := b.awaitWhy(b.job(1), inspect.StateWaiting) // it asks for the lock each second
+		id := b.job(1) // it asks for the lock each second
+		e := b.awaitWhy(id, inspect.StateWaiting)
+		expect.Eventually(t, "a settled waiter", func() bool { e = b.why(id); return e.Position == 1 })
 		expect.That(t, e.Lock.State == inspect.Foreign && !e.Verdict.Trouble && time.Duration(e.Lock.Left) >= 30*time.Second, "want a foreign holder, have %+v", e)
 	})
 	t.Run("back-off and paused", func(t *testing.T) {
