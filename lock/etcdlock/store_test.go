@@ -179,8 +179,10 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	server := startEtcd(t)
 	locker, store := lockerOn(t, connect(t, server.Addr), brief)
+	ended, end := context.WithCancel(t.Context())
+	end()
 	for _, resource := range []string{"a", "b", "c"} {
-		_ = take(t, locker, resource)
+		take(t, locker, resource).Context(ended) // which is renewed no more
 	}
 	kept := take(t, locker, "kept")
 	etcdlock.Age(store, 2*time.Minute)
