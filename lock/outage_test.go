@@ -121,15 +121,15 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 func TestWaitForARedisThatRefuses(t *testing.T) {
 	t.Parallel()
 	for how, wait := range waits {
-		wait.Wait = 200 * time.Millisecond
+		wait.Wait = 100 * time.Millisecond
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			expect.OK(t, err)
 			addr := listener.Addr().String()
 			_ = listener.Close() // nobody has it now
-			// With its defaults go-redis tries for two seconds, and on a busy machine for longer than anybody waits.
-			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: 1})
+			// So go-redis tries for 200 ms. With its defaults it does for two seconds, and on a busy machine for longer than anybody waits.
+			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 3, MaxRetries: -1})
 			t.Cleanup(func() { _ = rdb.Close() })
 			if _, err = lockerOn(t, lock.Redis(rdb)).Acquire(t.Context(), "order:1", &wait); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, lock.ErrBusy) {
 				t.Errorf("want the refusal, and no ErrBusy, have %v", err)

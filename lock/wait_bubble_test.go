@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
@@ -462,14 +463,14 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	})
 }
 
-// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it.
+// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it and keeps it for a second.
 func (f *fake) heldForHalfADay(t *testing.T) (held *lock.Lease, got chan time.Time) {
 	t.Helper()
 	held, got = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true}), make(chan time.Time, 1)
 	go func() {
-		_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
+		_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(ctx context.Context) error {
 			got <- time.Now()
-			return nil
+			return sleep.For(ctx, time.Second)
 		})
 	}()
 	return held, got
