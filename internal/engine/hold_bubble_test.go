@@ -63,56 +63,6 @@ func (i *island) state(id string) string {
 	return i.HGet(i.t.Context(), taskredis.TaskKey("q", id), "state").Val()
 }
 
-// The tasks of a resource begin in their order, each only once those before it are over, whatever happens to these.
-func TestHeldLinesKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	for _, how := range []OnFailure{Hold, Stop} {
-		t.Run(fmt.Sprint(how), func(t *testing.T) {
-			t.Parallel()
-			onIsland(t, func(i *island) {
-				var order []string
-				missing := make(map[string]bool)
-				fails := func(t *Task) error {
-					i.mu.Lock()
-					defer i.mu.Unlock()
-					if t.ID[len(t.ID)-1] == '3' && !missing[t.ID] {
-						missing[t.ID] = true
-						return &SnoozeError{Err: errors.New("away"), After: 5 * time.Second}
-					}
-					return failsBy(t)
-				}
-				work := func(t *Task) time.Duration { return time.Duration(len(t.ID)%4) * 300 * time.Millisecond }
-				crashes := func(cfg *Config) { cfg.Crashes = 0 } // so that each uses a retry
-				serve := func() func() { return i.serve(work, i.watch(&order), held(how, fails), crashes, slots(4)) }
-				want := make(map[string][]string)
-				for n := range 80 {
-					resource := string(rune('a' + n%5))
-					id := fmt.Sprintf("%s-%d", resource, n)
-					if n%7 == 0 {
-						id = fmt.Sprintf("%s-xx-%d", resource, n)
-					}
-					want[resource] = append(want[resource], id)
-					i.add(id, resource)
-				}
-				first := serve()
-				serve()
-				time.Sleep(8 * time.Second)
-				first()
-				serve()
-				time.Sleep(12 * time.Minute)
-				for resource, ids := range want {
-					have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return !strings.HasPrefix(id, resource) })
-					again := slices.Compact(slices.Clone(have))
-					expect.That(t, slices.Equal(again, ids), "%s: want %v, have %v", resource, ids, have)
-				}
-				if n := i.ZCard(i.t.Context(), taskredis.HeldKey("q")).Val(); n > 0 {
-					t.Errorf("want no line held, have %d", n)
-				}
-			})
-		})
-	}
-}
-
 // A line that is held, or has stopped, goes on when its first task has run, is given up, or is gone, and not before.
 func TestHeldLineGoesOn(t *testing.T) {
 	t.Parallel()
