@@ -7,6 +7,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/redlock"
 )
 
 // TestTrouble: while a minority of the nodes is in trouble, the lock works as if nothing was wrong, whether it was taken before
@@ -17,7 +18,8 @@ func TestTrouble(t *testing.T) {
 		t.Run(trouble.name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 5)
-			holder, rival := f.process(lock.Config{}), f.process(lock.Config{})
+			nodes := redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}
+			holder, rival := lockerOn(t, f.store(nodes), lock.Config{}), lockerOn(t, f.store(nodes), lock.Config{})
 			held := f.take(holder)
 			for _, i := range []int{0, 2} {
 				trouble.hit(f, i)
@@ -40,7 +42,7 @@ func TestTrouble(t *testing.T) {
 			wantBroken(t, "acquire", second(holder.Acquire(ctxOf(t), f.Name(), nil)))
 			// The caller asks, cleans up and gives back. The client by itself waits for a minute.
 			took := time.Since(start)
-			expect.That(t, took <= promised(3*patient.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
+			expect.That(t, took <= promised(3*nodes.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
 			f.wantFree(1, 3)
 			for _, i := range []int{0, 2, 4} {
 				trouble.heal(f, i)
