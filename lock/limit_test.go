@@ -473,7 +473,7 @@ func TestLimitUnderLoad(t *testing.T) {
 func TestPermitExpires(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: 300 * time.Millisecond})
+		s = s.with(lock.Config{TTL: 2 * time.Second})
 		two := &lock.Options{Wait: lock.Forever, Limit: 2}
 		for range 2 {
 			held := expect.Value(s.stranger().Acquire(s.Context(), s.res, two))(s)

@@ -75,7 +75,7 @@ func (b Backend) check(t *testing.T, name string, run func(*suite)) {
 const patience = 20 * time.Second
 
 // brief is the configuration of cases in which a lock expires.
-var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, SafetyMargin: 200 * time.Millisecond, HandoffTimeout: 500 * time.Millisecond}
+var brief = lock.Config{TTL: 2 * time.Second, RenewEvery: 400 * time.Millisecond, SafetyMargin: 200 * time.Millisecond, HandoffTimeout: 500 * time.Millisecond}
 
 // A suite is one case with a resource of its own.
 type suite struct {
