@@ -168,7 +168,7 @@ func TestGoroutinesThatDoNotCome(t *testing.T) {
 		w.runs("q", "")
 		expect.Eventually(w.T, "the task taken", func() bool {
 			w.wantReservedAtMost("dead0") // the others are not called one after the other
-			w.passes(time.Millisecond)
+			w.passes(handoff / 50)
 			return len(w.server("q").step(1).Taken) > 0
 		})
 		took := w.now().Sub(start)
