@@ -329,8 +329,9 @@ func TestPermitOfGoroutinesThatHaveGone(t *testing.T) {
 // Rates allow the next start some time after a release. Then the one that came first has it.
 func TestRatesOfBothKinds(t *testing.T) {
 	t.Parallel()
+	const period = 3 * time.Second
 	onBoth(t, func(w *world) {
-		w.rule = &store.Rule{Limit: 1, Rates: []store.Rate{{Starts: 1, Period: time.Second}}}
+		w.rule = &store.Rule{Limit: 1, Rates: []store.Rate{{Starts: 1, Period: period}}}
 		w.takes("holder")
 		w.waits("g")
 		w.parks("q", "t")
@@ -338,13 +339,13 @@ func TestRatesOfBothKinds(t *testing.T) {
 		have := w.called()
 		expect.Need(w, have == "g", "want the goroutine told to ask when it may start, have %q", have)
 		r := w.waits("g")
-		expect.Need(w, r.Later > 0 && r.Later <= time.Second, "want the time of the next start, have %+v", r)
+		expect.Need(w, r.Later > 0 && r.Later <= period, "want the time of the next start, have %+v", r)
 		w.runs("q", "")
 		w.passes(r.Later)
 		w.takes("g")
 		w.leaves("g")
 		w.runs("q", "")
-		w.passes(time.Second)
+		w.passes(period)
 		w.runs("q", "t")
 	})
 }
