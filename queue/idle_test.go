@@ -126,7 +126,9 @@ func TestSlotOfAQueueMoves(t *testing.T) {
 	often := lock.Config{RenewEvery: 500 * time.Millisecond}
 	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 2}, Lock: often, Observe: b.observe}, b.run)
 	master := expect.Value(b.rdb.(*redis.ClusterClient).MasterForKey(t.Context(), b.key("")))(t) //nolint:errcheck,forcetypeassert // it is one
-	keys := func(like string) []string { return expect.Value(master.Keys(t.Context(), "*{"+b.queue+"}"+like).Result())(t) }
+	keys := func(like string) []string {
+		return expect.Value(master.Keys(t.Context(), "*{"+b.queue+"}"+like).Result())(t)
+	}
 	expect.Eventually(t, "steps in both lanes", func() bool {
 		b.enqueue(note{})
 		return len(keys("*:step:*")) == 2
