@@ -315,7 +315,7 @@ func TestExternalStoreLosesALock(t *testing.T) {
 		memory, runs := locktest.NewMemory(), new(atomic.Int32)
 		b.serve(queue.ServerConfig{Store: memory, Lock: shortTimes, Observe: b.observe}, func(ctx context.Context, _ job) error {
 			if runs.Add(1) == 1 {
-				end(ctx, func() { b.takeAway(memory) })
+				end(ctx, func() { b.takeAway(memory) }) //nolint:contextcheck // another process does it
 			}
 			return nil
 		})
@@ -336,7 +336,7 @@ func TestExternalStoreLosesALockAtTheEnd(t *testing.T) {
 		if runs.Add(1) == 1 {
 			close(entered)
 			<-ctx.Done()
-			b.takeAway(memory)
+			b.takeAway(memory) //nolint:contextcheck // another process does it
 		}
 		return nil
 	}
