@@ -45,7 +45,7 @@ func (m *Model) places(from, to *State, move Move) string {
 			there = t.Set != NotIn
 		default:
 		}
-		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn && t.Set != Stopped ||
+		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn && !t.holds() ||
 			t.Line > 0 && t.Status == Active
 		back := (was.Status == Done || was.Status == Deleted || was.Status == Archived && was.Set != Stopped) && t.Status != was.Status && move.Event != EnqueueAgain
 		switch {
@@ -111,7 +111,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			}
 			continue
 		}
-		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && move.Event != TimeComes && move.Event != RetryHeld && move.Event != Retime {
+		if t.Status == Done && was.Status != Done || was.Status == Pending && t.Set == Backoff || was.Set != NotIn && t.Set != NotIn && was.Set != t.Set && was.Status != Pending && move.Event != TimeComes && move.Event != RetryHeld && move.Event != Retime {
 			return fmt.Sprintf("own outcome: task %d is moved by an attempt that it has left", id)
 		}
 	}

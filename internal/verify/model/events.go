@@ -226,9 +226,11 @@ func (m *Model) timeComes(s *State, move Move) {
 // upkeep rebuilds lines, lists of lines and ready sets by the hashes and the retry set.
 func (m *Model) upkeep(s *State) {
 	x := &script{Model: m, s: s}
-	for n := range m.Tasks {
+	var rebuilt [MaxQueues][MaxResources]bool // so that a release may not have marked it
+	for n, spec := range m.Tasks {
 		t := &s.Tasks[n]
 		if t.Known && t.Status == Retry && (t.Set == Waits || t.Set == Held) {
+			rebuilt[spec.Queue][spec.Resource] = rebuilt[spec.Queue][spec.Resource] || t.Line == 0
 			t.Line = t.Ticket
 		}
 	}
@@ -238,9 +240,9 @@ func (m *Model) upkeep(s *State) {
 			if head != 0 {
 				line = s.task(head).Line
 			}
-			rebuilt := s.Locks[r].Lines[q] != line // so that a release may not have marked it
+			rebuilt[q][r] = rebuilt[q][r] || s.Locks[r].Lines[q] != line
 			s.Locks[r].Lines[q] = line
-			if head != 0 && (rebuilt || s.Queues[q].Ready[r] == NoEntry) {
+			if head != 0 && (rebuilt[q][r] || s.Queues[q].Ready[r] == NoEntry) {
 				x.mark(q, r, 1)
 			}
 		}

@@ -112,7 +112,7 @@ func (m *Model) Idle(s *State) string {
 		}
 		for r := range uint8(MaxResources) {
 			entry := s.Queues[q].Ready[r]
-			if s.Locks[r].Token == free && (entry.due() || entry == Offer && !m.offered(s, q, r)) && m.startable(s, q, r) {
+			if s.Locks[r].Token == free && (entry.due() || entry == Offer && !m.offered(s, q, r) && !m.alarmed(s, q)) && m.startable(s, q, r) {
 				return "late: a task waits for a free lock, a server of its queue sleeps, and nobody is told"
 			}
 		}
@@ -123,6 +123,11 @@ func (m *Model) Idle(s *State) string {
 // enqueued reports whether a task of our client is pending.
 func (m *Model) enqueued(s *State, q uint8) bool {
 	return slices.ContainsFunc(s.Queues[q].Pending[:], func(id ID) bool { return id != 0 && !m.Tasks[id-1].Plain })
+}
+
+// alarmed reports whether a server of the queue looks when the offer is over.
+func (m *Model) alarmed(s *State, q uint8) bool {
+	return m.serves(0, q) && s.Servers[0].Alarm || m.serves(1, q) && s.Servers[1].Alarm
 }
 
 // offered reports whether an older waiter of another queue is offered the lock.

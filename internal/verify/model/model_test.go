@@ -62,6 +62,7 @@ func TestProtocol(t *testing.T) {
 	if verify.All() {
 		maps.Copy(models, map[string]model.Model{
 			"two tasks, two faults":                         {Tasks: two, Servers: fleet, Faults: 2},
+			"two tasks, a failure and an action":            {Tasks: two, Servers: fleet, Failures: 1, Actions: 1},
 			"two tasks, two actions":                        {Tasks: two, Servers: fleet, Actions: 2},
 			"two tasks, three faults of servers and calls":  {Tasks: two, Servers: fleet, Faults: 3, Only: only(model.Crash, model.CutOff, model.StepUnheard, model.StepDelayed)},
 			"three tasks, a fault and an action":            {Tasks: three, Servers: fleet, Faults: 1, Actions: 1},
@@ -73,7 +74,9 @@ func TestProtocol(t *testing.T) {
 			"tasks of plain clients, two faults":            {Tasks: plain, Servers: fleet, Faults: 2},
 			"tasks of plain clients, a fault, an action":    {Tasks: plain, Servers: fleet, Faults: 1, Actions: 1},
 			"a plain client's task and another, two faults": {Tasks: mixed, Servers: fleet, Faults: 2},
+			"a plain client's task, a failure, a lost key":  {Tasks: mixed, Servers: fleet, Faults: 1, Failures: 1, Only: only(model.Evict)},
 			"plain clients, two resources, a fault":         {Tasks: unlike, Servers: fleet, Faults: 1, Actions: 1},
+			"two queues, two servers, a failure":            {Tasks: crowd, Servers: apart, Failures: 1},
 			"two queues, two servers, two faults":           {Tasks: queues, Servers: apart, Faults: 2},
 			"two queues, two servers, two actions":          {Tasks: crowd, Servers: apart, Actions: 2},
 		})
