@@ -16,7 +16,7 @@ func (m *Model) tidy(s *State) {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		again := s.Behind || s.Servers[a.Server].Gap || s.Failed && s.Records[a.Server] == Forgotten // its outcome may be sent again
-		if a.Phase == Settled && !again && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i) {
+		if a.Phase == Settled && !again && !m.keeps(&s.Redis, a.Task, token(i)) {
 			a.Phase = Gone
 		}
 		if a.Phase != Gone {
@@ -70,9 +70,7 @@ func (s *State) refers(r *Redis, name uint8) bool {
 // changes nothing. It names attempts, tickets and scores anew.
 func (m *Model) Canonical(s State) State {
 	s.sortAttempts()
-	for r := range uint8(MaxResources) {
-		m.renumberTickets(&s, r)
-	}
+	m.renumberTickets(&s)
 	renumberScores(&s.Redis)
 	if s.Behind {
 		renumberScores(&s.Copied)
@@ -141,35 +139,51 @@ func (s *State) key(slot int) (key uint64) {
 	return key
 }
 
-// renumberTickets names a resource's tickets anew in their order.
-func (m *Model) renumberTickets(s *State, r uint8) {
-	var all [2 * (2*MaxTasks + MaxQueues)]*uint8
-	tickets := all[:0]
-	add := func(redis *Redis) {
+// renumberTickets names the tickets of each resource anew in their order. That of a set has one name in all of its lines.
+func (m *Model) renumberTickets(s *State) {
+	var names [MaxResources][64]uint8
+	var shared [64]bool
+	m.tickets(s, func(locks []uint8, ticket *uint8) {
+		for _, r := range locks {
+			names[r][*ticket] = 1
+		}
+		shared[*ticket] = shared[*ticket] || len(locks) > 1
+	})
+	var last [MaxResources]uint8
+	for ticket := 1; ticket < len(shared); ticket++ {
+		if shared[ticket] {
+			last = [...]uint8{max(last[0], last[1]), max(last[0], last[1])}
+		}
+		for r := range last {
+			last[r] += names[r][ticket]
+			names[r][ticket] = last[r]
+		}
+	}
+	m.tickets(s, func(locks []uint8, ticket *uint8) {
+		if *ticket > 0 && len(locks) > 0 {
+			*ticket = names[locks[0]][*ticket]
+		}
+	})
+}
+
+// tickets calls do with each ticket, and with the locks whose lines it counts in.
+func (m *Model) tickets(s *State, do func(locks []uint8, ticket *uint8)) {
+	for i, redis := range []*Redis{&s.Redis, &s.Copied} {
+		if i > 0 && !s.Behind {
+			break
+		}
 		for n := range m.Tasks {
-			if m.Tasks[n].Resource == r {
-				tickets = append(tickets, &redis.Tasks[n].Ticket, &redis.Tasks[n].Line)
+			t, own := &redis.Tasks[n], m.Tasks[n].Locks()
+			do(own, &t.Ticket)
+			for _, r := range own {
+				do(locks[r], &t.Line[r])
 			}
 		}
-		for q := range redis.Locks[r].Lines {
-			tickets = append(tickets, &redis.Locks[r].Lines[q])
+		for r := range redis.Locks {
+			for q := range redis.Locks[r].Lines {
+				do(locks[r], &redis.Locks[r].Lines[q])
+			}
 		}
-	}
-	if add(&s.Redis); s.Behind {
-		add(&s.Copied)
-	}
-	var names [64]uint8
-	for _, ticket := range tickets {
-		names[*ticket] = 1
-	}
-	last := uint8(0)
-	for ticket := 1; ticket < len(names); ticket++ {
-		last += names[ticket]
-		names[ticket] = last
-	}
-	names[0] = 0
-	for _, ticket := range tickets {
-		*ticket = names[*ticket]
 	}
 }
 

@@ -1,10 +1,13 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // broken returns the property that the step from one state to the next breaks, "" for none.
 func (m *Model) broken(from, to *State, move Move) string {
-	for _, check := range []func(from, to *State, move Move) string{m.holders, m.places, m.tickets, m.outcomes, m.sets, m.order, m.servers, m.queues} {
+	for _, check := range []func(from, to *State, move Move) string{m.holders, m.places, m.ticketed, m.outcomes, m.sets, m.order, m.servers, m.queues} {
 		if broken := check(from, to, move); broken != "" {
 			return broken
 		}
@@ -16,8 +19,13 @@ func (m *Model) broken(from, to *State, move Move) string {
 func (m *Model) holders(_, to *State, _ Move) string {
 	for i := range to.Attempts {
 		a := &to.Attempts[i]
-		if a.Phase == Running && a.Locked && !a.Lost && !a.Disowned && to.Locks[m.Tasks[a.Task-1].Resource].Token != token(i) {
-			return fmt.Sprintf("one holder: task %d is at work, trusts its lock, and does not have it", a.Task)
+		if a.Phase != Running || !a.Locked || a.Lost || a.Disowned {
+			continue
+		}
+		for _, r := range m.Tasks[a.Task-1].Locks() {
+			if to.Locks[r].Token != token(i) {
+				return fmt.Sprintf("one holder: task %d is at work, trusts lock %d, and does not have it", a.Task, r+1)
+			}
 		}
 	}
 	return ""
@@ -45,8 +53,13 @@ func (m *Model) places(from, to *State, move Move) string {
 			there = t.Set != NotIn
 		default:
 		}
-		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn && !t.holds() ||
-			t.Line > 0 && t.Status == Active
+		spare := pending > 1 || t.Status != Pending && pending > 0 || t.Status != Active && t.Lease != NoLease || t.Status != Retry && t.Set != NotIn && !t.holds()
+		misplaced, displaced := false, false
+		for _, r := range m.Tasks[n].Locks() {
+			spare = spare || t.Line[r] > 0 && t.Status == Active
+			misplaced = misplaced || waits && t.Line[r] != t.Ticket
+			displaced = displaced || was.Line[r] > 0 && t.Line[r] == 0 && t.Status == Retry && t.Ticket == was.Line[r]
+		}
 		back := (was.Status == Done || was.Status == Deleted || was.Status == Archived && was.Set != Stopped) && t.Status != was.Status && move.Event != EnqueueAgain
 		switch {
 		case back && move.Event != Failover && (was.Status != Archived || t.Status != Deleted):
@@ -55,9 +68,9 @@ func (m *Model) places(from, to *State, move Move) string {
 			return fmt.Sprintf("lost: task %d is not where its hash says", id)
 		case spare && !to.Torn:
 			return fmt.Sprintf("one place: task %d is in more than one", id)
-		case waits && t.Line != t.Ticket && !to.Damaged:
+		case misplaced && !to.Damaged:
 			return fmt.Sprintf("lost: task %d waits, and is not at its place in its line", id)
-		case was.Line > 0 && t.Line == 0 && t.Status == Retry && t.Ticket == was.Line && !to.Damaged && !to.Torn:
+		case displaced && !to.Damaged && !to.Torn:
 			return fmt.Sprintf("lost: task %d waits, and loses its place in its line", id)
 		case was.Status == Active && t.Status == Pending && t.Known && move.Event != Failover:
 			return fmt.Sprintf("order: task %d comes back, and not to its line", id)
@@ -68,8 +81,8 @@ func (m *Model) places(from, to *State, move Move) string {
 	return ""
 }
 
-// tickets: a new one is later than all of its resource, and a task keeps its own until it has failed.
-func (m *Model) tickets(from, to *State, move Move) string {
+// ticketed: a new ticket is later than all of its resources, and a task keeps its own until it has failed.
+func (m *Model) ticketed(from, to *State, move Move) string {
 	if move.Event == Failover {
 		return ""
 	}
@@ -80,7 +93,7 @@ func (m *Model) tickets(from, to *State, move Move) string {
 		}
 		for k := range m.Tasks {
 			other := from.Tasks[k].Ticket
-			if was.Ticket == 0 && k != n && m.Tasks[k].Resource == m.Tasks[n].Resource && t.Ticket > 0 && t.Ticket <= other {
+			if was.Ticket == 0 && k != n && m.share(n, k) && t.Ticket > 0 && t.Ticket <= other {
 				return fmt.Sprintf("tickets: task %d gets one that is not later than that of task %d", n+1, k+1)
 			}
 		}
@@ -101,7 +114,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			a, is := &from.Attempts[was.Attempt-1], &to.Attempts[was.Attempt-1]
 			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Disowned && a.Kind != Requeue
 			works := is.Phase == Running || is.Phase == Begun || is.Phase == Ended && is.Result == NoResult && move.Event != StepFails
-			own := !a.Locked && was.Lease == Runs || a.Locked && from.Locks[m.Tasks[n].Resource].Token == was.Attempt
+			own := !a.Locked && was.Lease == Runs || a.Locked && m.has(&from.Redis, id, was.Attempt)
 			moved := t.Status != Active || t.Attempt != was.Attempt
 			switch {
 			case lives && works && own && moved && is.Task == id:
@@ -147,28 +160,38 @@ func (m *Model) order(from, to *State, move Move) string {
 		return ""
 	}
 	for n := range m.Tasks {
-		was, t, spec := &from.Tasks[n], &to.Tasks[n], m.Tasks[n]
-		locked := t.Status == Active && t.Known && to.Locks[spec.Resource].Token == t.Attempt && !to.Locks[spec.Resource].Revoked
-		if !locked || from.Locks[spec.Resource].Token == t.Attempt && from.Attempts[t.Attempt-1].Phase != None {
+		for _, r := range m.Tasks[n].Locks() {
+			if broken := m.within(from, to, move, n, r); broken != "" {
+				return broken
+			}
+		}
+	}
+	return ""
+}
+
+// within checks one task, in one of its lines.
+func (m *Model) within(from, to *State, move Move, n int, r uint8) string {
+	was, t, l := &from.Tasks[n], &to.Tasks[n], &to.Locks[r]
+	locked := t.Status == Active && t.Known && l.Token == t.Attempt && !l.Revoked
+	if !locked || from.Locks[r].Token == t.Attempt && from.Attempts[t.Attempt-1].Phase != None {
+		return ""
+	}
+	if was.Line[r] > 0 && was.Line[r] != was.Ticket && was.Status != Active && t.Ticket == was.Line[r] {
+		return fmt.Sprintf("heads: task %d starts at a place that is not its own", n+1)
+	}
+	for k, spec := range m.Tasks {
+		before, other := &from.Tasks[k], &to.Tasks[k]
+		if k == n || spec.Queue != m.Tasks[n].Queue || !slices.Contains(spec.Locks(), r) || other.Ticket == 0 || other.Ticket > t.Ticket {
 			continue
 		}
-		if was.Line > 0 && was.Line != was.Ticket && was.Status != Active && t.Ticket == was.Line {
-			return fmt.Sprintf("heads: task %d starts at a place that is not its own", n+1)
+		waits := other.Status == Retry && other.Set == Waits && other.Line[r] > 0
+		waits = waits || other.holds() && (other.Line[r] > 0 || before.Line[r] > 0 || before.Status == Active)
+		waits = waits && (before.Status != Pending || before.Line[r] > 0)
+		if other.Status == Active && to.told(other.Attempt) {
+			continue // its lock was somebody else's, so nothing keeps its place until its server has answered
 		}
-		for k := range m.Tasks {
-			other := &to.Tasks[k]
-			if k == n || !m.in(ID(k+1), spec.Queue, spec.Resource) || other.Ticket == 0 || other.Ticket > t.Ticket {
-				continue
-			}
-			waits := other.Status == Retry && other.Set == Waits && other.Line > 0
-			waits = waits || other.holds() && (other.Line > 0 || from.Tasks[k].Line > 0 || from.Tasks[k].Status == Active)
-			waits = waits && (from.Tasks[k].Status != Pending || from.Tasks[k].Line > 0)
-			if other.Status == Active && to.told(other.Attempt) {
-				continue // its lock was somebody else's, so nothing keeps its place until its server has answered
-			}
-			if waits || other.Status == Active && other.Known && from.Tasks[k].Status == Active && move.Event != StepFails && to.Actions == m.Actions {
-				return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)
-			}
+		if waits || other.Status == Active && other.Known && before.Status == Active && move.Event != StepFails && to.Actions == m.Actions {
+			return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)
 		}
 	}
 	return ""
@@ -185,7 +208,7 @@ func (m *Model) servers(from, to *State, move Move) string {
 	for i := range to.Attempts {
 		a := &to.Attempts[i]
 		own := a.Task != 0 && to.task(a.Task).Status == Active && to.task(a.Task).Attempt == token(i) &&
-			(!a.Locked || to.Locks[m.Tasks[a.Task-1].Resource].Token == token(i) && !to.Locks[m.Tasks[a.Task-1].Resource].Revoked)
+			(!a.Locked || m.has(&to.Redis, a.Task, token(i)))
 		switch {
 		case from.Attempts[i].Phase == Begun && a.Phase == Gone && own && move.Event == Resend:
 			return fmt.Sprintf("unheard: server %d sends a step again, and does not hear that it has task %d", a.Server+1, a.Task)
@@ -253,6 +276,7 @@ func (m *Model) between(from, to *State, q, r uint8) string {
 		return ""
 	}
 	id := to.Attempts[l.Token-1].Task
+	older = older && (m.Tasks[id-1].Resource != Both || m.GoesOn(from, oldest, r)) // a set is offered nothing: it heeds a line that goes on
 	if quiet && older && m.Tasks[id-1].Queue == q && l.Lines[oldest] < to.task(id).Ticket {
 		return fmt.Sprintf("offer: task %d takes lock %d, which was offered to an older waiter of queue %d", id, r+1, oldest+1)
 	}

@@ -98,7 +98,7 @@ func (m *Model) taskEvent(s *State, move Move) {
 	t, queue := s.task(move.Task), &s.Queues[move.Queue]
 	switch move.Event {
 	case Enqueue, EnqueueAgain:
-		*t = Task{Status: Pending, Known: m.Tasks[move.Task-1].Resource != Unguarded && !m.Tasks[move.Task-1].Plain, Line: t.Line, Lease: t.Lease}
+		*t = Task{Status: Pending, Known: m.Tasks[move.Task-1].Resource != Unguarded && !m.Tasks[move.Task-1].asks(), Line: t.Line, Lease: t.Lease}
 		queue.push(move.Task)
 		queue.Notify = queue.Notify || !m.Tasks[move.Task-1].Plain
 	case LeaseEnds:
@@ -118,10 +118,14 @@ func (m *Model) taskEvent(s *State, move Move) {
 	case RetryHeld, SkipHeld:
 		if t.Set = NotIn; move.Event == RetryHeld {
 			t.Status, t.Set = Retry, Waits
-			s.Damaged = s.Damaged || t.Line != t.Ticket // upkeep leaves the place of an archived task alone, and finds it now
+			for _, r := range m.Tasks[move.Task-1].Locks() { // upkeep leaves the place of an archived task alone, and finds it now
+				s.Damaged = s.Damaged || t.Line[r] != t.Ticket
+			}
 		}
-		if m.Mistake != GoneOnUnmarked {
-			(&script{Model: m, s: s}).mark(move.Queue, move.Resource, 1)
+		for _, r := range m.Tasks[move.Task-1].Locks() {
+			if m.Mistake != GoneOnUnmarked {
+				(&script{Model: m, s: s}).mark(move.Queue, r, 1)
+			}
 		}
 		queue.Notify = true
 	case DashboardRuns:
@@ -153,25 +157,29 @@ func (m *Model) resume(s *State, server uint8) {
 		}
 		if !a.Locked || m.Mistake == LeaseRenewedAlone {
 			t.Lease = Runs
-		} else if l := &s.Locks[m.Tasks[a.Task-1].Resource]; l.Token == token(i) && !l.Revoked {
-			t.Lease, l.Far = Runs, false
+		} else if m.has(&s.Redis, a.Task, token(i)) {
+			t.Lease = Runs
+			s.near(token(i))
 		}
 	}
 }
 
-// expire ends a lock, and the lease with it.
+// expire ends a lock, those that its holder has got with it, and the lease.
 func (m *Model) expire(s *State, r uint8) {
-	l := &s.Locks[r]
-	slot := l.Token - 1
-	a := &s.Attempts[slot]
+	name := s.Locks[r].Token
+	a := &s.Attempts[name-1]
 	a.Lost = a.Lost || (a.Phase == Running || a.Phase == Ended) && m.Mistake != TrustsTooLong
-	if t := s.task(a.Task); t.Status == Active && t.Attempt == l.Token && m.Mistake != LeaseLater {
+	if t := s.task(a.Task); t.Status == Active && t.Attempt == name && m.Mistake != LeaseLater {
 		t.Lease = Over
 	}
-	l.take(free)
-	for q := range uint8(MaxQueues) {
-		m.entryDue(s, q, r)
-		m.wakeAll(s, q)
+	for r := range uint8(MaxResources) {
+		if l := &s.Locks[r]; l.Token == name && !l.Far {
+			l.take(free)
+			for q := range uint8(MaxQueues) {
+				m.entryDue(s, q, r)
+				m.wakeAll(s, q)
+			}
+		}
 	}
 }
 
@@ -214,7 +222,9 @@ func (m *Model) timeComes(s *State, move Move) {
 	t, queue := s.task(move.Task), &s.Queues[move.Queue]
 	if t.Set == Held {
 		t.Set = Waits
-		m.entryDue(s, move.Queue, move.Resource)
+		for _, r := range m.Tasks[move.Task-1].Locks() {
+			m.entryDue(s, move.Queue, r)
+		}
 		m.wakeAll(s, move.Queue)
 		return
 	}
@@ -229,16 +239,19 @@ func (m *Model) upkeep(s *State) {
 	var rebuilt [MaxQueues][MaxResources]bool // so that a release may not have marked it
 	for n, spec := range m.Tasks {
 		t := &s.Tasks[n]
-		if t.Known && t.Status == Retry && (t.Set == Waits || t.Set == Held) {
-			rebuilt[spec.Queue][spec.Resource] = rebuilt[spec.Queue][spec.Resource] || t.Line == 0
-			t.Line = t.Ticket
+		if !t.Known || t.Status != Retry || t.Set != Waits && t.Set != Held {
+			continue
+		}
+		for _, r := range spec.Locks() {
+			rebuilt[spec.Queue][r] = rebuilt[spec.Queue][r] || t.Line[r] == 0
+			t.Line[r] = t.Ticket
 		}
 	}
 	for q := range uint8(MaxQueues) {
 		for r := range uint8(MaxResources) {
 			head, line := m.head(&s.Redis, q, r), uint8(0)
 			if head != 0 {
-				line = s.task(head).Line
+				line = s.task(head).Line[r]
 			}
 			rebuilt[q][r] = rebuilt[q][r] || s.Locks[r].Lines[q] != line
 			s.Locks[r].Lines[q] = line
@@ -259,8 +272,8 @@ func (m *Model) evict(s *State, move Move) {
 		s.Queues[move.Queue].Ready = [MaxResources]Score{}
 	case 1:
 		for n := range m.Tasks {
-			if m.in(ID(n+1), move.Queue, move.Resource) {
-				s.Tasks[n].Line = 0
+			if m.Tasks[n].Queue == move.Queue {
+				s.Tasks[n].Line[move.Resource] = 0
 			}
 		}
 	default:
@@ -317,7 +330,7 @@ func (m *Model) failOver(s *State) {
 				a.Locked = a.Locked && a.Kind != Ask
 			}
 			t := s.task(a.Task)
-			a.Disowned = t.Status != Active || t.Attempt != token(i) || a.Locked && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i)
+			a.Disowned = t.Status != Active || t.Attempt != token(i) || a.Locked && !m.has(&s.Redis, a.Task, token(i))
 		}
 	}
 }

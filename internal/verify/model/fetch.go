@@ -60,7 +60,7 @@ func (x *script) countTurns(q uint8, fromPending bool) {
 		ready = ready || score.due() && s.Locks[r].Token == free && x.startable(s, q, uint8(r))
 	}
 	pending := slices.ContainsFunc(queue.Pending[:], func(id ID) bool {
-		return id != 0 && (!s.task(id).Known || s.Locks[x.Tasks[id-1].Resource] == Lock{})
+		return id != 0 && (!s.task(id).Known || !slices.ContainsFunc(x.Tasks[id-1].Locks(), func(r uint8) bool { return s.Locks[r] != Lock{} }))
 	})
 	count, other, could := &queue.PassedReady, &queue.PassedPending, ready
 	if !fromPending {
@@ -123,7 +123,7 @@ func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 	if l.Token != free {
 		set(x, entry, x.when(q, r, 0))
 		if l.Far && x.Mistake != ClockUnseen {
-			l.Far = false // it has more time left than any lock is given
+			s.near(l.Token) // it has more time left than any lock is given
 		}
 		if x.Mistake == LookForgets {
 			*entry = NoEntry
@@ -141,7 +141,7 @@ func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 			return false, false
 		}
 		t := s.task(id)
-		waits := t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && t.Set == Waits || t.holds())
+		waits := t.waits(r)
 		switch x.Mistake {
 		case HeadUnverified:
 			waits = true
@@ -155,9 +155,11 @@ func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 		case waits && t.holds():
 			set(x, entry, Later)
 			return false, false
+		case waits && x.Tasks[id-1].Resource == Both && !x.takes(q, r, id):
+			return false, false
 		case waits:
 			x.fair(q, r)
-			return x.begin(id, t.Line, answers), false
+			return x.begin(id, t.Line[r], answers), false
 		case passed == x.most(maxPassed):
 			x.more = true
 			if x.Mistake == PassedForLater {
@@ -165,9 +167,27 @@ func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 			}
 			return false, true
 		}
-		set(x, &t.Line, 0)
+		set(x, &t.Line[r], 0)
 		x.relist(q, r, false)
 	}
+}
+
+// takes reports whether the set that is first in a line may have all of its locks. If not it takes none, and somebody looks again
+// within a second.
+func (x *script) takes(q, r uint8, id ID) bool {
+	l := &x.s.Locks[r]
+	if ticket := x.s.task(id).Line[r]; l.Lines[q] != ticket {
+		set(x, &l.Lines[q], ticket) // whoever has left the line without a word would be first for ever
+	}
+	if x.has(&x.s.Redis, id, free) && (x.passable(x.s, id, false) || x.Mistake == OneHead) {
+		return true
+	}
+	look := Second
+	if x.Mistake == BlockedForLater {
+		look = Expiry
+	}
+	set(x, &x.s.Queues[q].Ready[r], look)
+	return false
 }
 
 // relist brings what is known of a line up to date after its head has left. Whoever was looking may know that
@@ -177,7 +197,7 @@ func (x *script) relist(q, r uint8, looked bool) {
 	l, entry, head := &s.Locks[r], &s.Queues[q].Ready[r], x.head(&s.Redis, q, r)
 	ticket := uint8(0)
 	if head != 0 {
-		ticket = s.task(head).Line
+		ticket = s.task(head).Line[r]
 	}
 	if l.Lines[q] != ticket {
 		set(x, &l.Lines[q], ticket)
@@ -198,8 +218,8 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 		if id == 0 {
 			return false
 		}
-		t, r := s.task(id), x.Tasks[id-1].Resource
-		if t.Status == Pending && (t.holds() || x.Tasks[id-1].Plain && t.Known && t.Ticket > 0) { // it starts from its place
+		t, spec := s.task(id), x.Tasks[id-1]
+		if t.Status == Pending && (t.holds() || spec.asks() && t.Known && t.Ticket > 0) { // it starts from its place
 			x.item(func() {
 				set(x, &t.Set, Waits)
 				x.enter(id, t.Ticket, Now)
@@ -217,10 +237,10 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 			continue
 		}
 		ticket := t.Ticket
-		if ticket == 0 && r != Unguarded {
-			ticket = x.newTicket(r)
+		if ticket == 0 && spec.Resource != Unguarded {
+			ticket = x.newTicket(id)
 		}
-		if !t.Known || s.Locks[r].Token == free && x.alone(q, r) {
+		if !t.Known || x.has(&s.Redis, id, free) && x.alone(q, spec.Resource) {
 			if x.begin(id, ticket, answers) {
 				return true
 			}
@@ -241,39 +261,28 @@ func (x *script) alone(q, r uint8) bool {
 	return lines == [MaxQueues]uint8{}
 }
 
-// next reports whether a task that asks comes before all that wait for its lock, in any queue.
-func (x *script) next(id ID, ticket uint8) bool {
-	q, r := x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
-	for n := range x.Tasks {
-		other := &x.s.Tasks[n]
-		if line := other.Line; line > 0 && line < ticket && x.in(ID(n+1), q, r) {
-			return false
-		}
-	}
-	for n, line := range x.s.Locks[r].Lines {
-		if line > 0 && line < ticket && uint8(n) != q {
-			return false
-		}
-	}
-	return true
-}
-
-// newTicket returns a ticket that is later than all of a resource: no earlier than its last fence, and later than
-// the last of its line.
-func (x *script) newTicket(r uint8) uint8 {
+// newTicket returns a ticket that is later than all of a task's resources: no earlier than their last fences, and later than
+// the last of their lines.
+func (x *script) newTicket(id ID) (ticket uint8) {
 	if x.Mistake == TicketByClock && x.s.Back {
 		for n := range x.Tasks {
-			if t := &x.s.Tasks[n]; x.Tasks[n].Resource == r {
-				t.Ticket, t.Line = later(t.Ticket), later(t.Line)
-			}
+			t := &x.s.Tasks[n]
+			t.Ticket, t.Line = later(t.Ticket), [...]uint8{later(t.Line[0]), later(t.Line[1])}
 		}
-		for q := range x.s.Locks[r].Lines {
-			x.s.Locks[r].Lines[q] = later(x.s.Locks[r].Lines[q])
+		for r := range x.s.Locks {
+			for q := range x.s.Locks[r].Lines {
+				x.s.Locks[r].Lines[q] = later(x.s.Locks[r].Lines[q])
+			}
 		}
 		return 1
 	}
-	x.tickets[r]++
-	return x.tickets[r]
+	for _, r := range x.Tasks[id-1].Locks() {
+		ticket = max(ticket, x.tickets[r]+1)
+	}
+	for _, r := range x.Tasks[id-1].Locks() {
+		x.tickets[r] = ticket
+	}
+	return ticket
 }
 
 // later makes room before a ticket.
@@ -286,14 +295,13 @@ func later(ticket uint8) uint8 {
 
 // park puts a pending task into its line.
 func (x *script) park(id ID, ticket uint8) {
-	t, q := x.s.task(id), x.Tasks[id-1].Queue
-	queue := &x.s.Queues[q]
+	t, queue := x.s.task(id), &x.s.Queues[x.Tasks[id-1].Queue]
 	if x.Mistake == PopsFirst {
 		x.write()
 		queue.remove(id)
 	}
 	set(x, &t.Set, Waits)
-	x.enter(id, ticket, x.when(q, x.Tasks[id-1].Resource, ticket))
+	x.enter(id, ticket, x.whenAll(id, ticket))
 	x.write()
 	t.Status, t.Ticket = Retry, ticket
 	x.write()

@@ -49,6 +49,14 @@ const (
 	OfferedToAll     Mistake = "a lock is offered to queues that nobody serves"
 	OtherLinesPassed Mistake = "a pending task heeds only the line of its own queue"
 
+	// Sets.
+	OneHead         Mistake = "a set starts as the first in one of its lines"
+	TakesSome       Mistake = "a set takes the locks that are free, and waits for the others"
+	EntersOneLine   Mistake = "a set waits in the line of one of its locks"
+	LeavesOneLine   Mistake = "a set that starts leaves one of its lines"
+	MarksOneLine    Mistake = "a release of several locks marks only the lines of the first"
+	BlockedForLater Mistake = "a set that is first, and is blocked, is looked at when a lock expires"
+
 	// Clocks.
 	ClockUnseen    Mistake = "nobody sees that the clock stepped back"
 	OldAnswerCalms Mistake = "a server takes the time from an old answer, and nobody looks at the scores"

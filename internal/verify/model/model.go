@@ -4,14 +4,15 @@
 //
 // A [State] is what Redis knows, and what the servers know. Each step is one script, or one event: time passes, a
 // server dies, an operator deletes a task. A script does what step.lua does: it settles, recovers, gives locks to
-// those that ask, fetches, and notifies, write by write, so that it may fail at each of them. [Model.Explore]
-// visits every state and looks for
+// those that ask, fetches, and notifies, write by write, so that it may fail at each of them. A task needs one of two
+// resources, none, or both: a set asks for its locks, gets all of them at once, and else waits in the line of each with none
+// in its hand. [Model.Explore] visits every state and looks for
 //
 //   - an attempt that trusts a lock which it does not have;
 //   - a task that is in two places, in none, or back although it was gone;
 //   - a task that is moved by an attempt which is not its latest, or done by one that had lost its lock;
 //   - a living attempt whose task is taken, or of which its server never hears; more attempts than slots;
-//   - a waiting task that is not in its line, a ticket that changes, or a new one that is not the latest;
+//   - a waiting task that is not in each of its lines, a ticket that changes, or a new one that is not the latest;
 //   - a task that starts before an older ticket of its line, also before that of a crashed task, or of one that holds the
 //     line; a crash that uses a retry though it is a free one;
 //   - a line that its lock does not list, or without an entry in the ready set; an entry that is not due although the
@@ -30,8 +31,11 @@ package model
 
 import "slices"
 
-// Unguarded is the resource of a task that has none.
-const Unguarded = MaxResources
+// The resources of a task that has none, and of a set: a task that needs all of them.
+const (
+	Unguarded = MaxResources + iota
+	Both
+)
 
 // A Spec says what is known of a task from the start.
 type Spec struct {
@@ -39,6 +43,14 @@ type Spec struct {
 	// Plain is a task of a plain asynq client. Only a server can tell its resource.
 	Plain bool
 }
+
+var locks = [...][]uint8{{0}, {1}, Unguarded: nil, Both: {0, 1}}
+
+// Locks returns the locks that the task needs.
+func (s Spec) Locks() []uint8 { return locks[s.Resource] }
+
+// asks reports whether the task begins without a lock, and its server then asks for what it needs.
+func (s Spec) asks() bool { return s.Plain || s.Resource == Both }
 
 // A Serving says what a server does.
 type Serving struct {
@@ -150,18 +162,48 @@ func (m *Model) room(s *State, q uint8) bool {
 	return false
 }
 
-// startable reports whether the first of a line that still waits could start with the lock.
+// startable reports whether the first of a line that still waits could start with the lock: if it is a set it is the first in each
+// of its lines, and has all of its locks.
 func (m *Model) startable(s *State, q, r uint8) bool {
-	first := uint8(0)
-	startable := false
-	for n := range m.Tasks {
-		t := &s.Tasks[n]
-		waits := t.Line > 0 && t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && t.Set == Waits || t.holds())
-		if waits && m.in(ID(n+1), q, r) && (first == 0 || t.Line < first) {
-			first, startable = t.Line, !t.holds()
+	id := m.first(s, q, r)
+	if id == 0 || s.task(id).holds() {
+		return false
+	}
+	for _, other := range m.Tasks[id-1].Locks() {
+		if other != r && (s.Locks[other].Token != free || m.first(s, q, other) != id) {
+			return false
 		}
 	}
-	return startable
+	return m.Tasks[id-1].Resource != Both || m.passable(s, id, false)
+}
+
+// passable reports whether no older line is listed at the locks of a task: of its own queue, and of others that go on. For one that
+// asks all lines count.
+func (m *Model) passable(s *State, id ID, asks bool) bool {
+	for _, r := range m.Tasks[id-1].Locks() {
+		for q, line := range s.Locks[r].Lines {
+			if line > 0 && line < s.task(id).Ticket && (asks || uint8(q) == m.Tasks[id-1].Queue || m.GoesOn(s, uint8(q), r)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// GoesOn reports whether a queue is served, and nobody holds its line.
+func (m *Model) GoesOn(s *State, q, r uint8) bool {
+	head := m.head(&s.Redis, q, r)
+	return s.Queues[q].Seen && (head == 0 || !s.task(head).holds())
+}
+
+// first returns the first of a line that still waits, 0 for none.
+func (m *Model) first(s *State, q, r uint8) (first ID) {
+	for n := range m.Tasks {
+		if t := &s.Tasks[n]; t.waits(r) && m.Tasks[n].Queue == q && (first == 0 || t.Line[r] < s.task(first).Line[r]) {
+			first = ID(n + 1)
+		}
+	}
+	return first
 }
 
 // serves reports whether a server serves a queue.

@@ -23,6 +23,12 @@ var (
 	mixed  = []model.Spec{{Plain: true}, {}}
 	queues = []model.Spec{{}, {Queue: 1}}
 	crowd  = []model.Spec{{}, {Queue: 1}, {Queue: 1}}
+	set    = []model.Spec{{Resource: model.Both}}
+	sets   = []model.Spec{{Resource: model.Both}, {Resource: model.Both}}
+	around = []model.Spec{{}, {Resource: model.Both}, {Resource: 1}}
+	beside = []model.Spec{{}, {Resource: model.Both}}
+	behind = []model.Spec{{}, {}, {Resource: model.Both}}
+	across = []model.Spec{{Resource: model.Both}, {Queue: 1}, {Queue: 1, Resource: model.Both}}
 )
 
 // The servers of a model.
@@ -58,6 +64,8 @@ func TestProtocol(t *testing.T) {
 		"two queues, one is not served":       {Tasks: crowd, Servers: second, Actions: 1},
 		"two tasks, a failover":               {Tasks: two, Servers: fleet, Faults: 1, Only: only(model.ReplicaStops)},
 		"a server with two slots, two faults": {Tasks: two, Servers: wide, Faults: 2},
+		"a set beside one, a fault":           {Tasks: beside, Servers: fleet, Faults: 1},
+		"a set between two, a failure":        {Tasks: around, Servers: fleet, Failures: 1},
 	}
 	if verify.All() {
 		maps.Copy(models, map[string]model.Model{
@@ -79,6 +87,17 @@ func TestProtocol(t *testing.T) {
 			"two queues, two servers, a failure":            {Tasks: crowd, Servers: apart, Failures: 1},
 			"two queues, two servers, two faults":           {Tasks: queues, Servers: apart, Faults: 2},
 			"two queues, two servers, two actions":          {Tasks: crowd, Servers: apart, Actions: 2},
+			"a set, two faults":                             {Tasks: set, Servers: single, Faults: 2},
+			"two sets, a fault":                             {Tasks: sets, Servers: fleet, Faults: 1},
+			"a set beside one, two faults":                  {Tasks: beside, Servers: fleet, Faults: 2},
+			"a set beside one, a fault, an action":          {Tasks: beside, Servers: fleet, Faults: 1, Actions: 1},
+			"a set beside one, a fault, a failure":          {Tasks: beside, Servers: fleet, Faults: 1, Failures: 1},
+			"a set between two, a fault":                    {Tasks: around, Servers: fleet, Faults: 1},
+			"a set between two, an action":                  {Tasks: around, Servers: fleet, Actions: 1},
+			"sets across two queues":                        {Tasks: across, Servers: apart},
+			"sets across two queues, a fault":               {Tasks: across, Servers: apart, Faults: 1},
+			"sets across two queues, a failure":             {Tasks: across, Servers: apart, Failures: 1},
+			"sets across two queues, an action":             {Tasks: across, Servers: apart, Actions: 1},
 		})
 	}
 	for _, tt := range mistakes() {
@@ -89,6 +108,7 @@ func TestProtocol(t *testing.T) {
 	}
 	if os.Getenv("SIDING_MODEL") == "large" {
 		maps.Copy(models, map[string]model.Model{
+			"a set between two, a failure, an action":     {Tasks: around, Servers: fleet, Failures: 1, Actions: 1},
 			"two tasks, a fault, a failure and an action": {Tasks: two, Servers: fleet, Faults: 1, Failures: 1, Actions: 1},
 			"two queues, a server, a fault, an action":    {Tasks: crowd, Servers: both, Faults: 1, Actions: 1},
 			"three tasks, a failover and another fault":   {Tasks: three, Servers: fleet, Faults: 2, Only: only(model.ReplicaStops, model.Crash, model.StepUnheard)},
@@ -150,6 +170,13 @@ func mistakes() []found {
 		{"offer", model.Model{Mistake: model.OfferForever, Tasks: crowd, Servers: apart}},
 		{"offer", model.Model{Mistake: model.OfferedToAll, Tasks: crowd, Servers: apart, Faults: 1, Only: only(model.CutOff)}},
 		{"offer", model.Model{Mistake: model.OtherLinesPassed, Tasks: crowd, Servers: apart}},
+
+		{"order", model.Model{Mistake: model.OneHead, Tasks: behind, Servers: fleet}},
+		{"prompt", model.Model{Mistake: model.TakesSome, Tasks: beside, Servers: fleet}},
+		{"lost", model.Model{Mistake: model.EntersOneLine, Tasks: sets, Servers: fleet}},
+		{"one place", model.Model{Mistake: model.LeavesOneLine, Tasks: sets, Servers: fleet}},
+		{"score", model.Model{Mistake: model.MarksOneLine, Tasks: around, Servers: fleet}},
+		{"score", model.Model{Mistake: model.BlockedForLater, Tasks: beside, Servers: fleet, Faults: 1, Only: only(model.ForeignTakes)}},
 
 		{"hope", model.Model{Mistake: model.ClockUnseen, Tasks: one, Servers: single, Faults: 2, Only: only(model.ClockBack, model.Crash)}},
 		{"order", model.Model{Mistake: model.OldAnswerCalms, Tasks: two, Servers: fleet, Faults: 2, Only: only(model.ClockBack, model.StepUnheard)}},

@@ -18,7 +18,7 @@ func (x *script) recover(q uint8) (all bool) {
 		if t.Lease != Over || x.Tasks[n].Queue != q {
 			continue
 		}
-		alive := t.Known && s.Locks[x.Tasks[n].Resource].Token == t.Attempt
+		alive := t.Known && x.keeps(&s.Redis, ID(n+1), t.Attempt)
 		if t.Status == Active && alive && x.Mistake != RecoveryByLease {
 			continue // whoever holds the lock may trust it
 		}
@@ -34,17 +34,17 @@ func (x *script) recover(q uint8) (all bool) {
 
 // crash puts one crashed task back. Of a task that is somewhere else already only the lease is left.
 func (x *script) crash(id ID) {
-	t, r := x.s.task(id), x.Tasks[id-1].Resource
+	t := x.s.task(id)
 	if t.Status == Active || x.Mistake == LeftoverComesBack && t.hash() {
-		if x.Mistake == RecoveryByLease && t.Known && x.s.Locks[r].Token == t.Attempt {
-			x.free(int(t.Attempt-1), r)
+		if x.Mistake == RecoveryByLease && t.Known {
+			x.free(int(t.Attempt - 1))
 		}
 		t.Crashes = min(t.Crashes+1, FreeCrashes+1)
 		if t.Crashes > FreeCrashes || x.Mistake == CrashUsesRetry {
 			t.Retried++
 			x.backOff(t, 0)
 		} else {
-			x.comeBack(id, Waits, x.due(x.Tasks[id-1].Resource))
+			x.comeBack(id, Waits, x.due(id))
 		}
 	}
 	set(x, &t.Lease, NoLease)
@@ -63,19 +63,24 @@ func (x *script) rescan() {
 			}
 		}
 		for n := range x.Tasks {
-			t, r := &x.s.Tasks[n], x.Tasks[n].Resource
+			t := &x.s.Tasks[n]
 			if t.Lease != Far || x.Tasks[n].Queue != q {
 				continue
 			}
 			x.write()
-			switch l := &x.s.Locks[r]; {
-			case !t.Known:
-				t.Lease = Runs
-			case l.Token == t.Attempt:
-				t.Lease, l.Far = Runs, false
-			default:
+			if t.Lease = Runs; t.Known && !x.s.near(t.Attempt) {
 				t.Lease = Over
 			}
 		}
 	}
+}
+
+// near has the locks of an attempt last no longer than their TTL, and reports whether it has any.
+func (s *State) near(attempt uint8) (has bool) {
+	for r := range s.Locks {
+		if l := &s.Locks[r]; attempt != free && l.Token == attempt {
+			l.Far, has = false, true
+		}
+	}
+	return has
 }

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // An ID names a task, from 1 on; 0 is none.
 type ID uint8
 
@@ -45,12 +47,12 @@ type Task struct {
 	Status  Status
 	Set     Set
 	Lease   Lease
-	Ticket  uint8 // in the hash, 0 for none. Only which of a resource's tickets are older counts
-	Line    uint8 // its ticket in the line, 0 when it is in none
-	Attempt uint8 // the latest, in the hash: its slot + 1
-	Known   bool  // the hash has its lock; only a plain client's task comes without
-	Crashes uint8 // as the hash counts them
-	Retried uint8 // by crashes
+	Ticket  uint8               // in the hash, 0 for none. Only which of a resource's tickets are older counts
+	Line    [MaxResources]uint8 // its tickets in the lines, 0 where it is in none
+	Attempt uint8               // the latest, in the hash: its slot + 1
+	Known   bool                // the hash has its locks; a plain client's task comes without, and a set
+	Crashes uint8               // as the hash counts them
+	Retried uint8               // by crashes
 }
 
 // A Score says when an entry of a ready set is due. A lower one is earlier.
@@ -131,7 +133,7 @@ const (
 type Redis struct {
 	Tasks   [MaxTasks]Task
 	Queues  [MaxQueues]Queue
-	Locks   [MaxResources + 1]Lock // the last one stands for none
+	Locks   [MaxResources]Lock
 	Records [MaxServers]Record
 }
 
@@ -140,6 +142,11 @@ func (r *Redis) task(id ID) *Task { return &r.Tasks[id-1] }
 // finished reports whether the task will not run again by itself.
 func (t *Task) finished() bool {
 	return t.Status == Done || t.Status == Archived || t.Status == Deleted
+}
+
+// waits reports whether the task waits in the line of a lock, and is not only left there.
+func (t *Task) waits(r uint8) bool {
+	return t.Line[r] > 0 && t.Line[r] == t.Ticket && (t.Status == Pending || t.Status == Retry && t.Set == Waits || t.holds())
 }
 
 // holds reports whether the task keeps those behind it in its line from starting.
@@ -152,16 +159,26 @@ func (t *Task) hash() bool { return t.Status != Absent && t.Status != Done && t.
 func (m *Model) head(s *Redis, q, r uint8) (head ID) {
 	for n := range m.Tasks {
 		id := ID(n + 1)
-		if line := s.Tasks[n].Line; line > 0 && m.in(id, q, r) && (head == 0 || line < s.task(head).Line) {
+		if line := s.Tasks[n].Line[r]; line > 0 && m.Tasks[n].Queue == q && (head == 0 || line < s.task(head).Line[r]) {
 			head = id
 		}
 	}
 	return head
 }
 
-// in reports whether the task is one of a queue and of a resource.
-func (m *Model) in(id ID, q, r uint8) bool {
-	return m.Tasks[id-1].Queue == q && m.Tasks[id-1].Resource == r
+// share reports whether two tasks need the same lock.
+func (m *Model) share(n, k int) bool {
+	return slices.ContainsFunc(m.Tasks[n].Locks(), func(r uint8) bool { return slices.Contains(m.Tasks[k].Locks(), r) })
+}
+
+// has reports whether a task has all of its locks, by one of its attempts.
+func (m *Model) has(s *Redis, id ID, attempt uint8) bool {
+	return !slices.ContainsFunc(m.Tasks[id-1].Locks(), func(r uint8) bool { return s.Locks[r].Token != attempt || s.Locks[r].Revoked })
+}
+
+// keeps reports whether an attempt of a task has any of its locks, also a revoked one.
+func (m *Model) keeps(s *Redis, id ID, attempt uint8) bool {
+	return slices.ContainsFunc(m.Tasks[id-1].Locks(), func(r uint8) bool { return s.Locks[r].Token == attempt })
 }
 
 // oldest returns the queue whose listed head has the lowest ticket, MaxQueues for none.

@@ -4,8 +4,8 @@ package model
 func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fails uint8) *script {
 	x := &script{Model: m, s: s, server: server, fails: fails}
 	for n, spec := range m.Tasks {
-		if spec.Resource != Unguarded {
-			x.tickets[spec.Resource] = max(x.tickets[spec.Resource], s.Tasks[n].Ticket, s.Tasks[n].Line)
+		for _, r := range spec.Locks() {
+			x.tickets[r] = max(x.tickets[r], s.Tasks[n].Ticket, s.Tasks[n].Line[r])
 		}
 	}
 	record := s.Records[server]
@@ -92,10 +92,9 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 	t := s.task(a.Task)
 	own := t.Status == Active && t.Attempt == token(slot)
 	if a.Locked {
-		l := &s.Locks[m.Tasks[a.Task-1].Resource]
-		own = own && l.Token == token(slot) && !l.Revoked
+		own = own && m.has(&s.Redis, a.Task, token(slot))
 		if replayed && own {
-			l.Far = false
+			s.near(token(slot))
 		}
 	}
 	switch {

@@ -4,7 +4,7 @@ package model
 func (x *script) settle(slot int, kind Kind) Result {
 	s := x.s
 	a := &s.Attempts[slot]
-	t, r := s.task(a.Task), x.Tasks[a.Task-1].Resource
+	t := s.task(a.Task)
 	latest := t.Status == Active && t.Attempt == token(slot)
 	switch x.Mistake {
 	case OutcomeUnchecked:
@@ -16,20 +16,20 @@ func (x *script) settle(slot int, kind Kind) Result {
 	switch {
 	case !latest:
 		if x.Mistake != StaleKeepsLock {
-			x.free(slot, r)
+			x.free(slot)
 		}
 		return IsOver
 	case kind == Ask:
 		return x.ask(a.Task, slot)
-	case kind != Requeue && kind != Snooze && a.Locked && x.lost(slot, r) && x.Mistake != LostSettles:
-		x.keep(slot, r)
+	case kind != Requeue && kind != Snooze && a.Locked && !x.has(&s.Redis, a.Task, token(slot)) && x.Mistake != LostSettles:
+		x.keep(slot)
 		return IsLost
 	}
 	switch kind {
 	case Succeed:
 		set(x, t, Task{Status: Done, Lease: t.Lease, Line: t.Line})
 	case Fail:
-		t.Known = t.Known && !x.Tasks[a.Task-1].Plain
+		t.Known = t.Known && !x.Tasks[a.Task-1].asks()
 		x.backOff(t, 0)
 	case Snooze:
 		x.backOff(t, t.Ticket)
@@ -44,24 +44,21 @@ func (x *script) settle(slot int, kind Kind) Result {
 		panic("ready: no such outcome")
 	}
 	set(x, &t.Lease, NoLease)
-	x.free(slot, r)
+	x.free(slot)
 	return IsOver
 }
 
-// lost reports whether an attempt does not have a lock any more.
-func (x *script) lost(slot int, r uint8) bool {
-	l := &x.s.Locks[r]
-	return l.Token != token(slot) || l.Revoked
-}
-
-// keep keeps the place of a task whose attempt has lost its lock, as its server is about to say what becomes of it. The lease comes
+// keep keeps the place of a task whose attempt has lost a lock, as its server is about to say what becomes of it. The lease comes
 // last: if its write is the one that fails, or none is made, the task is recovered before anybody else begins.
-func (x *script) keep(slot int, r uint8) {
-	l, t := &x.s.Locks[r], x.s.task(x.s.Attempts[slot].Task)
-	if l.Token == free && t.Known {
-		x.write()
-		l.take(token(slot))
-		l.Revoked = true
+func (x *script) keep(slot int) {
+	id := x.s.Attempts[slot].Task
+	t := x.s.task(id)
+	for _, r := range x.Tasks[id-1].Locks() {
+		if l := &x.s.Locks[r]; l.Token == free && t.Known {
+			x.write()
+			l.take(token(slot))
+			l.Revoked = true
+		}
 	}
 	set(x, &t.Lease, Runs)
 }
@@ -80,25 +77,27 @@ func (x *script) backOff(t *Task, ticket uint8) {
 // nobody knows its lock. It leaves the lease to the caller: whatever fails here, the lease brings it back.
 func (x *script) comeBack(id ID, why Set, look Score) {
 	s := x.s
-	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	t, spec := s.task(id), x.Tasks[id-1]
 	if x.Mistake == LeavesFirst {
 		set(x, &t.Lease, NoLease)
 	}
 	if !t.Known || x.Mistake == BackToPending {
 		x.write()
-		s.Queues[q].unshift(id)
+		s.Queues[spec.Queue].unshift(id)
 		set(x, &t.Status, Pending)
 		return
 	}
 	if x.Mistake == TicketForgotten {
-		t.Ticket = x.newTicket(r)
+		t.Ticket = x.newTicket(id)
 	}
 	if x.Mistake == HashFirst {
 		set(x, &t.Status, Retry)
 	}
 	set(x, &t.Set, why)
-	if t.holds() {
-		x.mark(q, r, Later)
+	for _, r := range spec.Locks() {
+		if t.holds() {
+			x.mark(spec.Queue, r, Later)
+		}
 	}
 	x.enter(id, t.Ticket, look) // no offer: it has had its turn
 	x.write()
@@ -107,11 +106,19 @@ func (x *script) comeBack(id ID, why Set, look Score) {
 	}
 }
 
-// enter puts a task into its line, which somebody should look at by then. The entry of the ready set comes first and goes last, so
+// enter puts a task into its lines, which somebody should look at by then. The entry of the ready set comes first and goes last, so
 // there is no line without one.
 func (x *script) enter(id ID, ticket uint8, look Score) {
+	for _, r := range x.Tasks[id-1].Locks() {
+		if x.enterLine(id, r, ticket, look); x.Mistake == EntersOneLine {
+			return
+		}
+	}
+}
+
+func (x *script) enterLine(id ID, r, ticket uint8, look Score) {
 	s := x.s
-	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	t, q := s.task(id), x.Tasks[id-1].Queue
 	l := &s.Locks[r]
 	first := l.Lines[q] == 0 || ticket < l.Lines[q]
 	// A new task behind others who wait for a free lock changes nothing: the entry says when the first of them may start.
@@ -122,19 +129,35 @@ func (x *script) enter(id ID, ticket uint8, look Score) {
 	if first && x.Mistake != LineUnlisted {
 		set(x, &l.Lines[q], ticket)
 	}
-	set(x, &t.Line, ticket)
+	set(x, &t.Line[r], ticket)
+}
+
+// whenAll returns when the lines of a task should be looked at that joins them: at once for a set, as its locks are looked at together.
+func (x *script) whenAll(id ID, ticket uint8) Score {
+	if spec := x.Tasks[id-1]; spec.Resource != Both {
+		return x.when(spec.Queue, spec.Resource, ticket)
+	}
+	return Now
 }
 
 // when returns when the first of a queue's line could start, with that ticket at the latest.
 func (x *script) when(q, r, ticket uint8) Score {
-	if look := x.due(r); look != Now || !x.offered(q, r, ticket) {
+	if look := x.dueOf(r); look != Now || !x.offered(q, r, ticket) {
 		return look
 	}
 	return Offer
 }
 
-// due returns when a lock could be taken, as far as is known.
-func (x *script) due(r uint8) Score {
+// due returns when the lock of a task could be taken. Those of a set are looked at together.
+func (x *script) due(id ID) Score {
+	if r := x.Tasks[id-1].Resource; r < MaxResources {
+		return x.dueOf(r)
+	}
+	return Now
+}
+
+// dueOf returns when a lock could be taken, as far as is known.
+func (x *script) dueOf(r uint8) Score {
 	l := &x.s.Locks[r]
 	switch {
 	case x.Mistake == ScoredAhead:
@@ -173,16 +196,33 @@ func (x *script) mark(q, r uint8, score Score) {
 	}
 }
 
-// free frees a lock if it is that of the attempt, and marks all of its lines.
-func (x *script) free(slot int, r uint8) {
-	if r == Unguarded {
-		return
+// remark has an entry looked at at a time, also if it was due before: it was not the line's turn then.
+func (x *script) remark(q, r uint8, score Score) {
+	set(x, &x.s.Queues[q].Ready[r], score)
+	if score.due() {
+		x.s.Queues[q].Ready[r] = NoEntry // the last of those that are due
+		x.s.Queues[q].due(r)
 	}
+	x.touched[q] = true
+}
+
+// free frees the locks that are those of the attempt, and marks all of their lines.
+func (x *script) free(slot int) {
+	spec := x.Tasks[x.s.Attempts[slot].Task-1]
+	for n, r := range spec.Locks() {
+		l := &x.s.Locks[r]
+		switch {
+		case l.Token != token(slot) && (x.Mistake != ReleaseOfAnothers || l.Token == free):
+		case x.Mistake == MarksOneLine && n > 0:
+			l.take(free)
+		default:
+			x.freeLock(r, spec.Queue)
+		}
+	}
+}
+
+func (x *script) freeLock(r, own uint8) {
 	s, l := x.s, &x.s.Locks[r]
-	if l.Token != token(slot) && (x.Mistake != ReleaseOfAnothers || l.Token == free) {
-		return
-	}
-	own := x.Tasks[s.Attempts[slot].Task-1].Queue
 	x.release(r, own)
 	if x.Mistake == OwnFirst && l.Lines[own] != 0 {
 		for n := range s.Queues[own].Ready {
@@ -202,12 +242,9 @@ func (x *script) release(r, own uint8) {
 		switch {
 		case ticket == 0, x.Mistake == OwnLineOnly && uint8(q) != own:
 		case x.offered(uint8(q), r, ticket), l.oldest() == own && uint8(q) != own: // whose server has a free slot now
-			if entry := &x.s.Queues[q].Ready[r]; entry.due() {
-				set(x, entry, Later) // it was not the line's turn
-			}
-			x.mark(uint8(q), r, Offer)
+			x.remark(uint8(q), r, Offer)
 		default:
-			x.mark(uint8(q), r, 1)
+			x.remark(uint8(q), r, Now)
 		}
 		x.s.Queues[q].Notify = x.s.Queues[q].Notify || own == MaxQueues && ticket > 0 // no step will tell
 	}

@@ -16,10 +16,9 @@ func (x *script) begin(id ID, ticket uint8, answers bool) bool {
 // start makes the writes for that: first the places where a task is found after a crash, then the others.
 func (x *script) start(id ID, slot int, ticket uint8) {
 	s := x.s
-	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	t, spec := s.task(id), x.Tasks[id-1]
 	if t.Known {
-		x.write()
-		s.Locks[r].take(token(slot))
+		x.takeAll(id, slot)
 	}
 	if x.Mistake == PopsFirst {
 		x.leave(id)
@@ -28,9 +27,22 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	x.write()
 	t.Status, t.Attempt, t.Ticket = Active, token(slot), ticket
 	x.leave(id)
-	if t.Known && t.Line > 0 { // one that is to ask keeps its place until then
-		set(x, &t.Line, 0)
-		x.relist(q, r, true)
+	if !t.Known { // one that is to ask keeps its place until then
+		return
+	}
+	for _, r := range spec.Locks() {
+		if t.Line[r] > 0 && (x.Mistake != LeavesOneLine || r == spec.Locks()[0]) {
+			set(x, &t.Line[r], 0)
+			x.relist(spec.Queue, r, true)
+		}
+	}
+}
+
+// takeAll gives an attempt the locks of its task.
+func (x *script) takeAll(id ID, slot int) {
+	for _, r := range x.Tasks[id-1].Locks() {
+		x.write()
+		x.s.Locks[r].take(token(slot))
 	}
 }
 
@@ -40,7 +52,7 @@ func (x *script) leave(id ID) {
 	if t.Set != NotIn {
 		set(x, &t.Set, NotIn)
 	}
-	if queue.index(id) >= 0 && (!t.Known || t.Line == 0 || x.Mistake != PopUnchecked) {
+	if queue.index(id) >= 0 && (!t.Known || t.Line == [MaxResources]uint8{} || x.Mistake != PopUnchecked) {
 		x.write()
 		queue.remove(id)
 	}
@@ -49,21 +61,30 @@ func (x *script) leave(id ID) {
 // ask gives an active task its lock, as only its server could tell which, or parks it.
 func (x *script) ask(id ID, slot int) Result {
 	s := x.s
-	t, r := s.task(id), x.Tasks[id-1].Resource
-	l := &s.Locks[r]
-	mine := l.Token == token(slot) && x.Mistake != AskAgainParks // an earlier try failed after that
-	if mine || l.Token == free && x.next(id, t.Ticket) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst) {
-		x.write()
-		l.take(token(slot))
+	t := s.task(id)
+	mine, open := true, x.passable(s, id, true) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst)
+	for _, r := range x.Tasks[id-1].Locks() {
+		l := &s.Locks[r]
+		own := l.Token == token(slot) && x.Mistake != AskAgainParks // an earlier try failed after that
+		mine, open = mine && own, open && (own || l.Token == free)
+		if x.Mistake == TakesSome && l.Token == free {
+			l.take(token(slot))
+		}
+	}
+	if mine || open {
+		x.takeAll(id, slot)
 		set(x, &t.Known, true)
 		s.Attempts[slot].Locked = true
 		return IsGranted
 	}
 	set(x, &t.Set, Waits)
-	x.enter(id, t.Ticket, x.when(x.Tasks[id-1].Queue, r, t.Ticket))
+	x.enter(id, t.Ticket, x.whenAll(id, t.Ticket))
 	x.write()
 	t.Status, t.Known = Retry, true
 	set(x, &t.Lease, NoLease)
+	if x.Mistake != AskAgainParks && x.Mistake != TakesSome {
+		x.free(slot)
+	}
 	return IsOver
 }
 

@@ -175,7 +175,7 @@ func (b *builder) attempt(i int) {
 
 func (b *builder) task(id ID) {
 	s, t, spec := b.s, b.s.task(id), b.Tasks[id-1]
-	move := Move{Task: id, Queue: spec.Queue, Resource: spec.Resource}
+	move := Move{Task: id, Queue: spec.Queue}
 	may := func(e Event, actor uint8) {
 		move.Event = e
 		b.may(move, actor)
@@ -227,7 +227,7 @@ func (b *builder) leaseEnds(id ID) bool {
 		return true
 	}
 	a := &b.s.Attempts[t.Attempt-1]
-	if b.Mistake == LeaseLater && t.Known && b.s.Locks[b.Tasks[id-1].Resource].Token == t.Attempt {
+	if b.Mistake == LeaseLater && t.Known && b.keeps(&b.s.Redis, id, t.Attempt) {
 		return false
 	}
 	return !a.unheard() || a.Untrusted

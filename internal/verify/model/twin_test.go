@@ -119,6 +119,23 @@ func queueOf(q uint8) string  { return fmt.Sprint("q", q) }
 func lockOf(r uint8) string   { return fmt.Sprint("lock:r", r) }
 func idOf(id model.ID) string { return fmt.Sprint(id) }
 
+// locksOf returns the locks of a task as scripts have them, and resourceOf what its client has written.
+func locksOf(spec model.Spec) string {
+	var names []string
+	for _, r := range spec.Locks() {
+		names = append(names, lockOf(r))
+	}
+	return strings.Join(names, "\n")
+}
+
+func resourceOf(spec model.Spec) string {
+	resource := strings.ReplaceAll("\n"+locksOf(spec), "\nlock:", "\n")
+	if spec.Resource == model.Both {
+		return resource
+	}
+	return resource[1:]
+}
+
 func (w *twin) micros() float64      { return float64(w.now.UnixMicro()) }
 func (w *twin) ctx() context.Context { return w.t.Context() }
 
@@ -128,7 +145,8 @@ func (w *twin) can(move model.Move) bool {
 	case model.Upkeep:
 		return false
 	case model.LeaseEnds: // crashes of tasks without a lock are upkeep's
-		return w.state.Tasks[move.Task-1].Known
+		spec := w.m.Tasks[move.Task-1]
+		return w.state.Tasks[move.Task-1].Known || spec.Resource == model.Both && !spec.Plain
 	case model.Arrive, model.ArriveAged: // after a failover the number of the copy counts, which the model does not have
 		return !w.state.Failed
 	default:
@@ -185,8 +203,14 @@ func (w *twin) move(tr model.Transition) {
 		w.must(w.inspector.RunTask(queue, id))
 	case model.TimeComes:
 		if w.state.Tasks[move.Task-1].Set == model.Held {
-			w.db.HSet(taskredis.TaskKey(queue, id), "siding_held", fmt.Sprint(w.now.UnixMicro()-1))
-			w.due(move.Queue, move.Resource)
+			held, over := w.db.HGet(taskredis.TaskKey(queue, id), "siding_held"), w.now.UnixMicro()-1
+			w.db.HSet(taskredis.TaskKey(queue, id), "siding_held", fmt.Sprint(over))
+			for _, r := range w.m.Tasks[move.Task-1].Locks() {
+				if until, ok := w.score(taskredis.HeldKey(queue), lockOf(r)); ok && fmt.Sprint(int64(until)) == held { // no other task's
+					w.must(expect.Err(w.db.ZAdd(taskredis.HeldKey(queue), float64(over), lockOf(r))))
+				}
+				w.due(move.Queue, r)
+			}
 		} else {
 			w.must(w.inspector.RunTask(queue, id))
 		}
@@ -197,14 +221,19 @@ func (w *twin) move(tr model.Transition) {
 	case model.LeaseEnds:
 		w.leaseEnds(queue, id)
 	case model.Expire:
-		token := w.state.Locks[move.Resource].Token
+		token := w.state.Locks[move.Resource].Token // also that of the other lock of a set
 		task := w.state.Attempts[token-1].Task
 		if t := w.state.Tasks[task-1]; t.Status == model.Active && t.Attempt == token {
 			w.leaseEnds(queueOf(w.m.Tasks[task-1].Queue), idOf(task))
 		}
-		w.db.Del(lock)
-		for q := range uint8(model.MaxQueues) {
-			w.due(q, move.Resource)
+		for r := range uint8(model.MaxResources) {
+			if w.state.Locks[r].Token != token {
+				continue
+			}
+			w.db.Del(lockOf(r))
+			for q := range uint8(model.MaxQueues) {
+				w.due(q, r)
+			}
 		}
 	case model.EntryDue:
 		w.due(move.Queue, move.Resource)
@@ -260,13 +289,22 @@ func (w *twin) failOver() {
 // revoked is what a lock holds that an attempt has lost, and keeps.
 func revoked(name string) string { return strings.Replace(name, "siding:", "siding:revoked-", 1) }
 
-// tie reports whether lines of two queues begin with the same ticket. In the model one of them is older.
+// tie reports whether lines of two queues begin with the same ticket, of which one is older in the model; or whether Redis still has
+// one of them held whose task is gone, which the model forgets at once.
 func (w *twin) tie() bool {
 	for r := range uint8(model.MaxResources) {
 		lines, err := w.db.SortedSet(taskredis.LinesKey(lockOf(r)))
-		one, ok := lines[queueOf(0)]
-		if two, also := lines[queueOf(1)]; err == nil && ok && also && one == two {
+		if err != nil || len(lines) < 2 {
+			continue
+		}
+		if lines[queueOf(0)] == lines[queueOf(1)] {
 			return true
+		}
+		for q := range uint8(model.MaxQueues) {
+			until, held := w.score(taskredis.HeldKey(queueOf(q)), lockOf(r))
+			if held && until > w.micros() && w.m.GoesOn(&w.state, q, r) {
+				return true
+			}
 		}
 	}
 	return false
@@ -301,7 +339,7 @@ func (w *twin) enqueue(move model.Move) {
 	key := taskredis.TaskKey(queue, id)
 	w.db.HSet(key, "msg", string(message.Encode()), "state", "pending", "pending_since", "1")
 	if spec.Resource != model.Unguarded && !spec.Plain {
-		w.db.HSet(key, "siding_resource", strings.TrimPrefix(lockOf(spec.Resource), "lock:"))
+		w.db.HSet(key, "siding_resource", resourceOf(spec))
 	}
 	w.must(expect.Err(w.db.Lpush(taskredis.PendingKey(queue), id)))
 	w.must(expect.Err(w.db.SAdd("asynq:queues", queue))) // for the inspector
@@ -361,7 +399,7 @@ func (w *twin) outcome(i int, a *model.Attempt) taskredis.Outcome {
 	case model.StopLine:
 		o.Kind, o.Hold = taskredis.Archive, true
 	case model.Ask:
-		o.Kind, o.Want = taskredis.Ask, lockOf(w.m.Tasks[a.Task-1].Resource)
+		o.Kind, o.Want = taskredis.Ask, locksOf(w.m.Tasks[a.Task-1])
 	default:
 		w.must(fmt.Errorf("no such outcome: %v", a.Kind))
 	}
@@ -515,11 +553,11 @@ func (w *twin) lineOf(q, r uint8) (line pictureOfLine) {
 	}
 	var ids []model.ID
 	for n, t := range s.Tasks {
-		if t.Line > 0 && w.m.Tasks[n].Queue == q && w.m.Tasks[n].Resource == r {
+		if t.Line[r] > 0 && w.m.Tasks[n].Queue == q {
 			ids = append(ids, model.ID(n+1))
 		}
 	}
-	slices.SortFunc(ids, func(a, b model.ID) int { return int(s.Tasks[a-1].Line) - int(s.Tasks[b-1].Line) })
+	slices.SortFunc(ids, func(a, b model.ID) int { return int(s.Tasks[a-1].Line[r]) - int(s.Tasks[b-1].Line[r]) })
 	for _, id := range ids {
 		line.IDs = append(line.IDs, idOf(id))
 	}
