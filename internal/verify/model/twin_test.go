@@ -310,6 +310,18 @@ func (w *twin) tie() bool {
 	return false
 }
 
+// line orders the entries of a ready set that are due as the model does. Which of two locks was taken longest ago it does not know.
+func (w *twin) line() {
+	for q := range uint8(model.MaxQueues) {
+		for r, entry := range w.state.Queues[q].Ready {
+			key, lock := taskredis.ReadyKey(queueOf(q)), lockOf(uint8(r))
+			if score, ok := w.score(key, lock); ok && score <= w.micros() && entry < model.Offer {
+				w.must(expect.Err(w.db.ZAdd(key, float64(entry), lock)))
+			}
+		}
+	}
+}
+
 // holds wants that a task has held its line.
 func (w *twin) holds(held bool, err error) {
 	w.must(err)

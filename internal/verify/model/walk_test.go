@@ -25,6 +25,9 @@ func walked() map[string]model.Model {
 		"a plain client's and one": {Tasks: mixed, Servers: wide},
 		"two queues, two servers":  {Tasks: crowd, Servers: apart},
 		"two queues, a server":     {Tasks: crowd, Servers: both},
+		"sets":                     {Tasks: around, Servers: fleet},
+		"two sets":                 {Tasks: sets, Servers: wide},
+		"sets in two queues":       {Tasks: across, Servers: apart},
 	}
 }
 
@@ -71,6 +74,10 @@ func TestWalksFindMistakes(t *testing.T) {
 		"a step that comes again runs again": {"taskredis/step", "if known == number then", "if false then"},
 		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
 		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not aged and", "while free > 0 and"},
+		"a set starts with one of its locks": {"taskredis/ready", "Ask().keys_for(have.siding_lock, tonumber(ticket)", "Ask().keys_for(lock, tonumber(ticket)"},
+		"a set stays in one of its lines":    {"taskredis/ready", "if other ~= lock then", "if false then"},
+		"a set passes those of other queues": {"taskredis/ask", "(older == queue or goes_on(older, lock))", "older == queue"},
+		"a crashed set has one of its lines": {"taskredis/recover", "back_in_line = lock_of(lock)", "back_in_line = string.match(lock_of(lock), '[^\\n]+')"},
 		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
 	} {
 		text, err := os.ReadFile("../../" + m.file + ".lua")
@@ -123,6 +130,7 @@ func walk(t *testing.T, m model.Model, random *rand.Rand, edit func(script strin
 		if w.tie() {
 			break
 		}
+		w.line()
 		if difference := cmp.Diff(w.model(), w.redis()); difference != "" || w.err != nil {
 			return len(words), fmt.Sprintf("%s\n%v\nthe model knows -, Redis +:\n%s", strings.Join(words, "\n"), w.err, difference)
 		}
