@@ -75,9 +75,8 @@ func TestWalksFindMistakes(t *testing.T) {
 		"a step runs after a failover":       {"taskredis/step", "if known ~= after or other_known < other_after then", "if false then"},
 		"a late step takes tasks":            {"taskredis/step", "while free > 0 and not aged and", "while free > 0 and"},
 		"a set starts with one of its locks": {"taskredis/ready", "Ask().keys_for(have.siding_lock, tonumber(ticket)", "Ask().keys_for(lock, tonumber(ticket)"},
-		"a set stays in one of its lines":    {"taskredis/ready", "if other ~= lock then", "if false then"},
 		"a set passes those of other queues": {"taskredis/ask", "(older == queue or goes_on(older, lock))", "older == queue"},
-		"a crashed set has one of its lines": {"taskredis/recover", "back_in_line = lock_of(lock)", "back_in_line = string.match(lock_of(lock), '[^\\n]+')"},
+		"a set gives back one of its locks":  {"lockredis/free", "do free(one, by, queue) end", "do return free(one, by, queue) end"},
 		"a stopped line goes on":             {"taskredis/hold", "(state == 'archived' or state == 'pending') and math.huge", "state == 'pending' and math.huge"},
 	} {
 		text, err := os.ReadFile("../../" + m.file + ".lua")
