@@ -3,6 +3,7 @@
 -- Comes after parking.lua and queue.lua.
 
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
+local AHEAD = 10000            -- us: a ticket further ahead of the clock is from before the clock stepped back; of one step they differ by 1
 
 -- How many wait for a lock.
 local function waiting_for(lock)
@@ -72,6 +73,15 @@ local function keys_for(locks, ticket, queue, asks, waits)
   return table.concat(keys, '\n')
 end
 
+-- Returns the ticket of a task that asks: behind all who wait in its lines, if the clock has stepped back since they came.
+local function behind_all(locks, queue, ticket)
+  for lock in each(locks) do
+    local last = tonumber(ours('ZRANGE', siding(queue, 'line:' .. lock), -1, -1, 'WITHSCORES')[2] or '0')
+    if last > now + AHEAD then ticket = math.max(ticket, last + 1) end
+  end
+  return ticket
+end
+
 -- Settles an attempt that asks for a lock, or for several, which it gets all at once. It may go before those who wait if it came
 -- before them. If a lock is busy, its policy says what becomes of it; but not if it has waited for it before, as then its handler
 -- may have begun. Policies that compare tasks are for those that need one lock. Returns 'again' if the task is to ask once more.
@@ -79,7 +89,7 @@ local function ask(queue, id, task, attempt, o)
   local have = call('HMGET', task, 'siding_ticket', 'siding_lock', 'siding_wait_ends', 'siding_kind')
   local want, came, ticket = o.want, have[1], tonumber(have[1])
   local own = have[2] and lock_of(have[2]) == want
-  if not own then ticket = ticket - o.head_start end
+  if not own then ticket = o.head_start > 0 and ticket - o.head_start or behind_all(want, queue, ticket) end
   if o.once == '1' then call('HSET', task, 'siding_once', 1) end
   if o.always == '1' then
     call('HDEL', task, 'unique_key') -- no wait prolongs that, and nobody deletes the key

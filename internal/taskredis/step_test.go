@@ -414,6 +414,27 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 	}
 }
 
+// After Redis' clock has stepped back a task that asks comes behind all that wait, as one that is parked does.
+func TestAskAfterAStepOfTheClock(test *testing.T) {
+	test.Parallel()
+	for resource, locks := range map[string]string{"": "lock:a", "\na\nb": "lock:a\nlock:b"} {
+		memory := miniredis.RunT(test)
+		t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
+		t.Cleanup(func() { _ = t.rdb.Close() })
+		clock, one := time.Unix(1_800_000_000, 0), t.server("one")
+		memory.SetTime(clock)
+		t.pending("q", "holder", "a")
+		holder := one.takes("holder ", nil, 1, "q")
+		t.pending("q", "waits", "a")
+		one.takes("", nil, 1, "q")
+		memory.SetTime(clock.Add(-10 * time.Second))
+		t.pending("q", "asks", resource)
+		one.ask(one.takes("asks ", nil, 1, "q")[0], locks, Parked)
+		waits := one.takes("waits ", done(holder...), 1, "q")
+		one.takes("asks ", done(waits...), 1, "q")
+	}
+}
+
 // An attempt has lost the lock that it trusts, and holds another one, as after a failover. Its lease goes by that.
 func TestLostLockBesideAnother(t *testing.T) {
 	t.Parallel()
