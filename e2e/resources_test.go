@@ -31,8 +31,9 @@ func TestTasksOfSeveralResources(t *testing.T) {
 	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
 	defer func() { _ = l.Close() }()
 	var accounts, orders string
-	expect.OK(t, l.DB().QueryRowContext(t.Context(), `SELECT (SELECT group_concat(customer || ' ' || balance || ' ' || declined) FROM accounts),
-		(SELECT group_concat(order_no || ' ' || fulfilment) FROM orders WHERE fulfilment <> '')`).Scan(&accounts, &orders))
+	expect.OK(t, l.DB().QueryRowContext(t.Context(), `SELECT
+		(SELECT group_concat(customer || ' ' || balance || ' ' || declined) FROM (SELECT * FROM accounts ORDER BY customer)),
+		(SELECT group_concat(order_no || ' ' || fulfilment) FROM (SELECT * FROM orders WHERE fulfilment <> '' ORDER BY order_no))`).Scan(&accounts, &orders))
 	expect.Equal(t, "accounts", accounts, "1 30000 0,2 20000 0,3 0 1,4 0 0")
 	expect.Equal(t, "orders", orders, "1 fulfilled,2 short")
 }
