@@ -3,7 +3,7 @@
 -- Comes after parking.lua and queue.lua.
 
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
-local AHEAD = 10000            -- us: a ticket further ahead of the clock is from before the clock stepped back; of one step they differ by 1
+local AHEAD = 10000            -- us: a ticket is ahead of the clock by less, one us for each task that its step has parked before
 
 -- How many wait for a lock.
 local function waiting_for(lock)
@@ -73,10 +73,10 @@ local function keys_for(locks, ticket, queue, asks, waits)
   return table.concat(keys, '\n')
 end
 
--- Returns the ticket of a task that asks: behind all who wait in its lines, if the clock has stepped back since they came.
+-- Returns the ticket of a task that has come to some locks. If the clock has stepped back since others came, it is behind theirs.
 local function behind_all(locks, queue, ticket)
   for lock in each(locks) do
-    local last = tonumber(ours('ZRANGE', siding(queue, 'line:' .. lock), -1, -1, 'WITHSCORES')[2] or '0')
+    local last = Parking().last_ticket(queue, lock)
     if last > now + AHEAD then ticket = math.max(ticket, last + 1) end
   end
   return ticket

@@ -18,11 +18,16 @@ local function sentence(lock, value)
   return '\58' .. size .. text
 end
 
+-- The ticket of the last task in a line, 0 if there is none.
+local function last_ticket(queue, lock)
+  return tonumber(ours('ZRANGE', siding(queue, 'line:' .. lock), -1, -1, 'WITHSCORES')[2] or '0')
+end
+
 -- Parks the head of pending under a lock that free_key has found busy.
 --   ends  as end_of has it
 local function park(q, id, task, lock, have, ends)
   local b = busy[lock]
-  local mine, line = b.of[q.name], siding(q.name, 'line:' .. lock)
+  local mine = b.of[q.name]
   if not mine then
     mine = {joined = false, last = nil, parked = {}}
     b.of[q.name] = mine
@@ -35,9 +40,8 @@ local function park(q, id, task, lock, have, ends)
   if not ticket then
     -- Behind all who came before, also if the clock has stepped back.
     if not mine.last then
-      local last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
       local fence = try('GET', beside(lock, 'fence'))
-      mine.last = math.max(last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
+      mine.last = math.max(last_ticket(q.name, lock), type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
     ticket = math.max(comes(), mine.last + 1)
     mine.last = ticket
@@ -77,4 +81,4 @@ local function park(q, id, task, lock, have, ends)
   pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = ticket, id
 end
 
-return sentence, park
+return sentence, last_ticket, park
