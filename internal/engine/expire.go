@@ -60,14 +60,21 @@ func (l *loop) lookBy(at time.Time) {
 	}
 }
 
+// loses has what an attempt returns count for nothing, unless it has returned.
+func (a *attempt) loses() {
+	if a.ended.IsZero() {
+		a.lost.Store(true)
+	}
+}
+
 // lose ends the context of a handler whose lock or task is somebody else's, also if that has ended before, by a shutdown or an operator.
 // What one task of a batch has lost, all have that have not ended.
 func (l *loop) lose(a *attempt) {
 	a = a.worker()
 	for _, m := range a.members() {
-		m.attempt.lost.CompareAndSwap(false, m.attempt.ended.IsZero())
+		m.attempt.loses()
 	}
-	a.lost.CompareAndSwap(false, a.ended.IsZero())
+	a.loses()
 	a.trusted.Store(&time.Time{})
 	l.end(a, store.ErrLost)
 }
