@@ -29,7 +29,7 @@ var servers = map[string]func(*testing.T) (open func(*testing.T) redis.Universal
 		t.Cleanup(server.Close)
 		return func(t *testing.T) redis.UniversalClient {
 			t.Helper()
-			client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute, ContextTimeoutEnabled: true})
+			client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: redistest.Patience, ContextTimeoutEnabled: true})
 			t.Cleanup(func() { _ = client.Close() })
 			return client
 		}

@@ -459,7 +459,8 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	})
 }
 
-// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it and keeps it for a second.
+// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it, and keeps it
+// for a second.
 func (f *fake) heldForHalfADay(t *testing.T) (held *lock.Lease, got chan time.Time) {
 	t.Helper()
 	held, got = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true}), make(chan time.Time, 1)

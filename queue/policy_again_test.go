@@ -164,7 +164,7 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 	onBoth(t, func(b *bundle) {
 		b.serve(queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}, b.run)
 		g := b.occupy()
-		id := b.enqueue(b.job(1), queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: 5 * time.Second}}) // also for the lock that is free
+		id := b.enqueue(b.job(1), queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: 5 * time.Second}}) // enough for a free lock on a busy machine
 		b.awaitState(id, asynq.TaskStateArchived)
 		g.open()
 		b.failOnce(1, errors.New("a failure of its own"))

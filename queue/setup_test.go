@@ -150,7 +150,7 @@ func onEachStore(t *testing.T, run func(b *bundle, store lock.Store)) {
 func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	t.Helper()
 	opts, patient := &o, o
-	patient.ReadTimeout = time.Minute // a busy machine may stand still for some seconds
+	patient.ReadTimeout = redistest.Patience
 	rdb := queue.Redis(&patient)
 	t.Cleanup(func() { _ = rdb.Close() })
 	locker := expect.Value(lock.New(lock.Redis(rdb), longTimeout))(t)

@@ -24,6 +24,7 @@ import (
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,10 +37,7 @@ func start(t *testing.T) (*redis.UniversalOptions, redis.UniversalClient) {
 	t.Helper()
 	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
 	t.Cleanup(server.Close)
-	opts := &redis.UniversalOptions{
-		Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true,
-		ReadTimeout: time.Minute, // a busy machine may stand still for some seconds
-	}
+	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true, ReadTimeout: redistest.Patience}
 	rdb := redis.NewUniversalClient(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return opts, rdb

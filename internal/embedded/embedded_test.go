@@ -22,6 +22,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) (*embedded.Server, *redis.Client) {
 	t.Helper()
 	server := expect.Value(embedded.Start(embedded.AnyPort))(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute}) // a busy machine may stand still for some seconds
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: redistest.Patience})
 	t.Cleanup(func() {
 		expect.Is(t, "close", client.Close(), nil)
 		server.Close()

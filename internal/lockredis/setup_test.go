@@ -39,7 +39,7 @@ func onMemory(t *testing.T, test func(*world)) {
 	t.Helper()
 	memory := miniredis.RunT(t)
 	// The answer to a step that is sent again has only what holds now. A world wants that of the first one.
-	rdb := redis.NewClient(&redis.Options{Addr: memory.Addr(), ReadTimeout: time.Minute})
+	rdb := redis.NewClient(&redis.Options{Addr: memory.Addr(), ReadTimeout: redistest.Patience})
 	t.Cleanup(func() { _ = rdb.Close() })
 	w := newWorld(t, rdb)
 	w.memory, w.still = memory, time.Now()

@@ -18,6 +18,7 @@ func TestTrouble(t *testing.T) {
 		t.Run(trouble.name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 5)
+			// More than patient has, as each call below has to be answered.
 			nodes := redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}
 			holder, rival := lockerOn(t, f.store(nodes), lock.Config{}), lockerOn(t, f.store(nodes), lock.Config{})
 			held := f.take(holder)

@@ -64,7 +64,7 @@ func (f *fleet) store(cfg redlock.Config) lock.Store {
 // that a server is down.
 func clientOf(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute, DialerRetries: 1, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: redistest.Patience, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -112,10 +112,12 @@ func (s *Server) answers(ctx context.Context) error {
 	return nil
 }
 
-// options are those of a client that fails by the caller's deadline. Without one it is patient, as a busy machine may stand
-// still for some seconds.
+// Patience is the ReadTimeout of the clients of tests: a busy machine may stand still for some seconds.
+const Patience = time.Minute
+
+// options are those of a client that fails by the caller's deadline.
 func (s *Server) options() *redis.Options {
-	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ReadTimeout: time.Minute, ContextTimeoutEnabled: true}
+	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ReadTimeout: Patience, ContextTimeoutEnabled: true}
 }
 
 // Client returns a new client of the server, closed at the test's cleanup. Calls end with their
