@@ -18,7 +18,7 @@ import (
 const (
 	StatusOK    = 0 // all is well
 	StatusFault = 1 // something has failed
-	StatusUsage = 2 // the command line or a setting is wrong, or the program has panicked
+	StatusUsage = 2 // the command line or a setting is wrong; a panic of Go ends with 2, too, unless GOTRACEBACK=crash has it abort
 )
 
 // A statusError ends the program with an exit status, and with the message of its error unless that

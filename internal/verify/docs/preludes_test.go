@@ -63,8 +63,8 @@ func (Credit) Kind() string { panic(0) }
 func (Credit) Resource() string { panic(0) }
 func book(context.Context, []*queue.BatchTask[Credit]) error { panic(0) }
 `,
-	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
-	"docs/guides/from-redislock.md": "var ctx context.Context; var client *redis.Client; var clients []*redis.Client; var locker *lock.Locker\n" +
+	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table; var rdb *redis.Client\n",
+	"docs/guides/from-redislock.md": "var ctx context.Context; var client *redis.Client; var clients []*redis.Client; var locks *lock.Locker\n" +
 		"func work(context.Context) error { panic(0) }\n",
 	"docs/guides/limits.md": servers + "var locker *lock.Locker; func call(context.Context) error { panic(0) }\n",
 	"docs/guides/lock.md":   locks,
