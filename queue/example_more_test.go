@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -18,17 +17,8 @@ import (
 
 // A task that is unique for an hour is stored once, also if a service asks again.
 func ExampleClient_Enqueue() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	_, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
 
 	opts := &queue.Options{Queue: "audits", Delay: time.Minute, UniqueFor: time.Hour}
 	receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts)
@@ -43,33 +33,18 @@ func ExampleClient_Enqueue() {
 // Each change of an order asks for an audit. Of a burst of them one audit runs, 10 s after the last change, or
 // a minute after the first if the changes do not end.
 func ExampleOptions_debounce() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	redisOpts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
 
 	opts := &queue.Options{Debounce: "changes", Delay: 10 * time.Second, MaxDelay: time.Minute}
 	var last queue.Receipt
 	for change := range 3 {
-		receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts)
-		if err != nil {
-			log.Fatal(err)
-		}
+		receipt := must(client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts))
 		fmt.Printf("change %d: an audit was replaced: %t\n", change+1, receipt.Replaced != "")
 		last = receipt
 	}
-	waiting, err := asynq.NewInspectorFromRedisClient(rdb).ListScheduledTasks("default")
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, task := range waiting {
+	inspector := asynq.NewInspector(queue.RedisOpt(redisOpts))
+	for _, task := range must(inspector.ListScheduledTasks("default")) {
 		fmt.Println("the last audit waits:", task.ID == last.ID)
 	}
 	// Output:
@@ -89,34 +64,19 @@ func (t ShipOrder) Resource() string { return "order:" + t.Order }
 
 // A task that no retry can mend is archived at once.
 func ExamplePermanent() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := client.Enqueue(context.Background(), ShipOrder{Order: "C536379"}, nil); err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
+	must(client.Enqueue(context.Background(), ShipOrder{Order: "C536379"}, nil))
 
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
 		Observe: func(e queue.Event) {
 			if e.Kind == queue.EventReleased {
 				fmt.Println(e.TaskKind, "ended:", e.Err)
 				stop()
 			}
 		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	queue.Handle(server, func(_ context.Context, t ShipOrder) error {
 		if t.Order[0] == 'C' {
 			return queue.Permanent(errors.New(t.Order + " was cancelled"))
@@ -132,26 +92,11 @@ func ExamplePermanent() {
 // A handler takes a second lock before it writes anything. If somebody else has that lock, the task
 // comes again after about a second, and uses no retry.
 func ExampleServer_Locker() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := client.Enqueue(context.Background(), ShipOrder{Order: "536365"}, nil); err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
+	must(client.Enqueue(context.Background(), ShipOrder{Order: "536365"}, nil))
 
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{}))
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
 	queue.Handle(server, func(ctx context.Context, t ShipOrder) error {
 		const stock = "stock:85123A"
@@ -184,32 +129,16 @@ func ExampleCheckRedis() {
 
 // Shards keep the tasks of one order from delaying those of others. Those of one order share a shard.
 func ExampleServerConfig_shards() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
 	shards := map[string]int{"default": 128} // the same for clients and servers
-	client, err := queue.NewClient(rdb, queue.ClientConfig{Shards: shards})
-	if err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{Shards: shards})
+	defer closeBoth()
 	orders := []string{"536365", "536365", "536366"}
 	for _, order := range orders {
-		receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: order}, nil)
-		if err != nil {
-			log.Fatal(err)
-		}
+		receipt := must(client.Enqueue(context.Background(), AuditOrder{Order: order}, nil))
 		fmt.Println(order, "is in", receipt.Queue)
 	}
 
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{Shards: shards})
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{Shards: shards}))
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
 	var done sync.WaitGroup
 	done.Add(len(orders))
@@ -242,28 +171,13 @@ func (t Transfer) Resource() string { return queue.AllOf("account:"+t.From, "acc
 // Two transfers that name the same accounts in opposite order run one after the other, without a deadlock. Each account
 // has a fence of its own.
 func ExampleAllOf() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
 	for _, t := range []Transfer{{"ann", "bob", 500}, {"bob", "ann", 200}} {
-		if _, err := client.Enqueue(context.Background(), t, nil); err != nil {
-			log.Fatal(err)
-		}
+		must(client.Enqueue(context.Background(), t, nil))
 	}
 
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{}))
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
 	// Without a mutex: whoever has both locks is alone with them.
 	balances, done := map[string]int{"ann": 1000, "bob": 1000}, 0
@@ -296,28 +210,13 @@ func (c Credit) Resource() string { return "account:" + c.Account }
 
 // What waits for an account is booked together. One that cannot be booked has an outcome of its own.
 func ExampleHandleBatch() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	rdb := queue.Redis(&opts)
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
 	for _, cents := range []int{100, 20, -3, 4} {
-		if _, err := client.Enqueue(context.Background(), Credit{"ann", cents}, nil); err != nil {
-			log.Fatal(err)
-		}
+		must(client.Enqueue(context.Background(), Credit{"ann", cents}, nil))
 	}
 
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{}))
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
 	balance := 0
 	queue.HandleBatch(server, 100, func(_ context.Context, batch []*queue.BatchTask[Credit]) error {

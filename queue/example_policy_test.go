@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -28,15 +26,8 @@ type yard struct {
 
 // newYard starts them on a Redis that stands in for yours, after what is to come before.
 func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error) *yard {
-	redisServer, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
-	y := &yard{rdb: queue.Redis(&opts), events: make(chan queue.Event, 100)}
-	if y.client, err = queue.NewClient(y.rdb, queue.ClientConfig{}); err != nil {
-		panic(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	y := &yard{rdb: queue.Redis(&opts), client: client, events: make(chan queue.Event, 100)}
 	for _, f := range before {
 		if err := f(y.rdb); err != nil {
 			panic(err)
@@ -44,10 +35,7 @@ func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error
 	}
 	cfg.Asynq.DelayedTaskCheckInterval = 50 * time.Millisecond
 	cfg.Observe = func(e queue.Event) { y.events <- e }
-	server, err := queue.NewServer(queue.RedisOpt(opts), cfg)
-	if err != nil {
-		panic(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), cfg))
 	first, leave := context.WithCancel(context.Background())
 	queue.Handle(server, func(ctx context.Context, _ AuditOrder) error {
 		info := queue.InfoFrom(ctx)
@@ -71,7 +59,7 @@ func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error
 			panic(err)
 		}
 		_ = y.rdb.Close()
-		redisServer.Close()
+		closeBoth()
 	}
 	return y
 }
@@ -79,9 +67,7 @@ func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error
 // enqueue enqueues an audit of an order, and waits until one of these has happened to it.
 func (y *yard) enqueue(id string, o queue.Options, until ...queue.EventKind) queue.Event {
 	o.TaskID = id
-	if _, err := y.client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, &o); err != nil {
-		panic(err)
-	}
+	must(y.client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, &o))
 	return y.await(id, until...)
 }
 
@@ -225,9 +211,7 @@ func ExampleSetLimit_pause() {
 	defer y.close()
 	e := y.enqueue("second", queue.Options{}, queue.EventParked)
 	fmt.Println("it says why:", strings.Contains(e.Err.Error(), "ann paused it: the customer called"))
-	if _, err := queue.UnsetLimit(ctx, y.rdb, "", pause.Pattern); err != nil {
-		log.Fatal(err)
-	}
+	must(queue.UnsetLimit(ctx, y.rdb, "", pause.Pattern))
 	y.await("second", queue.EventReleased)
 	// Output:
 	// it says why: true

@@ -60,6 +60,25 @@ func Example() {
 	// drained: <nil>
 }
 
+// connect is what the other examples begin with: a Redis that stands in for yours, and a client. The function closes both.
+func connect(cfg queue.ClientConfig) (opts redis.UniversalOptions, client *queue.Client, closeBoth func()) {
+	redisServer := must(miniredis.Run())
+	opts = redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	return opts, must(queue.NewClient(rdb, cfg)), func() {
+		_ = rdb.Close()
+		redisServer.Close()
+	}
+}
+
+// must is for calls that do not fail in an example.
+func must[T any](result T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return result
+}
+
 // A program on asynq changes in the lines that make and run its server. Before:
 //
 //	server := asynq.NewServer(redisOpt, asynq.Config{Concurrency: 20, LogLevel: asynq.WarnLevel})
@@ -108,26 +127,14 @@ func ExampleNewServer() {
 
 // A batch takes one round trip. A task that is refused does not stop the others.
 func ExampleClient_EnqueueBatch() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	_, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
 	once := &queue.Options{TaskID: "audit-536365"}
-	results, err := client.EnqueueBatch(context.Background(), []queue.Job{
+	results := must(client.EnqueueBatch(context.Background(), []queue.Job{
 		{Task: AuditOrder{Order: "536365"}, Options: once},
 		{Task: AuditOrder{Order: "536366"}},
 		{Task: AuditOrder{Order: "536365"}, Options: once},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	for _, r := range results {
 		fmt.Println(r.Err)
 	}
@@ -139,36 +146,17 @@ func ExampleClient_EnqueueBatch() {
 
 // asynq's own scheduler enqueues a guarded task, of which idle servers learn at once.
 func ExampleClient_NewTask() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	redisOpt := asynq.RedisClientOpt{Addr: redisServer.Addr()}
-	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
-	defer func() { _ = rdb.Close() }()
-	client, err := queue.NewClient(rdb, queue.ClientConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	task, err := client.NewTask(AuditOrder{Order: "536365"}, &queue.Options{Retention: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
-	scheduler := asynq.NewScheduler(redisOpt, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
-	if _, err := scheduler.Register("@every 1s", task); err != nil {
-		log.Fatal(err)
-	}
+	opts, client, closeBoth := connect(queue.ClientConfig{})
+	defer closeBoth()
+	task := must(client.NewTask(AuditOrder{Order: "536365"}, &queue.Options{Retention: time.Hour}))
+	scheduler := asynq.NewScheduler(queue.RedisOpt(opts), &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
+	must(scheduler.Register("@every 1s", task))
 	if err := scheduler.Start(); err != nil {
 		log.Fatal(err)
 	}
 	defer scheduler.Shutdown()
 
-	server, err := queue.NewServer(redisOpt, queue.ServerConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := must(queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{}))
 	ctx, stop := context.WithCancel(context.Background())
 	queue.Handle(server, func(ctx context.Context, t AuditOrder) error {
 		defer stop()
