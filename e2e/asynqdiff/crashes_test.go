@@ -96,11 +96,10 @@ var crashes = []scenario{
 				r.enqueue(task{name: name, does: never})
 				r.orphan(name, -time.Hour)
 			}
-			s := r.start()
+			r.start()
 			for i := range 5 {
 				r.released(fmt.Sprint("t", i))
 			}
-			s.shutdown()
 		},
 	},
 	{

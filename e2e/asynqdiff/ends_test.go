@@ -21,24 +21,21 @@ var ends = []scenario{
 		{name: "a", deadline: -time.Hour, does: never},
 		{name: "b", deadline: -time.Hour, opts: unique(asynq.MaxRetry(0), asynq.Retention(time.Hour)), does: never},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "retry")
 		r.state("b", "archived")
-		s.shutdown()
 	}},
 	{name: "a deadline in the past at each retry", config: func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
 	}, tasks: []task{{name: "a", deadline: -time.Hour, opts: with(asynq.MaxRetry(2)), does: never}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "archived")
-		s.shutdown()
 	}},
 	{name: "a deadline in the past is no failure", config: func(c *asynq.Config) {
 		c.IsFailure = func(error) bool { return false }
 	}, tasks: []task{{name: "a", deadline: -time.Hour, does: never}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "retry")
-		s.shutdown()
 	}},
 
 	// A handler that returns the context's error is the usual one, and all agree about it.
@@ -46,10 +43,9 @@ var ends = []scenario{
 	{name: "a timeout, and the context's error, no retries", tasks: []task{timesOut(untilEnd(returnsEnd), asynq.MaxRetry(0))}},
 	{name: "a timeout, and then nil at the retry", tasks: []task{{name: "a", opts: with(asynq.Timeout(brief)), does: []step{untilEnd(returnsEnd), returns(nil)}}}},
 	{name: "a deadline, and the context's error", play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.enqueue(task{name: "a", deadline: brief + time.Second, does: once(untilEnd(returnsEnd))})
 		r.attempted()
-		s.shutdown()
 	}},
 	{name: "a timeout, and nil", differs: differsAtEnd, tasks: []task{timesOut(untilEnd(returns(nil)))}},
 	{name: "a timeout, and an error", differs: differsAtEnd, tasks: []task{timesOut(untilEnd(returns(errBoom)))}},
@@ -89,11 +85,10 @@ var ends = []scenario{
 		name:  "canceled once",
 		tasks: []task{{name: "a", does: []step{untilEnd(returnsEnd), held(returns(nil))}}},
 		play: func(r *rig) { // the second attempt is not
-			s := r.start()
+			r.start()
 			r.cancel("a")
 			r.begun("a", 2)
 			r.open("a")
-			s.shutdown()
 		},
 	},
 	{
@@ -101,7 +96,7 @@ var ends = []scenario{
 		config: func(c *asynq.Config) { c.Concurrency = 2 },
 		tasks:  []task{{name: "a", opts: with(asynq.ProcessIn(time.Hour))}, {name: "b"}, {name: "c", does: once(untilEnd(returnsEnd))}},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.left("b", 1)
 			for _, id := range []string{r.id("a"), r.id("b"), "nobody's", ""} {
 				r.note("cancel", r.inspect.CancelProcessing(id))
@@ -109,7 +104,6 @@ var ends = []scenario{
 			r.cancel("c") // when it has heard of this, it has heard of the others
 			r.note("run a", r.inspect.RunTask("default", r.id("a")))
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{name: "a base context that ends", config: func(c *asynq.Config) {
@@ -137,8 +131,7 @@ func returnsEnd(ctx context.Context, _ *attempt) error { return ctx.Err() }
 
 // cancelAndFinish cancels the task a.
 func cancelAndFinish(r *rig) {
-	s := r.start()
+	r.start()
 	r.cancel("a")
 	r.left("a", 1)
-	s.shutdown()
 }

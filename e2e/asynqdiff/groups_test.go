@@ -86,10 +86,9 @@ var groups = []scenario{
 	}, tasks: []task{inGroup("g", "a"), inGroup("h:i", "b")}, play: func(r *rig) {
 		r.came("g", map[string]time.Duration{"a": longAgo})
 		r.came("h:i", map[string]time.Duration{"b": longAgo})
-		s := r.start()
+		r.start()
 		r.left("batch of g", 1)
 		r.left("batch of h:i", 1)
-		s.shutdown()
 	}},
 	{name: "the task of a group fails", config: grouping(1, 0), tasks: []task{inGroup("g", "a")}, play: func(r *rig) {
 		r.add(task{name: "batch of g", does: once(returns(errBoom))})
@@ -106,9 +105,8 @@ var groups = []scenario{
 		config: grouping(1, 0, asynq.Group("h"), asynq.ProcessIn(time.Hour)),
 		tasks:  []task{inGroup("g", "a")},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.state("a", "")
-			s.shutdown()
 		},
 	},
 	{
@@ -120,9 +118,8 @@ var groups = []scenario{
 		},
 		tasks: []task{inGroup("g", "a")},
 		play: func(r *rig) { // the tasks stay in a set of their own, and go back to the group after two minutes
-			s := r.start()
+			r.start()
 			r.until("a set", func() bool { return r.redis.Exists(r.t.Context(), "asynq:{default}:aggregation_sets").Val() == 1 })
-			s.shutdown()
 		},
 	},
 	{
@@ -133,9 +130,8 @@ var groups = []scenario{
 		play: func(r *rig) {
 			_, err := r.client.Enqueue(asynq.NewTask("batch of g", []byte("a")), asynq.TaskID(r.id("equal")), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour))
 			r.note("an equal task", err)
-			s := r.start()
+			r.start()
 			r.until("a set", func() bool { return r.redis.Exists(r.t.Context(), "asynq:{default}:aggregation_sets").Val() == 1 })
-			s.shutdown()
 		},
 	},
 	{name: "unique tasks of a group", config: grouping(2, 0), tasks: []task{
@@ -148,9 +144,8 @@ var groups = []scenario{
 	}, play: func(r *rig) { r.batches("g", 1) }},
 	{name: "a group of a paused queue", config: grouping(1, 0), tasks: []task{inGroup("g", "a")}, play: func(r *rig) {
 		r.note("pause", r.inspect.PauseQueue("default"))
-		s := r.start()
+		r.start()
 		r.state("a", "")
-		s.shutdown()
 	}},
 	{name: "a group after a stop", config: grouping(1, 0), play: func(r *rig) {
 		s := r.start()
@@ -172,16 +167,14 @@ var groups = []scenario{
 		r.note("run", r.inspect.RunTask("default", r.id("a")))
 		r.note("delete", r.inspect.DeleteTask("default", r.id("b")))
 		r.note("archive", r.inspect.ArchiveTask("default", r.id("c")))
-		s := r.start()
+		r.start()
 		r.left("a", 1)
-		s.shutdown()
 	}},
 	{name: "a group is run", tasks: []task{inGroup("g", "a"), inGroup("g", "b")}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		n, err := r.inspect.RunAllAggregatingTasks("default", "g")
 		r.count("run", n, err)
 		r.left("b", 1)
-		s.shutdown()
 	}},
 	{name: "a group is archived", tasks: []task{inGroup("g", "a"), inGroup("g", "b"), {name: "c"}}, play: func(r *rig) {
 		n, err := r.inspect.ArchiveAllAggregatingTasks("default", "g")
@@ -195,11 +188,10 @@ var groups = []scenario{
 	}},
 	{name: "a task of a group is run, and fails", differs: differsListed, tasks: []task{{name: "a", opts: with(asynq.Group("g")), does: once(returns(errBoom))}}, play: func(r *rig) {
 		r.note("run", r.inspect.RunTask("default", r.id("a"))) // its retry goes to the group again, which is in no list
-		s := r.start()
+		r.start()
 		r.state("a", "retry")
 		r.move(taskredis.RetryKey("default"), r.id("a"), -time.Minute)
 		r.state("a", "aggregating")
-		s.shutdown()
 	}},
 	{name: "a server dies while it makes a task of a group", differs: differsListed, config: grouping(0, 0), tasks: []task{inGroup("g", "a"), inGroup("h", "b")}, play: func(r *rig) {
 		r.half("g", -time.Minute) // goes back to the group, which is in no list

@@ -18,20 +18,18 @@ var operators = []scenario{
 	{name: "scheduled tasks are run, deleted and archived", tasks: []task{
 		later("run"), later("deleted", asynq.Unique(time.Hour)), later("archived", asynq.Unique(time.Hour)), later("b"),
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.operate()
 		r.left("run", 1)
-		s.shutdown()
 	}},
 	{name: "a scheduled task is changed", tasks: []task{
 		{name: "a", payload: []byte("old"), headers: map[string]string{"trace": "1"}, opts: unique(asynq.ProcessIn(time.Hour))},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.note("update", r.inspect.UpdateTaskPayload("default", r.id("a"), []byte("new")))
 		r.snapshot("after the update")
 		r.note("run", r.inspect.RunTask("default", r.id("a")))
 		r.attempted()
-		s.shutdown()
 	}},
 	{name: "pending tasks are run, deleted, archived and changed", tasks: []task{
 		{name: "run"}, {name: "deleted", opts: unique(), does: never}, {name: "archived", opts: unique(), does: never}, {name: "changed"},
@@ -50,7 +48,7 @@ var operators = []scenario{
 		}
 	}},
 	{name: "a running task is run, deleted, archived and changed", tasks: []task{{name: "a", does: once(held(returns(errBoom)))}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.begun("a", 1)
 		r.note("run", r.inspect.RunTask("default", r.id("a")))
 		r.note("delete", r.inspect.DeleteTask("default", r.id("a")))
@@ -59,7 +57,6 @@ var operators = []scenario{
 		r.note("delete its queue", r.inspect.DeleteQueue("default", false))
 		r.note("delete its queue by force", r.inspect.DeleteQueue("default", true))
 		r.open("a")
-		s.shutdown()
 	}},
 	{name: "tasks that will be retried are run, deleted, archived and changed", tasks: []task{
 		{name: "deleted", opts: unique(), does: once(returns(errBoom))},
@@ -67,45 +64,40 @@ var operators = []scenario{
 		{name: "changed", does: once(returns(errBoom))},
 		{name: "run", does: once(returns(errBoom))},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("run", "retry")
 		r.operate()
 		r.note("update", r.inspect.UpdateTaskPayload("default", r.id("changed"), []byte("new")))
 		r.left("run", 2)
-		s.shutdown()
 	}},
 	{name: "archived tasks are run, deleted and archived", tasks: []task{
 		{name: "deleted", opts: unique(asynq.MaxRetry(0)), does: once(returns(errBoom))},
 		{name: "archived", opts: noRetries, does: once(returns(errBoom))},
 		{name: "run", opts: noRetries, does: once(returns(errBoom))},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("run", "archived")
 		r.operate()
 		r.left("run", 2)
-		s.shutdown()
 	}},
 	{name: "an archived task is run, and fails", tasks: []task{{name: "a", opts: noRetries, does: []step{returns(errBoom), returns(errMinor)}}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "archived")
 		r.note("run", r.inspect.RunTask("default", r.id("a")))
 		r.attempted()
-		s.shutdown()
 	}},
 	{name: "kept tasks are run, deleted and archived", tasks: []task{
 		{name: "deleted", opts: kept}, {name: "archived", opts: kept}, {name: "run", opts: kept},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("run", "completed")
 		r.operate()
 		r.left("run", 2)
-		s.shutdown()
 	}},
 	{name: "a task that is run goes behind what is pending", tasks: []task{later("a"), {name: "b"}}, play: func(r *rig) {
 		r.note("run", r.inspect.RunTask("default", r.id("a"))) // behind b
-		s := r.start()
+		r.start()
 		r.left("a", 1)
-		s.shutdown()
 	}},
 	{name: "everything is run", tasks: everything, play: all(func(r *rig) {
 		n, err := r.inspect.RunAllScheduledTasks("default")
@@ -160,10 +152,9 @@ var operators = []scenario{
 	})},
 	{name: "a queue is deleted, and its client goes on", tasks: []task{{name: "a", does: never}}, play: func(r *rig) {
 		r.note("delete by force", r.inspect.DeleteQueue("default", true))
-		s := r.start()
+		r.start()
 		r.enqueue(task{name: "b"})
 		r.left("b", 1)
-		s.shutdown()
 	}},
 	{name: "a pending task without its hash", differs: differsNoTask, tasks: []task{{name: "a", does: never}, {name: "b"}}, play: func(r *rig) {
 		r.do([]any{"DEL", taskredis.TaskKey("default", r.id("a"))})
@@ -183,12 +174,11 @@ var everything = []task{
 // all does something when everything is at rest, while the server runs.
 func all(then func(r *rig)) func(r *rig) {
 	return func(r *rig) {
-		s := r.start()
+		r.start()
 		for _, name := range []string{"retry", "archived", "completed"} {
 			r.state(name, name)
 		}
 		then(r)
-		s.shutdown()
 	}
 }
 

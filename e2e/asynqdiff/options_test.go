@@ -61,11 +61,10 @@ var options = []scenario{
 		name:  "an id again, when it is free",
 		tasks: []task{{name: "a"}},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.state("a", "")
 			r.enqueue(task{name: "b", id: "a"})
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{
@@ -79,7 +78,7 @@ var options = []scenario{
 	{
 		name: "an id that the client makes",
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			info, err := r.client.Enqueue(asynq.NewTask("a", nil), asynq.MaxRetry(0), asynq.Retention(time.Hour))
 			r.note("enqueue", err)
 			r.left("a", 1)
@@ -87,7 +86,6 @@ var options = []scenario{
 				info, err := r.inspect.GetTaskInfo("default", info.ID)
 				return err == nil && info.State == asynq.TaskStateCompleted
 			})
-			s.shutdown()
 		},
 	},
 
@@ -109,10 +107,9 @@ var options = []scenario{
 	{
 		name: "a time that comes",
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.enqueue(task{name: "a", opts: with(asynq.ProcessIn(time.Second))})
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{
@@ -126,9 +123,8 @@ var options = []scenario{
 				}
 				r.move(taskredis.ScheduledKey("default"), r.id(fmt.Sprint("many", i)), -time.Hour)
 			}
-			s := r.start()
+			r.start()
 			r.left("many", 250)
-			s.shutdown()
 		},
 	},
 
@@ -173,12 +169,11 @@ var uniqueness = []scenario{
 		name:  "unique, running",
 		tasks: []task{{name: "a", opts: unique(), does: once(held(returns(nil)))}},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.begun("a", 1)
 			r.enqueue(task{name: "a", id: "b", opts: unique()})
 			r.snapshot("while it runs")
 			r.open("a")
-			s.shutdown()
 		},
 	},
 	{
@@ -197,7 +192,7 @@ var uniqueness = []scenario{
 		name:  "unique, and its key has expired",
 		tasks: []task{{name: "a", opts: unique(), does: once(held(returns(nil)))}},
 		play: func(r *rig) { // the key is another's in the end
-			s := r.start()
+			r.start()
 			r.begun("a", 1)
 			info, err := r.inspect.GetTaskInfo("default", r.id("a"))
 			r.note("info", err)
@@ -205,7 +200,6 @@ var uniqueness = []scenario{
 			r.note("message", err)
 			r.do([]any{"SET", m.UniqueKey, "another"})
 			r.open("a")
-			s.shutdown()
 		},
 	},
 	{name: "unique for less than a second", tasks: []task{{name: "a", opts: with(asynq.Unique(time.Millisecond)), does: never}}},

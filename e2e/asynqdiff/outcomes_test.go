@@ -105,11 +105,10 @@ var outcomes = []scenario{
 	{name: "the delay grows with the failures", config: func(c *asynq.Config) {
 		c.RetryDelayFunc = func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n+1) * time.Hour }
 	}, tasks: []task{{name: "a", does: times(2, returns(errBoom))}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "retry")
 		r.note("run a", r.inspect.RunTask("default", r.id("a")))
 		r.attempted()
-		s.shutdown()
 	}},
 	{name: "a negative delay", config: func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return -time.Hour }
@@ -134,10 +133,9 @@ var outcomes = []scenario{
 			return ctx
 		}
 	}, tasks: []task{{name: "a", does: never}, {name: "b", opts: noRetries, does: never}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.state("a", "retry")
 		r.state("b", "archived")
-		s.shutdown()
 	}},
 	{name: "a base context with an earlier deadline", config: func(c *asynq.Config) {
 		c.BaseContext = func() context.Context { return ending(10 * time.Minute) }

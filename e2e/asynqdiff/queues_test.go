@@ -33,12 +33,11 @@ var queues = []scenario{
 		config: strictly,
 		tasks:  []task{{name: "a", opts: with(asynq.Queue("low")), does: once(held(returns(nil)))}, inQueue("low", "b")},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.begun("a", 1)
 			r.enqueue(inQueue("high", "c"))
 			r.open("a")
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{
@@ -93,7 +92,7 @@ var queues = []scenario{
 			{name: "d"},
 		},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			for _, name := range []string{"a", "b", "c"} {
 				r.begun(name, 1)
 			}
@@ -102,7 +101,6 @@ var queues = []scenario{
 			r.left("d", 1)
 			r.open("a")
 			r.open("c")
-			s.shutdown()
 		},
 	},
 	{
@@ -136,14 +134,13 @@ var queues = []scenario{
 		name:  "a retry goes behind what is pending",
 		tasks: []task{{name: "a", does: []step{held(returns(errBoom)), returns(nil)}}, {name: "b", does: once(held(returns(nil)))}, {name: "c"}},
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.begun("a", 1)
 			r.open("a")
 			r.begun("b", 1)
 			r.state("a", "pending")
 			r.open("b")
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{
@@ -160,14 +157,13 @@ var queues = []scenario{
 	{
 		name: "a queue that is paused for a time",
 		play: func(r *rig) {
-			s := r.start()
+			r.start()
 			r.note("resume", r.inspect.UnpauseQueue("default"))
 			r.note("pause", r.inspect.PauseQueue("default"))
 			r.enqueue(task{name: "a"})
 			r.enqueue(task{name: "b"})
 			r.note("resume", r.inspect.UnpauseQueue("default"))
 			r.attempted()
-			s.shutdown()
 		},
 	},
 	{
@@ -178,7 +174,7 @@ var queues = []scenario{
 			{name: "b", opts: with(asynq.Queue("high"), asynq.ProcessIn(time.Hour)), does: never},
 		},
 		play: func(r *rig) { // what has begun ends, and what is due becomes pending
-			s := r.start()
+			r.start()
 			r.begun("a", 1)
 			r.note("pause", r.inspect.PauseQueue("high"))
 			r.open("a")
@@ -188,7 +184,6 @@ var queues = []scenario{
 			r.enqueue(inQueue("low", "c"))
 			r.enqueue(inQueue("low", "d"))
 			r.attempted()
-			s.shutdown()
 		},
 	},
 }

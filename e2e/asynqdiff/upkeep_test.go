@@ -23,28 +23,25 @@ var upkeep = []scenario{
 	{name: "a task is kept no longer", config: cleaning(0), tasks: []task{{name: "a", opts: kept}, {name: "b", opts: kept}}, play: func(r *rig) {
 		r.finish()
 		r.move(taskredis.CompletedKey("default"), r.id("a"), -time.Minute)
-		s := r.start()
+		r.start()
 		r.state("a", "")
-		s.shutdown()
 	}},
 	{name: "many tasks are kept no longer", config: cleaning(1), tasks: []task{{name: "a", opts: kept}, {name: "b", opts: kept}, {name: "c", opts: kept}, {name: "d", opts: kept}}, play: func(r *rig) {
 		r.finish()
 		for _, name := range []string{"a", "b", "c"} {
 			r.move(taskredis.CompletedKey("default"), r.id(name), -time.Minute)
 		}
-		s := r.start()
+		r.start()
 		for _, name := range []string{"a", "b", "c"} {
 			r.state(name, "")
 		}
-		s.shutdown()
 	}},
 	{name: "a task is kept no longer in a paused queue", config: cleaning(0), tasks: []task{{name: "a", opts: kept}}, play: func(r *rig) {
 		r.finish()
 		r.note("pause", r.inspect.PauseQueue("default"))
 		r.move(taskredis.CompletedKey("default"), r.id("a"), -time.Minute)
-		s := r.start()
+		r.start()
 		r.state("a", "")
-		s.shutdown()
 	}},
 	{name: "an old task in the archive", tasks: []task{{name: "a", does: never}, {name: "b", does: never}, {name: "c", opts: noRetries, does: once(returns(errBoom))}}, play: func(r *rig) {
 		for _, name := range []string{"a", "b"} {
@@ -99,16 +96,14 @@ var upkeep = []scenario{
 	{name: "health", config: func(c *asynq.Config) {
 		c.HealthCheckFunc, c.HealthCheckInterval = func(error) {}, 10*time.Millisecond
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.until("a check", func() bool { r.record.mu.Lock(); defer r.record.mu.Unlock(); return len(r.record.calls) > 0 })
-		s.shutdown()
 	}},
 	{name: "a server is listed", config: func(c *asynq.Config) {
 		c.Concurrency, c.Queues, c.StrictPriority = 7, map[string]int{"high": 6, "low": 3}, true
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.snapshotServers("while it runs")
-		s.shutdown()
 	}},
 	{name: "two servers are listed", play: func(r *rig) {
 		first, second := r.start(), r.start()
@@ -124,12 +119,11 @@ var heartbeats = []scenario{
 	{name: "a worker is listed", tasks: []task{
 		{name: "a", payload: []byte("payload"), opts: with(asynq.Timeout(10 * time.Minute)), does: once(held(returns(nil)))},
 	}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.begun("a", 1)
 		r.until("a worker to be listed", func() bool { return len(r.workers()) == 1 })
 		r.snapshotServers("while it runs")
 		r.open("a")
-		s.shutdown()
 	}},
 	{name: "a stopped server is listed", tasks: []task{{name: "a"}}, play: func(r *rig) {
 		s := r.start()
@@ -155,7 +149,7 @@ var heartbeats = []scenario{
 		s.shutdown()
 	}},
 	{name: "a lease is renewed", tasks: []task{{name: "a", does: once(held(returns(nil)))}}, play: func(r *rig) {
-		s := r.start()
+		r.start()
 		r.begun("a", 1)
 		r.move(taskredis.LeaseKey("default"), r.id("a"), 8*time.Second)
 		r.until("a new lease", func() bool {
@@ -163,7 +157,6 @@ var heartbeats = []scenario{
 			return err == nil && time.Until(time.Unix(int64(score), 0)) > 20*time.Second
 		})
 		r.open("a")
-		s.shutdown()
 	}},
 }
 
