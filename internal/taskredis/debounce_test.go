@@ -351,26 +351,19 @@ func TestDebounceOfManyAtOnce(t *testing.T) {
 // What Redis refuses changes nothing: the task that waited still does.
 func TestDebounceIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	type row struct {
 		spoil, mend func(*bench)
 		want        string
-	}{
-		"the key has another type": {
-			func(t *bench) {
-				t.rdb.Rename(t.Context(), debounceKey(t.queue), debounceKey(t.queue)+"saved")
-				t.rdb.Set(t.Context(), debounceKey(t.queue), "no hash", 0)
-			},
-			func(t *bench) { t.rdb.Rename(t.Context(), debounceKey(t.queue)+"saved", debounceKey(t.queue)) },
-			"WRONGTYPE",
-		},
-		"the scheduled tasks have another type": {
-			func(t *bench) {
-				t.rdb.Rename(t.Context(), ScheduledKey(t.queue), ScheduledKey(t.queue)+"saved")
-				t.rdb.Set(t.Context(), ScheduledKey(t.queue), "no set", 0)
-			},
-			func(t *bench) { t.rdb.Rename(t.Context(), ScheduledKey(t.queue)+"saved", ScheduledKey(t.queue)) },
-			"WRONGTYPE",
-		},
+	}
+	ofAnotherType := func(key func(queue string) string) row {
+		return row{func(t *bench) {
+			t.rdb.Rename(t.Context(), key(t.queue), key(t.queue)+"saved")
+			t.rdb.Set(t.Context(), key(t.queue), "of another type", 0)
+		}, func(t *bench) { t.rdb.Rename(t.Context(), key(t.queue)+"saved", key(t.queue)) }, "WRONGTYPE"}
+	}
+	for name, tt := range map[string]row{
+		"the key has another type":              ofAnotherType(debounceKey),
+		"the scheduled tasks have another type": ofAnotherType(ScheduledKey),
 		"Redis is full": {
 			func(t *bench) { t.rdb.ConfigSet(t.Context(), "maxmemory", "1") },
 			func(t *bench) { t.rdb.ConfigSet(t.Context(), "maxmemory", "0") },

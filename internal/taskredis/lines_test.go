@@ -17,8 +17,7 @@ import (
 // Of several tasks that hold a line the first is listed; and the next one when the first has been given up.
 func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{Limits: "\na\t2\n"})
 		for _, id := range []string{"1", "2", "3"} {
 			t.pending("q", id, "a")
@@ -75,12 +74,11 @@ func TestHeldLinesListsStoppedOnesFirst(t *testing.T) {
 // An older line of another queue, which is served, goes first, but not while it is held.
 func TestStepPassesHeldLinesOfOtherQueues(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("older", "1", "a")
 		t.pending("older", "2", "a")
 		first := s.takes("1 ", nil, 2, "older")[0]
-		_, _, result := s.asks("q", "set", "a", "b")
+		_, result := s.asks("q", "set", "a", "b")
 		expect.Need(t, result == Parked, "want the set parked, have %s", result)
 		s.takes("", nil, 1, "older", "q")
 		stop := Outcome{Name: first.Name, Kind: Archive, Message: first.Encoded, Hold: true}
@@ -112,8 +110,7 @@ func TestStepServesItsQueueWithItsLastSlot(t *testing.T) {
 // A lock that is offered to an older line of another queue is so, too, when a task asks for it.
 func TestAskHeedsAnOffer(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "a")
 		t.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
@@ -286,8 +283,7 @@ func TestRejectAsksAgainBesideMuchThatHasCrashed(t *testing.T) {
 // A batch that has lost its permit keeps nobody from the lock.
 func TestLostPermitOfABatch(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{Limits: "\na\t2\n"})
 		for _, id := range []string{"other", "first", "member"} {
 			t.pending("q", id, "a")
@@ -314,9 +310,7 @@ func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 		s, first := t.oneWaits("q")
 		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_once", 1, "siding_began", first.Attempt).Err())
 		t.pending("q", "3", "q")
-		t.must(t.rdb.Del(t.Context(), "lock:q").Err())
-		t.add(LeaseKey("q"), "1", 1)
-		t.add(ReadyKey("q"), "lock:q", 1)
+		t.crash("q", "1", "lock:q")
 		second := s.takes("2 ", nil, 2, "q")
 		again := Outcome{Name: first.Name, Kind: Snooze, Message: first.Encoded, Hold: true}
 		_, a := s.make([]Outcome{again}, 0)
@@ -331,8 +325,7 @@ func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 // that lock: nobody would free it.
 func TestLostLockThatWasForgotten(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "1", "")
 		taken := s.takes("1 ", nil, 1, "q")[0]
 		taken.Lock = "lock:a"

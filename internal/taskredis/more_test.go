@@ -31,8 +31,7 @@ func (s *stepper) line(queue string, ids ...string) (first Taken) {
 // An attempt gets those that come next in its line, as many as it asks for, and nobody else begins before its lock is free.
 func TestStepBeginsMore(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		first := s.line("q", "1", "2", "3", "4")
 		step, a := s.more(first, 3)
 		expect.Need(t, idsOf(a.Taken) == "1 2 3 " && a.Results[0] == Begun, "want the next three, have %q, %s", idsOf(a.Taken), a.Results[0])
@@ -60,55 +59,37 @@ func TestStepBeginsMore(t *testing.T) {
 func TestStepBeginsNoMore(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
-		for name, spoil := range map[string]func(s *stepper, queue string, first *Taken) error{
-			"deadline": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_deadline", 1).Err()
-			},
-			"wait over": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_wait_ends", 1).Err()
-			},
-			"no retries": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_once", 1).Err()
-			},
-			"crashed": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_crashes", 1).Err()
-			},
-			"held": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_held", "99999999999999999").Err()
-			},
-			"another kind": func(_ *stepper, queue string, _ *Taken) error {
-				m := Message{Type: "kind2", ID: "2", Queue: queue}
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "msg", m.Encode()).Err()
-			},
-			"it runs by hand": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.ZRem(t.Context(), RetryKey(queue), "2").Err()
-			},
-			"several": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "2"), "siding_lock", "lock:a\nlock:b").Err()
-			},
-			"all: paused": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.Set(t.Context(), PausedKey(queue), 1, 0).Err()
-			},
-			"all: not its lock": func(_ *stepper, _ string, _ *Taken) error { return t.rdb.Set(t.Context(), "lock:a", "other", 0).Err() },
-			"all: revoked": func(_ *stepper, _ string, first *Taken) error {
+		with := func(id string, fields ...any) func(Taken) error {
+			return func(Taken) error { return t.rdb.HSet(t.Context(), TaskKey("q", id), fields...).Err() }
+		}
+		other := Message{Type: "kind2", ID: "2", Queue: "q"}
+		for name, spoil := range map[string]func(first Taken) error{
+			"deadline":          with("2", "siding_deadline", 1),
+			"wait over":         with("2", "siding_wait_ends", 1),
+			"no retries":        with("2", "siding_once", 1),
+			"crashed":           with("2", "siding_crashes", 1),
+			"held":              with("2", "siding_held", "99999999999999999"),
+			"another kind":      with("2", "msg", other.Encode()),
+			"several":           with("2", "siding_lock", "lock:a\nlock:b"),
+			"it runs by hand":   func(Taken) error { return t.rdb.ZRem(t.Context(), RetryKey("q"), "2").Err() },
+			"all: paused":       func(Taken) error { return t.rdb.Set(t.Context(), PausedKey("q"), 1, 0).Err() },
+			"all: not its lock": func(Taken) error { return t.rdb.Set(t.Context(), "lock:a", "other", 0).Err() },
+			"all: not its task": with("first", "siding_attempt", "other"),
+			"all: revoked": func(first Taken) error {
 				return t.rdb.Set(t.Context(), "lock:a", strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), time.Minute).Err()
-			},
-			"all: not its task": func(_ *stepper, queue string, _ *Taken) error {
-				return t.rdb.HSet(t.Context(), TaskKey(queue, "first"), "siding_attempt", "other").Err()
 			},
 		} {
 			t.must(t.rdb.FlushAll(t.Context()).Err())
-			queue := strings.ReplaceAll(name, " ", "-")
-			s := t.server(queue)
-			first := s.line(queue, "1", "2", "3")
-			t.must(spoil(s, queue, &first))
+			s := t.server("one")
+			first := s.line("q", "1", "2", "3")
+			t.must(spoil(first))
 			want := "1 "
 			if strings.HasPrefix(name, "all") {
 				want = ""
 			}
 			_, a := s.more(first, 3)
 			expect.That(t, idsOf(a.Taken) == want && a.Results[0] == Begun, "%s: want %q, have %q, %s", name, want, idsOf(a.Taken), a.Results[0])
-			n := t.rdb.ZCard(t.Context(), LineKey(queue, "lock:a")).Val()
+			n := t.rdb.ZCard(t.Context(), LineKey("q", "lock:a")).Val()
 			expect.That(t, n == int64(3-len(want)/2), "%s: %d are left in the line", name, n)
 		}
 	})
@@ -159,8 +140,7 @@ func TestStepSettlesMore(t *testing.T) {
 // Whoever ran under a lock that somebody else has by now has lost it, too; and nothing renews its lease.
 func TestStepOfMoreUnderALostLock(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		first := s.line("q", "1")
 		_, a := s.more(first, 1)
 		member := a.Taken[0].Name
@@ -220,8 +200,7 @@ func TestStepPutsMoreBack(t *testing.T) {
 // leases are over: else those behind them would begin as soon as the first has ended.
 func TestStepPutsMoreBackThatNobodyHasHeardOf(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		first := s.line("q", "1", "2", "3")
 		step, a := s.more(first, 2)
 		expect.Need(t, idsOf(a.Taken) == "1 2 ", "want the next two, have %q", idsOf(a.Taken))
@@ -269,8 +248,7 @@ func TestStepLeavesMoreToOthers(t *testing.T) {
 // One that has crashed, and came before those that wait, is passed by none of them, and runs alone.
 func TestStepRecoversBeforeMore(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		first := s.line("q", "1", "2", "3")
 		s.more(first, 1)
 		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_attempt", "siding:gone").Err()) // that of a server that is gone

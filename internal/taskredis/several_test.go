@@ -15,7 +15,7 @@ import (
 )
 
 // asks has the only pending task of a queue begin, and ask for the locks of its resources.
-func (s *stepper) asks(queue, id string, resources ...string) (Outcome, Reply, Result) {
+func (s *stepper) asks(queue, id string, resources ...string) (Outcome, Result) {
 	s.Helper()
 	s.pending(queue, id, store.Join(resources...))
 	taken := s.takes(id+" ", nil, 1, queue)
@@ -23,7 +23,7 @@ func (s *stepper) asks(queue, id string, resources ...string) (Outcome, Reply, R
 	ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: locksOf(resources...)}
 	_, a := s.make([]Outcome{ask}, 0)
 	ask.Lock = a.Replies[0].Lock
-	return ask, a.Replies[0], a.Results[0]
+	return ask, a.Results[0]
 }
 
 func locksOf(resources ...string) string {
@@ -47,12 +47,11 @@ func (t *bench) want(key, want string) {
 // A task of several resources holds none of them until it can have all, and keeps its place in each line.
 func TestStepTakesAllLocksOrNone(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "a", "a")
 		t.pending("q", "b", "b")
 		holders := s.takes("a b ", nil, 2, "q")
-		_, _, result := s.asks("q", "set", "c", "b", "a")
+		_, result := s.asks("q", "set", "c", "b", "a")
 		expect.Need(t, result == Parked, "want parked, have %s", result)
 		t.want("lock:c", "")
 		for _, name := range []string{"a", "b", "c"} { // they come behind it, in each line
@@ -80,8 +79,7 @@ func TestStepTakesAllLocksOrNone(t *testing.T) {
 // The locks are granted at once if they are free, and each is renewed and freed.
 func TestStepGrantsSeveralLocks(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "set", store.Join("a", "b"))
 		taken := s.takes("set ", nil, 1, "q")
 		step, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: locksOf("a", "b")}}, 0)
@@ -109,8 +107,7 @@ func TestStepGrantsSeveralLocks(t *testing.T) {
 // A task that begins with several locks out of its lines is told them again if the step runs twice.
 func TestStepOfSeveralLocksRunsTwice(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "a", "a")
 		holder := s.takes("a ", nil, 1, "q")
 		s.asks("q", "set", "a", "b")
@@ -129,7 +126,7 @@ func TestStepOfOneLostLockOfSeveral(t *testing.T) {
 			queue := fmt.Sprint("q-", revoked)
 			x, y := queue+"-x", queue+"-y"
 			s := t.server("server of " + queue)
-			ask, reply, _ := s.asks(queue, "set", x, y)
+			ask, _ := s.asks(queue, "set", x, y)
 			t.pending(queue, "x", x)
 			t.pending(queue, "y", y)
 			s.takes("", nil, 2, queue)
@@ -139,7 +136,6 @@ func TestStepOfOneLostLockOfSeveral(t *testing.T) {
 				t.must(t.rdb.Del(t.Context(), "lock:"+y).Err())
 			}
 			name := ask.Name
-			name.Lock = reply.Lock
 			kept := expect.Value(s.Renew(t.Context(), "", []Name{name}))(t)
 			expect.That(t, !kept[0], "renew: want it lost")
 			message := t.rdb.HGet(t.Context(), TaskKey(queue, "set"), "msg").Val()
@@ -159,8 +155,7 @@ func TestStepOfOneLostLockOfSeveral(t *testing.T) {
 // Its server has died: the task is back at its place in each line before anybody else has one of its locks.
 func TestStepPutsACrashedTaskBackIntoItsLines(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.asks("q", "set", "a", "b")
 		t.pending("q", "a", "a")
 		t.pending("q", "b", "b")
@@ -182,8 +177,7 @@ func TestStepPutsACrashedTaskBackIntoItsLines(t *testing.T) {
 // Somebody has one of its locks by then: like each task of several that cannot begin, it is looked at within a second.
 func TestStepLooksSoonAtACrashedTaskOfSeveral(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.asks("q", "set", "a", "b")
 		t.must(t.rdb.Del(t.Context(), "lock:b").Err())
 		t.must(t.rdb.Set(t.Context(), "lock:a", "siding:another:holder", 15*time.Second).Err())
@@ -202,17 +196,16 @@ func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 			queue := fmt.Sprint(how.Kind)
 			x, y := queue+"-x", queue+"-y"
 			s := t.server("server of " + queue)
-			ask, reply, _ := s.asks(queue, "set", x, y)
+			ask, _ := s.asks(queue, "set", x, y)
 			t.pending(queue, "x", x)
 			t.pending(queue, "y", y)
 			s.takes("", nil, 2, queue)
 			how.Name, how.Message = ask.Name, []byte(t.rdb.HGet(t.Context(), TaskKey(queue, "set"), "msg").Val())
-			how.Lock = reply.Lock
 			_, a := s.make([]Outcome{how}, 2, queue)
 			for deadline := time.Now().Add(10 * time.Second); len(a.Taken) == 0 && time.Now().Before(deadline); {
 				_, a = s.make(nil, 2, queue)
 			}
-			expect.That(t, idsOf(a.Taken) == "set " && a.Taken[0].Lock == reply.Lock, "%s: want the task first, have %q", how.Kind, idsOf(a.Taken))
+			expect.That(t, idsOf(a.Taken) == "set " && a.Taken[0].Lock == ask.Lock, "%s: want the task first, have %q", how.Kind, idsOf(a.Taken))
 			_, a = s.make(done(a.Taken...), 2, queue)
 			if have := strings.Fields(idsOf(a.Taken)); len(have) != 2 {
 				t.Errorf("%s: want those behind it, have %v", how.Kind, have)
@@ -225,13 +218,12 @@ func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 // lines, and those behind it theirs.
 func TestStepKeepsThePlaceInOtherLines(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "a")
 		t.pending("q", "other", "b")
 		taken := s.takes("holds other ", nil, 2, "q")
 		s.ask(taken[1], locksOf("a", "b"), Parked)
-		_, _, result := s.asks("q", "set", "a", "b")
+		_, result := s.asks("q", "set", "a", "b")
 		expect.Equal(t, "result", result, Parked)
 		t.run("q", "other")
 		s.takes("", nil, 1, "q")
@@ -243,13 +235,12 @@ func TestStepKeepsThePlaceInOtherLines(t *testing.T) {
 // The first of a line leaves it without a word, as its time is over. A task of several resources behind it is the first then.
 func TestSetBehindOneWhoseTimeIsOver(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "b")
 		holds := s.takes("holds ", nil, 1, "q")
 		t.pending("q", "late", "b")
 		s.takes("", nil, 1, "q")
-		_, _, result := s.asks("q", "set", "a", "b")
+		_, result := s.asks("q", "set", "a", "b")
 		expect.Equal(t, "result", result, Parked)
 		past := value(t, t.rdb.Time(t.Context())).Unix() - 1
 		value(t, t.rdb.HSet(t.Context(), TaskKey("q", "late"), "siding_deadline", past, "siding_until", past))
@@ -268,14 +259,12 @@ func TestSetBehindOneWhoseTimeIsOver(t *testing.T) {
 // A line that has stopped holds each of the resources; an operator sets them all going.
 func TestStepStopsSeveralLines(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
-		ask, reply, _ := s.asks("q", "set", "a", "b")
+	onServer(t, func(t *bench, s *stepper) {
+		ask, _ := s.asks("q", "set", "a", "b")
 		t.pending("q", "a", "a")
 		t.pending("q", "b", "b")
 		s.takes("", nil, 2, "q")
 		name := ask.Name
-		name.Lock = reply.Lock
 		message := t.rdb.HGet(t.Context(), TaskKey("q", "set"), "msg").Val()
 		s.takes("", []Outcome{{Name: name, Kind: Archive, Message: []byte(message), Hold: true}}, 2, "q")
 		for _, lock := range []string{"lock:a", "lock:b"} {
@@ -293,14 +282,13 @@ func TestStepStopsSeveralLines(t *testing.T) {
 // Limits count for each of the resources, and a task that needs a paused one holds none of the others.
 func TestStepKeepsToLimitsOfSeveral(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{"\npool\t2\n", "\nshut\t0\n"})
-		first, reply, result := s.asks("q", "1", "pool", "a")
-		expect.Need(t, result == Granted && strings.Contains(reply.Lock, "{lock:pool}:permit:"), "want a permit, have %s %q", result, reply.Lock)
-		_, _, result = s.asks("q", "2", "pool", "b")
-		_, _, third := s.asks("q", "3", "pool", "c")
-		_, _, shut := s.asks("q", "4", "d", "shut")
+		first, result := s.asks("q", "1", "pool", "a")
+		expect.Need(t, result == Granted && strings.Contains(first.Lock, "{lock:pool}:permit:"), "want a permit, have %s %q", result, first.Lock)
+		_, result = s.asks("q", "2", "pool", "b")
+		_, third := s.asks("q", "3", "pool", "c")
+		_, shut := s.asks("q", "4", "d", "shut")
 		expect.That(t, result == Granted && third == Parked && shut == Parked, "want one more of two, and none of a paused one, have %s, %s, %s", result, third, shut)
 		t.want("lock:c", "")
 		t.want("lock:d", "")
@@ -321,7 +309,7 @@ func TestStepOfSeveralAcrossQueues(t *testing.T) {
 			holder := other.takes("first ", nil, 2, two)
 			t.pending(two, "older", y)
 			other.takes("", nil, 2, two)
-			_, _, result := s.asks(one, "set", x, y)
+			_, result := s.asks(one, "set", x, y)
 			expect.Need(t, result == Parked, "want parked, have %s", result)
 			if !served {
 				t.must(t.rdb.HDel(t.Context(), "siding:slots", two).Err())
@@ -339,8 +327,7 @@ func TestStepOfSeveralAcrossQueues(t *testing.T) {
 // A place that was lost is mended in each line.
 func TestUpkeepMendsSeveralLines(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "a", "a")
 		holder := s.takes("a ", nil, 1, "q")
 		s.asks("q", "set", "a", "b")

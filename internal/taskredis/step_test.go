@@ -34,6 +34,14 @@ func (t *bench) run(queue, id string) {
 	t.must(t.rdb.LPush(t.Context(), PendingKey(queue), id).Err())
 }
 
+// crash has the server of a task die for long enough: its lease and its lock have ended, and the lock may be taken.
+func (t *bench) crash(queue, id, lock string) {
+	t.Helper()
+	t.must(t.rdb.Del(t.Context(), lock).Err())
+	t.add(LeaseKey(queue), id, 1)
+	t.add(ReadyKey(queue), lock, 1)
+}
+
 // A stepper is a server that makes steps.
 type stepper struct {
 	*bench
@@ -47,6 +55,12 @@ type stepper struct {
 func (t *bench) server(session string) *stepper {
 	steps := &Steps{Redis: t.rdb, Session: session, Holder: "test", Prefix: "lock:", TTL: 15 * time.Second, FenceTTL: time.Minute, Crashes: 3}
 	return &stepper{t, steps, 0, map[string]bool{}}
+}
+
+// onServer is onOwnRedis for a test of one server, or of one and others.
+func onServer(t *testing.T, test func(*bench, *stepper)) {
+	t.Helper()
+	onOwnRedis(t, func(t *bench) { test(t, t.server("one")) })
 }
 
 func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, *Answer) {
@@ -120,8 +134,7 @@ func (t *bench) gone() {
 
 func TestStepThatRunsTwice(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		again := func(step *Step) []Taken { return expect.Value(s.Step(t.Context(), step))(t).Taken }
 		nothing, _ := s.make(nil, 4, "q")
 		for i := range 4 {
@@ -148,9 +161,7 @@ func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
 		t.pending("q", "1", "b")
 		s := t.server("one")
 		step, first := s.make(nil, 2, "q")
-		t.must(t.rdb.Del(t.Context(), "lock:a").Err())
-		t.add(LeaseKey("q"), "0", 1)
-		t.add(ReadyKey("q"), "lock:a", 1)
+		t.crash("q", "0", "lock:a")
 		t.server("two").takes("0 ", nil, 1, "q")
 		again := expect.Value(s.Step(t.Context(), step))(t)
 		expect.That(t, idsOf(first.Taken) == "0 1 " && idsOf(again.Taken) == "1 ", "want 0 and 1 taken, and then what nobody else has, have %q and %q", idsOf(first.Taken), idsOf(again.Taken))
@@ -160,8 +171,7 @@ func TestStepThatRunsTwiceTakesNothingFromOthers(t *testing.T) {
 // What a step came to is recorded as texts behind their sizes, whatever these hold and however long they are.
 func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		ids := []string{"1", strings.Repeat("x", 254), strings.Repeat("y", 255), strings.Repeat("z", 70000), "a\n12:b\x00\xff"}
 		for i, id := range ids {
 			t.pending("q", id, "r"+fmt.Sprint(i))
@@ -186,8 +196,7 @@ func TestStepThatRunsTwiceSaysTheSame(t *testing.T) {
 
 func TestStepParksWhatComesFirst(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "1", "a")
 		t.pending("q", "2", "a")
 		taken := s.takes("1 ", nil, 2, "q")
@@ -232,8 +241,7 @@ func TestStepTakesTurns(t *testing.T) {
 
 func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "1", "a")
 		s.takes("", nil, 0, "q")
 		taken := s.takes("1 ", nil, 1, "q")
@@ -255,16 +263,12 @@ func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for i := range 4 {
 			t.pending("q", fmt.Sprint(i), "a")
 		}
 		taken := s.takes("0 ", nil, 2, "q")
-		// The lock and the lease end, as their server has died.
-		t.must(t.rdb.Del(t.Context(), "lock:a").Err())
-		t.add(LeaseKey("q"), "0", 1)
-		t.add(ReadyKey("q"), "lock:a", 1)
+		t.crash("q", "0", "lock:a")
 		other := t.server("two")
 		_, a := other.make(nil, 2, "q")
 		expect.Need(t, idsOf(a.Taken) == "0 " && len(a.Recovered) == 1, "want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
@@ -298,8 +302,7 @@ func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 
 func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{Limits: "\na:*\t2\n"})
 		for i := range 6 {
 			t.pending("q", fmt.Sprint(i), "a:1")
@@ -319,8 +322,7 @@ func TestStepKeepsToALimit(t *testing.T) {
 
 func TestStepKeepsToARate(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{Limits: "\na:*\t10 2/60000000\n"})
 		for i := range 4 {
 			t.pending("q", fmt.Sprint(i), "a:1")
@@ -335,8 +337,7 @@ func TestStepKeepsToARate(t *testing.T) {
 
 func TestStepPausesALock(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.SetRules(Rules{"\n*\t3\n", "\na:1\t0\n"})
 		t.pending("q", "1", "a:1")
 		t.pending("q", "2", "a:2")
@@ -349,8 +350,7 @@ func TestStepPausesALock(t *testing.T) {
 
 func TestStepHasATaskThatAskedWait(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "a")
 		t.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
@@ -454,8 +454,7 @@ func TestLostLockBesideAnother(t *testing.T) {
 
 func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "plain", "")
 		t.pending("q", "other", "b") // the program knows better than the client
 		taken := s.takes("plain other ", nil, 2, "q")
@@ -488,9 +487,7 @@ func TestRenewalComesLate(t *testing.T) {
 		expect.That(t, expect.Value(one.Renew(t.Context(), "", []Name{taken[0].Name}))(t)[0], "want one without a lock kept")
 		one.ask(taken[0], "lock:a", Granted)
 		two.takes("", nil, 1, "q")
-		expect.OK(t, t.rdb.Del(t.Context(), "lock:a").Err())
-		t.add(LeaseKey("q"), "first", 1)
-		t.add(ReadyKey("q"), "lock:a", 1)
+		t.crash("q", "first", "lock:a")
 		expect.That(t, !expect.Value(one.Renew(t.Context(), "", []Name{taken[0].Name}))(t)[0], "want it lost")
 		two.takes("first ", nil, 2, "q")
 	})
@@ -499,8 +496,7 @@ func TestRenewalComesLate(t *testing.T) {
 // An attempt without a lock keeps the place that its task has in the line of one, and its lease is renewed all the same.
 func TestRenewAnAttemptWithoutALock(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "0", "a")
 		t.pending("q", "1", "a")
 		s.takes("0 ", nil, 2, "q")
@@ -520,8 +516,7 @@ func TestRenewAnAttemptWithoutALock(t *testing.T) {
 // While an attempt asks for its lock nothing but its lease says that its server lives.
 func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		s.PolicyKinds, s.TTL = []string{"kind"}, 500*time.Millisecond
 		t.pending("q", "0", "a")
 		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
@@ -536,8 +531,7 @@ func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
 // A task that has left the server has no attempt any more: it may be a server of asynq, which knows of none, that takes it next.
 func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for _, kind := range []Kind{Retry, Snooze, Archive, Requeue, Complete, Ask} {
 			queue := string(kind)
 			t.pending(queue, "0", "a"+queue)
@@ -559,8 +553,7 @@ func TestStepForgetsAnAttemptThatHasEnded(t *testing.T) {
 // A repair may put a task into pending that is there already. One step takes it, or has it wait, once.
 func TestStepMeetsATaskTwiceInPending(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for _, id := range []string{"0", "1"} {
 			t.pending("q", id, "a")
 			t.must(t.rdb.LPush(t.Context(), PendingKey("q"), id).Err())
@@ -574,8 +567,7 @@ func TestStepMeetsATaskTwiceInPending(t *testing.T) {
 // A step takes about a megabyte of messages, and leaves the others to the next one.
 func TestStepEndsAfterManyBytes(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for i := range 10 {
 			id := fmt.Sprint(i)
 			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 300_000)}
@@ -613,8 +605,7 @@ func TestStepThatRunsTwiceKeepsALeaseShort(t *testing.T) {
 // outcome comes first.
 func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for _, resource := range []string{"c", "a", "d", "b"} {
 			t.pending("q", resource+"1", resource)
 			t.pending("q", resource+"2", resource)
@@ -631,8 +622,7 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 
 func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "1", "a")
 		t.pending("q", "2", "a")
 		taken := s.takes("1 ", nil, 2, "q")
@@ -645,8 +635,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 
 func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for id, deadline := range map[string]time.Duration{"1": -time.Minute, "2": time.Minute} {
 			t.pending("q", id, "r"+id)
 			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_deadline", time.Now().Add(deadline).Unix()).Err())
@@ -767,8 +756,7 @@ func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 // A task that has begun comes back before those that this step has parked behind it, also if many without a lock began before.
 func TestStepGivesTicketsInOrder(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("server")
+	onServer(t, func(t *bench, s *stepper) {
 		for i := range 9 {
 			t.pending("q", fmt.Sprint("other ", i), "")
 		}
@@ -785,8 +773,7 @@ func TestStepGivesTicketsInOrder(t *testing.T) {
 // Tasks of one priority that a step parks keep the order in which they came.
 func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("server")
+	onServer(t, func(t *bench, s *stepper) {
 		for _, id := range []string{"d", "c", "b", "a"} {
 			t.pending("q", id, "a")
 			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_priority", 3).Err())
@@ -807,9 +794,7 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 			queue := fmt.Sprint("q-", crashes)
 			s, first := t.oneWaits(queue)
 			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
-			t.must(t.rdb.Del(t.Context(), "lock:"+queue).Err())
-			t.add(LeaseKey(queue), "1", 1)
-			t.add(ReadyKey(queue), "lock:"+queue, 1)
+			t.crash(queue, "1", "lock:"+queue)
 			s.takes(next, nil, 1, queue)
 		}
 	})
@@ -818,8 +803,7 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 // Who asks for a lock does not pass a crashed task either that this step has not put back, as more have crashed than it may.
 func TestAskBehindManyCrashes(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		const crashes = 25
 		for i := range crashes {
 			t.pending("q", fmt.Sprint("crashed-", i), fmt.Sprint("r", i))
@@ -841,8 +825,7 @@ func TestAskBehindManyCrashes(t *testing.T) {
 // must not ask for it while the next one takes it.
 func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		for queue, resource := range map[string]string{"known": "known", "asks": ""} {
 			t.pending(queue, "holds", queue)
 			holds := s.takes("holds ", nil, 1, queue)
@@ -864,8 +847,7 @@ func TestStepKeepsThePlaceOfOneThatAnOperatorRuns(t *testing.T) {
 // Such a task is taken out of the middle of those that are pending, while the step goes through them. It loses none of the others.
 func TestStepLosesNobodyBehindOneThatAnOperatorRuns(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "a")
 		holds := s.takes("holds ", nil, 1, "q")
 		t.pending("q", "run", "a")
@@ -885,8 +867,7 @@ func TestStepLosesNobodyBehindOneThatAnOperatorRuns(t *testing.T) {
 // Nobody goes before a crashed task that upkeep is about to end, not even if its lock is freed in that same step.
 func TestStepKeepsALineForOneThatCrashedTooOften(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "holds", "b")
 		t.pending("q", "asks", "")
 		t.pending("q", "crashed", "a")
@@ -970,8 +951,7 @@ func TestStepSaysWhenToLookAtALock(t *testing.T) {
 // A step may name more queues than its slots come to try. It does not look at those, and says so.
 func TestStepLooksOnlyAtQueuesThatItTries(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		t.pending("q", "1", "")
 		t.pending("r", "2", "")
 		_, a := s.make(nil, 1, "q", "r")
