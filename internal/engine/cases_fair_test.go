@@ -107,7 +107,7 @@ func TestWaitersOfAnotherQueueDelayNobody(t *testing.T) {
 				others := f.node(l, work, serves("other"), slots(1))
 				f.eventually(f.parked("other", n))
 				if busy {
-					f.add("other", "b")
+					f.crowd("other", 1, "b")
 					f.eventually(l.begun(1))
 				} else {
 					others.shut(t)

@@ -116,7 +116,7 @@ func testFailover(t *testing.T, end func(master *redistest.Server)) {
 		}
 		return time.Duration(20+task.Taken.Fence%100) * time.Millisecond
 	}
-	f.add("solo", resources[0])
+	f.crowd("solo", 1, resources[0])
 	f.node(l, work, behind, serves("solo"))
 	f.eventually(l.begun(1))
 	f.crowd("q", 300, resources...)

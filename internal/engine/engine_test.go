@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -23,45 +21,20 @@ type fleet struct {
 	t    testing.TB
 	addr string
 	rdb  *redis.Client
-	n    int
+	n    int // of the tasks that were enqueued
 
 	rules taskredis.Rules // of the servers
 }
 
 func newFleet(tb testing.TB) *fleet {
 	tb.Helper()
-	f := &fleet{t: tb, addr: redistest.Start(tb).Addr}
-	f.rdb = f.connect()
-	return f
+	return on(tb, redistest.Start(tb))
 }
 
 func (f *fleet) connect() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: f.addr, ContextTimeoutEnabled: true})
 	f.t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
-}
-
-// add enqueues a task as a client of ours does.
-func (f *fleet) add(queue, resource string, change ...func(*taskredis.Message)) string {
-	f.t.Helper()
-	f.n++
-	id := fmt.Sprintf("task-%04d", f.n)
-	m := taskredis.Message{Type: "kind", ID: id, Queue: queue, Retry: 25, Timeout: 60, Payload: []byte(resource)}
-	for _, c := range change {
-		c(&m)
-	}
-	ctx := context.Background()
-	fields := []any{"msg", m.Encode(), "state", "pending", "pending_since", "1"}
-	if resource != "" {
-		fields = append(fields, "siding_resource", resource)
-	}
-	pipe := f.rdb.TxPipeline()
-	pipe.HSet(ctx, taskredis.TaskKey(queue, id), fields...)
-	pipe.LPush(ctx, taskredis.PendingKey(queue), id)
-	pipe.LPush(ctx, taskredis.NotifyKey(queue), 1)
-	pipe.SAdd(ctx, "asynq:queues", queue)
-	expect.OK(f.t, expect.Err(pipe.Exec(ctx)))
-	return id
 }
 
 // config returns a server's configuration with defaults as package queue has them.
@@ -77,9 +50,7 @@ func (f *fleet) config(handler Handler) Config {
 // eventually waits until check returns nil.
 func (f *fleet) eventually(check func() error) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	expect.OK(f.t, expect.Until(ctx, check))
+	f.within(20*time.Second, check)
 }
 
 func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {

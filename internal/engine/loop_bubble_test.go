@@ -80,6 +80,16 @@ func settles(s *taskredis.Step) *taskredis.Answer {
 	return a
 }
 
+// runFor runs a loop for a time in a bubble, and until all that it has started has ended.
+func runFor(t *testing.T, l *loop, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go l.run(ctx)
+	time.Sleep(d)
+	cancel()
+	synctest.Wait()
+}
+
 // isFirst reports whether a step is the first of the first lane.
 func isFirst(s *taskredis.Step) bool { return s.Lane == 0 && s.Number == 1 }
 
@@ -106,12 +116,8 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 			a.Taken = []taskredis.Taken{takenTask("runs", "lock:r1", 1), takenTask("asks", "", 0)}
 			return a, nil
 		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(2 * time.Second)
-		cancel()
-		synctest.Wait()           // the bubble wants all goroutines to end, also the one that asks
-		if ended != errShutdown { //nolint:errorlint // it is the cause
+		runFor(t, l, 2*time.Second) // the bubble wants all goroutines to end, also the one that asks
+		if ended != errShutdown {   //nolint:errorlint // it is the cause
 			t.Errorf("the context of the handler: want it to end with %v, have %v", errShutdown, ended)
 		}
 	})
@@ -136,11 +142,7 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 			}
 			return a, nil
 		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(2 * time.Second)
-		cancel()
-		synctest.Wait()
+		runFor(t, l, 2*time.Second)
 		one, others := logs.count(`level=WARN msg="a task is somebody else's by now, and its outcome does not count"`), logs.count("level=DEBUG msg=\"nor does")
 		expect.That(t, ended.Load() == 3 && one == 1 && others == 2, "three outcomes: want one warning, and two lines for those who debug, have %d, %d and %d in %s", ended.Load(), one, others, logs)
 	})
@@ -167,11 +169,7 @@ func TestLoopTellsOfALateAnswer(t *testing.T) {
 			}
 			return a, nil
 		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(2 * time.Second)
-		cancel()
-		synctest.Wait()
+		runFor(t, l, 2*time.Second)
 		expect.That(t, parked.Load() == 1, "want one task told as parked, have %d", parked.Load())
 		have := logs.count("asynq:{q}:t:1: WRONGTYPE")
 		expect.That(t, tries.Load() == 2 && have == 1, "two tries: want one line of the trouble, have %d and %d", tries.Load(), have)
@@ -235,12 +233,7 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 			}
 			return a, nil
 		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go l.run(ctx)
-		time.Sleep(time.Second)
-		cancel()
-		synctest.Wait()
+		runFor(t, l, time.Second)
 		expect.That(t, !ran && ended == taskredis.Retry, "want it retried without a call of its handler, have %v, outcome %q", ran, ended)
 	})
 }
@@ -279,11 +272,7 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 			}
 			return a, nil
 		}}})
-		ctx, cancel := context.WithCancel(t.Context())
-		go l.run(ctx)
-		time.Sleep(2 * time.Minute)
-		cancel()
-		synctest.Wait()
+		runFor(t, l, 2*time.Minute)
 		_, away := lost.Load("away")
 		err, q := lost.Load("q")
 		expect.That(t, away && !q, "want only the task of the master that is away lost, have %v and %v (%v)", away, q, err)

@@ -72,18 +72,6 @@ func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
 	return a, nil
 }
 
-// serve has a loop run for ten seconds, and until no step is under way. Then nobody changes what w has seen.
-func (w *worked) serve(t *testing.T, l *loop) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	go l.run(ctx)
-	time.Sleep(10 * time.Second)
-	cancel()
-	time.Sleep(time.Second)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-}
-
 func TestTwoStepsAreUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +82,10 @@ func TestTwoStepsAreUnderWay(t *testing.T) {
 			}
 			return nil
 		}), script{step: w.step})
-		w.serve(t, l)
+		runFor(t, l, 10*time.Second)
+		time.Sleep(time.Second) // no step is under way any more
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		expect.That(t, w.most == 2, "want two steps under way, have %d", w.most)
 	})
 }
@@ -122,12 +113,8 @@ func TestRefusedOutcomeIsTold(t *testing.T) {
 					}
 					return a, nil
 				}})
-				ctx, cancel := context.WithCancel(t.Context())
-				go l.run(ctx)
-				time.Sleep(time.Second)
+				runFor(t, l, time.Second)
 				expect.Equal(t, "times that the end was told", len(told), 1)
-				cancel()
-				synctest.Wait()
 			})
 		})
 	}
