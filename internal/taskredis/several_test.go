@@ -2,7 +2,6 @@ package taskredis
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -342,79 +341,6 @@ func TestUpkeepMendsSeveralLines(t *testing.T) {
 			expect.That(t, line == nil && ready == nil && known == nil, "%s: want the task in its line, have %v, %v, %v", lock, line, ready, known)
 		}
 		s.takes("set ", done(holder...), 1, "q")
-	})
-}
-
-// Whatever tasks need, come in whichever order, end or crash: nobody has a resource of another, those that need one resource in
-// common begin in the order in which they have asked, and in the end all have run.
-func TestStepsOfManySets(t *testing.T) {
-	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		const tasks, resources, most = 300, 7, 5
-		r := rand.New(rand.NewPCG(1, uint64(len(t.Name()))))
-		s := t.server("one")
-		needs := map[string][]string{}
-		var order []string // those that wait, as they have asked
-		running, ended := map[string]Name{}, 0
-		begins := func(id string, name Name) {
-			for other := range running {
-				for _, resource := range needs[id] {
-					expect.Need(t, !slices.Contains(needs[other], resource), "%s and %s have %s at once", id, other, resource)
-				}
-			}
-			for _, before := range order {
-				if before == id {
-					break
-				}
-				for _, resource := range needs[id] {
-					expect.Need(t, !slices.Contains(needs[before], resource), "%s goes before %s, and both need %s", id, before, resource)
-				}
-			}
-			order = slices.DeleteFunc(order, func(waits string) bool { return waits == id })
-			running[id] = name
-		}
-		for came := 0; ended < tasks; {
-			if came < tasks && (len(running) == 0 || r.IntN(3) > 0) {
-				id := fmt.Sprint(came)
-				came++
-				names := make([]string, 1+r.IntN(most))
-				for i := range names {
-					names[i] = fmt.Sprint(r.IntN(resources))
-				}
-				slices.Sort(names)
-				needs[id] = slices.Compact(names)
-				t.pending("q", id, "?\n") // it asks, as one whose resource is known to the server alone
-				_, a := s.make(nil, 1, "q")
-				for idsOf(a.Taken) != id+" " { // one that waited
-					for _, t := range a.Taken {
-						begins(t.ID, t.Name)
-					}
-					_, a = s.make(nil, 1, "q")
-				}
-				ask := Outcome{Name: a.Taken[0].Name, Kind: Ask, Want: locksOf(needs[id]...)}
-				order = append(order, id)
-				_, a = s.make([]Outcome{ask}, 0)
-				if a.Results[0] == Granted {
-					ask.Lock = a.Replies[0].Lock
-					begins(id, ask.Name)
-				}
-				continue
-			}
-			var outcomes []Outcome
-			for id, name := range running {
-				if r.IntN(2) > 0 {
-					outcomes = append(outcomes, Outcome{Name: name, Kind: Done})
-					delete(running, id)
-					ended++
-				}
-			}
-			_, a := s.make(outcomes, 4, "q")
-			for _, t := range a.Taken {
-				begins(t.ID, t.Name)
-			}
-			expect.Need(t, len(running) != 0 || len(a.Taken) != 0 || len(order) == 0 || len(outcomes) == 0, "nobody runs, and %v wait: want the first of them", order)
-		}
-		t.gone()
 	})
 }
 
