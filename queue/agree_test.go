@@ -27,8 +27,7 @@ func TestServersAgree(t *testing.T) {
 		t.Helper()
 		logs := newLogs(t)
 		cfg.Logger = logs.logger
-		server := b.newServer(cfg)
-		queue.Handle(server, b.run)
+		server := b.newJobServer(cfg)
 		err := server.Start(t.Context())
 		shutdown(t, server)
 		return logs.lines("has other settings"), err
@@ -64,8 +63,7 @@ func TestServersAgreeAtTheSameMoment(t *testing.T) {
 	b := setup(t)
 	var servers []*queue.Server
 	for _, prefix := range []string{"a:", "b:"} {
-		server := b.newServer(queue.ServerConfig{Lock: lock.Config{Prefix: prefix}})
-		queue.Handle(server, b.run)
+		server := b.newJobServer(queue.ServerConfig{Lock: lock.Config{Prefix: prefix}})
 		t.Cleanup(func() { shutdown(t, server) })
 		servers = append(servers, server)
 	}

@@ -65,6 +65,7 @@ func TestServerOfAMux(t *testing.T) {
 		}
 		holder.open()
 		b.awaitGone(append(ids, b.enqueue(note{}))...)
+		b.wantCounts(6, 1)
 		mu.Lock()
 		defer mu.Unlock()
 		expect.That(b, len(failures) == 1 && errors.Is(failures[0], failing),

@@ -92,8 +92,7 @@ func TestEventsWithoutAWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(b *bundle) {
 		own := errors.New("own failure")
-		server := b.newServer(queue.ServerConfig{Observe: b.observe})
-		queue.Handle(server, b.run)
+		server := b.newJobServer(queue.ServerConfig{Observe: b.observe})
 		queue.Handle(server, func(context.Context, note) error { return queue.Permanent(own) })
 		start(b, server)
 		free := b.enqueue(b.job(0))

@@ -43,54 +43,22 @@ func TestMutualExclusion(t *testing.T) {
 // G2: waiting archives nothing, uses no retry and counts as no failure.
 func TestContentionIsNoFailure(t *testing.T) {
 	t.Parallel()
-	t.Run("server", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		b.serve(queue.ServerConfig{}, b.run)
-		b.contention(func(n, retries int) string {
-			if retries == 0 {
-				retries = queue.NoRetries
-			}
-			return b.enqueue(b.job(n), queue.Options{Retries: retries})
-		})
-	})
-	t.Run("plain client and server", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		var reported atomic.Int32
-		p := &plain{
-			guardConfig: queue.ServerConfig{Resources: resources()},
-			config: asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) {
-				reported.Add(1)
-			})},
-		}
-		p.serve(b)
-		b.contention(func(n, retries int) string {
-			return b.enqueuePlain(b.job(n), asynq.MaxRetry(retries))
-		})
-		if have := reported.Load(); have != 1 { // the own failure of one task
-			t.Errorf("error handler: want 1 call, have %d", have)
-		}
-	})
-}
-
-func (b *bundle) contention(enqueue func(n, retries int) string) {
-	b.Helper()
+	b := setup(t)
+	b.serve(queue.ServerConfig{}, b.run)
+	once := queue.Options{Retries: queue.NoRetries}
 	// Brings one task to its last attempt, by a failure of its own.
 	b.failOnce(2, errors.New("own failure"))
-	last := enqueue(2, 1)
+	last := b.enqueue(b.job(2), queue.Options{Retries: 1})
 	info := b.awaitState(last, asynq.TaskStateRetry)
 	expect.Need(b, info.Retried == 1 && info.LastErr == "own failure", "own failure: want it to use a retry, have %+v", info)
 
-	holder := b.hold(0)
-	ids := []string{enqueue(0, 0)}
-	within(b, patience, "the holder", holder.entered)
-	expect.OK(b, b.inspector.RunTask(b.queue, last))
+	holder, held := b.begin(0, once)
+	b.again(last)
 	expect.Eventually(b, "the task on its last attempt in line", func() bool { return len(b.waiters()) == 1 })
-	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
-	reason := regexp.MustCompile(fmt.Sprintf(`^waits for %s, held by (test:job )?%s on \S+ \(pid \d+\)$`, regexp.QuoteMeta(b.resource), ids[0]))
+	waiting := []string{last, b.enqueue(b.job(1), once), b.enqueue(b.job(3), queue.Options{Retries: 5})}
+	reason := regexp.MustCompile(fmt.Sprintf(`^waits for %s, held by test:job %s on \S+ \(pid \d+\)$`, regexp.QuoteMeta(b.resource), held))
 	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
-		info := b.awaitState(ids[i+1], asynq.TaskStateRetry)
+		info := b.awaitState(waiting[i], asynq.TaskStateRetry)
 		expect.That(b, info.Retried == want.retried && info.MaxRetry == want.retries,
 			"task %d: want %+v, have %d of %d", i, want, info.Retried, info.MaxRetry)
 		expect.That(b, reason.MatchString(info.LastErr), "task %d: want the reason %s, have %q", i, reason, info.LastErr)
@@ -99,7 +67,7 @@ func (b *bundle) contention(enqueue func(n, retries int) string) {
 		b.Errorf("while they wait: want the own failure counted alone, have %+v", info)
 	}
 	holder.open()
-	b.awaitGone(ids...)
+	b.awaitGone(append(waiting, held)...)
 	b.wantCounts(5, 1)
 }
 

@@ -117,21 +117,6 @@ func TestFailover(t *testing.T) {
 	b.wantOrder(0, 1, 2, 3)
 }
 
-// Redis may forget its scripts at any time; nobody notices.
-func TestScriptsFlushedInMidRun(t *testing.T) {
-	t.Parallel()
-	const tasks = 60
-	b := setupAlone(t)
-	ids := b.enqueueJobs(1, tasks, queue.Options{Retries: queue.NoRetries})
-	b.serve(queue.ServerConfig{}, b.run)
-	expect.Eventually(t, "all to run", func() bool {
-		expect.OK(t, b.rdb.ScriptFlush(t.Context()).Err())
-		return len(b.order()) == tasks
-	})
-	b.awaitGone(ids...)
-	b.wantCounts(tasks, 0)
-}
-
 // A refusal has Redis refuse writes until the function that it returns is called.
 type refusal func(t *testing.T, b *bundle) (end func())
 

@@ -279,28 +279,6 @@ func (b *bundle) backdate(id string, by time.Duration) {
 	}
 }
 
-// A task is not coalesced into one that has waited for too long already, and will not run.
-func TestCoalesceIntoOneThatIsTooLate(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		b.serve(queue.ServerConfig{
-			Asynq:   asynq.Config{DelayedTaskCheckInterval: time.Hour},
-			Observe: b.observe,
-		}, b.run)
-		g := b.occupy()
-		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute}}
-		late := b.enqueueWaiter(1, 1, coalesce)
-		b.backdate(late, 2*time.Minute)
-		again := b.enqueue(b.job(1), coalesce)
-		expect.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, again))+len(b.of(queue.EventCoalesced, again)) > 0 })
-		expect.Need(b, len(b.of(queue.EventCoalesced, again)) == 0, "want it to wait, have it dropped")
-		g.open()
-		b.awaitState(late, asynq.TaskStateArchived)
-		b.awaitEnd(again)
-		b.wantOrder(0, 1)
-	})
-}
-
 // A task that keeps the first place, as the external store did not answer, is not rejected because
 // of that.
 func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
@@ -318,23 +296,30 @@ func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
 	})
 }
 
-// A task is not coalesced into another one that has the id of a waiter which an operator has deleted.
-func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
+// A task is not coalesced into one that will not run: one that has waited for too long, or another one that has the id of a
+// waiter which an operator has deleted.
+func TestCoalesceIntoOneThatWillNotRun(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
+	eachOf(t, onBoth, map[string]func(*bundle){
+		"it is too late": func(b *bundle) { b.backdate("x", 2*time.Minute) },
+		"its id is used again": func(b *bundle) {
+			expect.OK(b, b.inspector.DeleteTask(b.queue, "x"))
+			b.enqueue(b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
+		},
+	}, func(b *bundle, happens func(*bundle)) {
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Hour}, Observe: b.observe}, b.run)
 		g := b.occupy()
-		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce}}
+		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute}}
 		named := coalesce
 		named.TaskID = "x"
 		b.enqueueWaiter(1, 1, named)
-		expect.OK(b, b.inspector.DeleteTask(b.queue, "x"))
-		b.enqueue(b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
+		happens(b)
 		id := b.enqueue(b.job(1), coalesce)
 		expect.Eventually(b, "it has come", func() bool { return len(b.of(queue.EventParked, id))+len(b.of(queue.EventCoalesced, id)) > 0 })
-		expect.That(b, len(b.of(queue.EventCoalesced, id)) == 0, "want it to wait, have it dropped")
+		expect.Need(b, len(b.of(queue.EventCoalesced, id)) == 0, "want it to wait, have it dropped")
 		g.open()
 		b.awaitEnd(id)
+		b.wantOrder(0, 1)
 	})
 }
 
@@ -390,8 +375,7 @@ func TestPolicyAfterARevocation(t *testing.T) {
 		revoked, id := b.begin(0, queue.Options{Policy: &policy})
 		next := b.hold(1)
 		waiters := b.park(1, 0)
-		_, err := queue.Revoke(b.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "alice", Reason: "drill"})
-		expect.OK(b, err)
+		b.revoke()
 		within(b, patience, "the task to lose its lock", revoked.ended)
 		revoked.open()
 		within(b, patience, "the next", next.entered)

@@ -226,6 +226,14 @@ func (b *bundle) newServer(cfg queue.ServerConfig) *queue.Server {
 	return s
 }
 
+// newJobServer returns a server of jobs, which the test starts.
+func (b *bundle) newJobServer(cfg queue.ServerConfig) *queue.Server {
+	b.Helper()
+	s := b.newServer(cfg)
+	queue.Handle(s, b.run)
+	return s
+}
+
 // redisOpt returns what makes the connections of asynq, and of servers.
 func (b *bundle) redisOpt() asynq.RedisConnOpt { return queue.RedisOpt(*b.opts) }
 

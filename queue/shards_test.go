@@ -1,13 +1,11 @@
 package queue_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -223,40 +221,32 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 // masters is how many the Cluster of these tests has.
 const masters = 6
 
-// The masters of a Cluster share the tasks of a sharded queue. Tasks of one resource
-// exclude each other and go in order, whichever shard they share.
+// The masters of a Cluster share the tasks of a sharded queue.
 func TestShardsInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, masters)
-	t.Run("masters share the tasks", func(t *testing.T) {
-		t.Parallel()
-		const shards, tasks = 24, 1200
-		b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
-		client := b.sharded(shards)
-		before := enqueued(t, cluster)
-		used := make(map[string]bool)
-		for n := range tasks {
-			r := expect.Value(client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue}))(t)
-			used[r.Queue] = true
-		}
-		expect.That(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
-		pushed, all := enqueued(t, cluster), 0
-		for i := range pushed {
-			pushed[i] -= before[i]
-			all += pushed[i]
-		}
-		for i, n := range pushed {
-			share := float64(n) / float64(all)
-			t.Logf("master %d: %.1f %% of the tasks", i, 100*share)
-			expect.That(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
-		}
-		b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: shards}}, b.run)
-		expect.Equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
-	})
-	t.Run("resources are handed on in order", func(t *testing.T) {
-		t.Parallel()
-		contend(t, cluster)
-	})
+	const shards, tasks = 24, 1200
+	b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
+	client := b.sharded(shards)
+	before := enqueued(t, cluster)
+	used := make(map[string]bool)
+	for n := range tasks {
+		r := expect.Value(client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue}))(t)
+		used[r.Queue] = true
+	}
+	expect.That(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
+	pushed, all := enqueued(t, cluster), 0
+	for i := range pushed {
+		pushed[i] -= before[i]
+		all += pushed[i]
+	}
+	for i, n := range pushed {
+		share := float64(n) / float64(all)
+		t.Logf("master %d: %.1f %% of the tasks", i, 100*share)
+		expect.That(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
+	}
+	b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: shards}}, b.run)
+	expect.Equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
 }
 
 // enqueued returns how many tasks each master was ever given, and how many notifications of such.
@@ -270,51 +260,4 @@ func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
 		all = append(all, n)
 	}
 	return all
-}
-
-// contend has three tasks wait for each of some resources, and lets them go.
-func contend(t *testing.T, cluster *redistest.Cluster) {
-	t.Helper()
-	const resources, waiting = 12, 3
-	b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
-	client := b.sharded(8)
-	var mu sync.Mutex
-	order := make(map[string][]int)
-	b.serve(queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4 * (resources + 1)}, Shards: map[string]int{b.queue: 8}}, func(ctx context.Context, j job) error {
-		mu.Lock()
-		order[j.Res] = append(order[j.Res], j.N%10)
-		mu.Unlock()
-		return b.run(ctx, j)
-	})
-	used := make(map[string]bool)
-	want := make(map[string][]int)
-	var gates []*gate
-	for i := range resources {
-		resource := fmt.Sprintf("%s:%d", b.resource, i)
-		for n := range 1 + waiting {
-			want[resource] = append(want[resource], n)
-			if n == 0 {
-				gates = append(gates, b.hold(10*i))
-			}
-			r := expect.Value(client.Enqueue(t.Context(), job{Res: resource, N: 10*i + n}, &queue.Options{Queue: b.queue}))(t)
-			used[r.Queue] = true
-			if n == 0 {
-				within(t, patience, "the first to run", gates[i].entered)
-				continue
-			}
-			expect.Eventually(t, "the next to wait", func() bool {
-				at := *b
-				at.queue, at.resource = r.Queue, resource
-				return len(at.waiters()) == n
-			})
-		}
-	}
-	for _, g := range gates {
-		g.open()
-	}
-	b.awaitRuns(resources * (1 + waiting))
-	mu.Lock()
-	defer mu.Unlock()
-	expect.That(t, maps.EqualFunc(want, order, slices.Equal), "order of the tasks of each resource: want %v, have %v", want, order)
-	expect.That(t, len(used) >= 4, "want several shards used, have %d", len(used))
 }

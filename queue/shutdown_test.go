@@ -87,8 +87,7 @@ func TestShutdownInMidTask(t *testing.T) {
 func TestShutdownAtTheHardDeadline(t *testing.T) {
 	t.Parallel()
 	eachOf(t, onAlone, map[string]bool{"handler": false, "redis gone": true}, func(b *bundle, gone bool) {
-		s := b.newServer(queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
-		queue.Handle(s, b.run)
+		s := b.newJobServer(queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
 		expect.OK(b, s.Start(b.Context()))
 		holder := b.occupy()
 		b.Cleanup(func() {
@@ -160,8 +159,7 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 				<-until
 			})
 		}
-		s := b.newServer(cfg)
-		queue.Handle(s, b.run)
+		s := b.newJobServer(cfg)
 		expect.OK(b, s.Start(b.Context()))
 		defer close(until)
 		b.awaitGone(b.enqueue(b.job(0)))

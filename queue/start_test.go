@@ -45,8 +45,7 @@ func TestStartAgainAfterAnError(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: math.MaxInt64}})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: math.MaxInt64}})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
@@ -74,8 +73,7 @@ func TestRun(t *testing.T) {
 func TestMiddlewareThatAsksTheServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{})
 	broken := true
 	s.Use(func(next asynq.Handler) asynq.Handler {
 		expect.Equal(t, "kinds", fmt.Sprint(s.Kinds()), "[test:job]")
@@ -94,8 +92,7 @@ func TestMiddlewareThatAsksTheServer(t *testing.T) {
 func TestRunEndsWithShutdown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{})
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(t.Context()) }()
 	b.awaitGone(b.enqueue(b.job(0)))
@@ -107,18 +104,13 @@ func TestRunEndsWithShutdown(t *testing.T) {
 func TestRunThatEndsAsItStarts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
-		if isProbe(cmd) {
-			stop()
-			cmd.SetErr(ctx.Err())
-			return ctx.Err()
-		}
-		return send()
-	}))
+	atProbe(s, func(ctx context.Context) error {
+		stop()
+		return ctx.Err()
+	})
 	expect.OK(t, s.Run(ctx))
 	expect.Equal(t, "start after that", fmt.Sprint(s.Start(t.Context())), shutBefore)
 }
@@ -127,14 +119,8 @@ func TestRunThatEndsAsItStarts(t *testing.T) {
 func TestRunThatIsShutDownAsItStarts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, b.run)
-	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
-		if isProbe(cmd) {
-			expect.OK(t, s.Shutdown(ctx))
-		}
-		return send()
-	}))
+	s := b.newJobServer(queue.ServerConfig{})
+	atProbe(s, s.Shutdown)
 	expect.OK(t, s.Run(t.Context()))
 }
 
@@ -142,8 +128,7 @@ func TestRunThatIsShutDownAsItStarts(t *testing.T) {
 func TestStartWithTwoResourcesOfAKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{Resources: resources()})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{Resources: resources()})
 	const want = "queue: resources: test:job: want none, as the task of its handler by Handle is Guarded and names its resource"
 	expect.Equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
 	shutdown(t, s)
@@ -154,8 +139,7 @@ func TestStartWithTwoResourcesOfAKind(t *testing.T) {
 func TestConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, b.run)
+	s := b.newJobServer(queue.ServerConfig{})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	const calls = 16
@@ -202,15 +186,11 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	s := b.newServer(queue.ServerConfig{})
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
-		if !isProbe(cmd) {
-			return send()
-		}
+	atProbe(s, func(context.Context) error {
 		once.Do(func() { close(asked) })
 		<-answer
-		cmd.SetErr(errors.New("down"))
-		return cmd.Err()
-	}))
+		return errors.New("down")
+	})
 	first := make(chan error, 1)
 	go func() { first <- s.Run(t.Context()) }()
 	within(t, patience, "the first call", asked)
@@ -226,10 +206,16 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	}
 }
 
-// isProbe reports whether cmd asks for Server.Start whether tasks could be taken.
-func isProbe(cmd redis.Cmder) bool {
-	args := cmd.Args()
-	return len(args) > 4 && strings.HasSuffix(fmt.Sprint(args[4]), ":probe")
+// atProbe calls a function when a server asks Redis, in Start, whether tasks could be taken. An error of the function is the answer.
+func atProbe(s *queue.Server, f func(context.Context) error) {
+	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+		if args := cmd.Args(); len(args) > 4 && strings.HasSuffix(fmt.Sprint(args[4]), ":probe") {
+			if err := f(ctx); err != nil {
+				return err
+			}
+		}
+		return send()
+	}))
 }
 
 // What is missing is named by the first call that can name it. Nothing panics, and nothing is done.
