@@ -74,7 +74,7 @@ func connect(cfg queue.ClientConfig) (opts redis.UniversalOptions, client *queue
 // must is for calls that do not fail in an example.
 func must[T any](result T, err error) T {
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return result
 }
