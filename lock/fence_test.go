@@ -1,12 +1,12 @@
 package lock_test
 
 import (
-	"context"
 	"regexp"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -56,6 +56,19 @@ func TestFenceSurvivesTheLossOfAll(t *testing.T) {
 	expect.That(t, held.Fence() > last, "after a restart without data: want more than %d, have %d", last, held.Fence())
 }
 
+// TestFenceThatIsGone, as somebody deleted it, or Redis evicted it: a holder whose acquire is sent again gets a new one.
+func TestFenceThatIsGone(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		request := store.Request{Key: s.key, Token: "siding:1:x", TTL: time.Minute, FenceTTL: time.Hour}
+		for range 2 {
+			have := expect.Value(lock.Redis(s.rdb).Acquire(s.Context(), request))(s)
+			expect.That(s, have.Taken && have.Fence > 0, "want the lock and a fence, have %+v", have)
+			s.rdb.Del(s.Context(), s.fence)
+		}
+	})
+}
+
 // TestFenceIsKeptInDigits: Lua would write 1.79e+15, and lose what follows.
 func TestFenceIsKeptInDigits(t *testing.T) {
 	t.Parallel()
@@ -97,33 +110,5 @@ func TestFenceRetention(t *testing.T) {
 		_ = s.refuse("third")
 		s.wantNext("w")
 		s.wantTTL(s.fence, retention, retention+4*time.Hour)
-	})
-}
-
-// TestFencesOfNestedLocks: each resource has its own, whatever is taken within.
-func TestFencesOfNestedLocks(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		item := s.on(s.res + "/item")
-		outer, inner := s.take(""), item.take("")
-		order := outer.Context(s.Context())
-		both := inner.Context(order)
-		for _, tc := range []struct {
-			name     string
-			ctx      context.Context //nolint:containedctx // of a table of cases
-			resource string
-			want     int64
-		}{
-			{"the outer's own context", order, s.res, outer.Fence()},
-			{"the inner's resource outside", order, item.res, 0},
-			{"the outer within", both, s.res, outer.Fence()},
-			{"the inner within", both, item.res, inner.Fence()},
-			{"another resource", both, s.res + "/other", 0},
-			{"none", both, "", 0},
-		} {
-			expect.Equal(s, tc.name, lock.Fence(tc.ctx, tc.resource), tc.want)
-		}
-		item.release(inner)
-		s.release(outer)
 	})
 }

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -63,52 +62,6 @@ func TestManyLocksNeedFewCalls(t *testing.T) {
 	})
 }
 
-// TestGroupsWhoseAnswersAreLate: who may not wait goes, and its lock is given back. Who goes with it has its lock.
-func TestGroupsWhoseAnswersAreLate(t *testing.T) {
-	t.Parallel()
-	const n = 12
-	f := newFaulty(t, 0, lock.Config{})
-	leases, errs := make([]*lock.Lease, n), make([]error, n)
-	name := func(i int) string { return fmt.Sprint(f.res, i) }
-	rdb, ok := f.rdb.(*redis.Client)
-	expect.Need(t, ok, "want the client of a server, have %T", f.rdb)
-	for range 8 { // connections, as none can be opened without answers
-		conn := rdb.Conn()
-		expect.OK(t, conn.Ping(t.Context()).Err())
-		defer conn.Close()
-	}
-	f.proxy.Delay(300 * time.Millisecond)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			ctx := t.Context()
-			if i%2 == 1 {
-				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-				defer cancel()
-				ctx = short
-			}
-			leases[i], errs[i] = f.Acquire(ctx, name(i), nil)
-		})
-	}
-	all.Wait()
-	f.proxy.Delay(0)
-	for i, err := range errs {
-		if i%2 == 0 {
-			if err != nil {
-				t.Errorf("call %d: want the lock, have %v", i, err)
-				continue
-			}
-			expect.OK(t, leases[i].Renew(t.Context())) // it holds the lock
-			f.release(leases[i])
-		} else if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("call %d: want %v, have %v", i, context.DeadlineExceeded, err)
-		}
-		expect.Eventually(t, "the lock to be free", func() bool {
-			return f.direct.rdb.Exists(t.Context(), "lock:"+name(i)).Val() == 0
-		})
-	}
-}
-
 // TestRedisIsKilledUnderGroups: no call hangs, no fence comes twice, and all goes on once Redis is back, with its data or not.
 func TestRedisIsKilledUnderGroups(t *testing.T) {
 	t.Parallel()
@@ -160,32 +113,3 @@ func TestRedisIsKilledUnderGroups(t *testing.T) {
 		server.Restart(t)
 	}
 }
-
-// Locks on all masters are taken at once, all or none.
-func TestDoAllInACluster(t *testing.T) {
-	t.Parallel()
-	s := setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{})
-	var resources []string
-	for i := range 16 {
-		resources = append(resources, fmt.Sprintf("order:%d", i))
-	}
-	for _, opts := range []*lock.Options{nil, {Wait: time.Minute}} {
-		err := s.DoAll(s.Context(), resources, opts, func(ctx context.Context) error {
-			for _, r := range resources {
-				if lock.Fence(ctx, r) == 0 || s.on(r).value() == "" { //nolint:contextcheck // it reads the key
-					t.Errorf("%s: want it held", r)
-				}
-			}
-			if err := s.stranger().DoAll(s.Context(), append(resources[:15:15], "free"), nil, noWork); !errors.Is(err, lock.ErrBusy) { //nolint:contextcheck // another process
-				t.Errorf("want ErrBusy, have %v", err)
-			}
-			return nil
-		})
-		expect.OK(t, err)
-		for _, r := range append(resources, "free") {
-			expect.Equal(t, r, s.on(r).value(), "")
-		}
-	}
-}
-
-func noWork(context.Context) error { return nil }

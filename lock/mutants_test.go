@@ -140,13 +140,13 @@ var mistakes = []verify.Mutant{
 		"a release that is sent again is a loss", "../internal/lockredis/release.lua",
 		"and digits(last_fence(lock)) == given.fence and 1 or 0",
 		"and 0 or 0",
-		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/nobody_since"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a release that is sent again does not know that it handed on", "../internal/lockredis/release.lua",
 		"if released then return tonumber(released) end",
 		"",
-		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"renewal does not compare", "../internal/lockredis/renew.lua",
@@ -176,7 +176,7 @@ var mistakes = []verify.Mutant{
 		"an acquire that is sent again refuses its own token", "../internal/lockredis/acquire.lua",
 		"if held and not revoked then",
 		"if false then",
-		[]string{"TestAcquireWhoseAnswerIsLost/client_retries"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a free lock gets a fence below its last", "../internal/lockredis/quick.lua",
@@ -194,7 +194,7 @@ var mistakes = []verify.Mutant{
 		"a free lock is for newcomers", "../internal/lockredis/quick.lua",
 		"call('EXISTS', lock, base .. 'queue', base .. 'lines') > 0",
 		"call('EXISTS', lock) > 0",
-		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a release hands nothing on", "../internal/lockredis/quick.lua",
@@ -206,7 +206,7 @@ var mistakes = []verify.Mutant{
 		"a release that hands on and is sent again is a loss", "../internal/lockredis/quick.lua",
 		"  call('SET', base .. 'released:' .. by, '1', 'PX', 10000)\n",
 		"",
-		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a reservation leaves no trace", "../internal/lockredis/quick.lua",
@@ -236,7 +236,7 @@ var mistakes = []verify.Mutant{
 		"a newcomer overtakes the wait queue", "../internal/lockredis/acquire.lua",
 		"if own or not others then",
 		"if true then",
-		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a reservation is for anybody", "../internal/lockredis/locks.lua",
@@ -248,7 +248,7 @@ var mistakes = []verify.Mutant{
 		"who was woken stays in the wait queue", "../internal/lockredis/quick.lua",
 		"  call('ZREM', wait_queue, waiter)\n",
 		"",
-		[]string{"TestWaitQueueIsFIFO/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"the lock is kept for one who is gone", "../internal/lockredis/quick.lua",
@@ -296,7 +296,7 @@ var mistakes = []verify.Mutant{
 		"a waiter that leaves keeps the lock", "../internal/lockredis/leave.lua",
 		"  free(key, given.by)\n",
 		"",
-		[]string{"TestReservedWaiterLeaves/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 }
 

@@ -2,11 +2,14 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // A queuedWaiter is a process that waits in the wait queue.
@@ -107,15 +111,19 @@ func TestDeadWaitersInACluster(t *testing.T) {
 // the waiters ask the store as soon as the connection is back.
 func TestListenerReconnects(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t, 0, lock.Config{})
-	holder := f.direct.take("")
-	w := f.waitInQueue()
-	f.proxy.BlackHole(true)
-	f.direct.release(holder)
-	expect.Need(t, strings.Contains(f.direct.value(), "siding-goroutine:"),
-		"want the lock reserved for the waiter, have %q", f.direct.value())
-	f.proxy.BlackHole(false)
-	f.direct.release(f.served(w, 10*time.Second)) // its fallback time is in 15
+	server := redistest.Shared(t)
+	s, proxy := setUp(t, server.Client(t), lock.Config{}), locktest.NewProxy(t, server.Addr)
+	holder := s.take("")
+	away := *s
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	away.rdb = client
+	w := away.waitInQueue()
+	proxy.BlackHole(true)
+	s.release(holder)
+	expect.Need(t, strings.Contains(s.value(), "siding-goroutine:"), "want the lock reserved for the waiter, have %q", s.value())
+	proxy.BlackHole(false)
+	s.release(s.served(w, 10*time.Second)) // its fallback time is in 15
 }
 
 // TestCommandsOfAWait: a waiter costs two calls and the release before it one,
@@ -234,4 +242,25 @@ func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
 			<-over
 		}
 	})
+}
+
+// TestWaitForARedisThatRefuses: a wait that is over before the client has given up connecting names the refusal.
+func TestWaitForARedisThatRefuses(t *testing.T) {
+	t.Parallel()
+	for how, wait := range waits {
+		wait.Wait = 100 * time.Millisecond
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			expect.OK(t, err)
+			addr := listener.Addr().String()
+			_ = listener.Close() // nobody has it now
+			// So go-redis tries for 200 ms. With its defaults it does for two seconds, and on a busy machine for longer than anybody waits.
+			rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 3, MaxRetries: -1})
+			t.Cleanup(func() { _ = rdb.Close() })
+			if _, err = lockerOn(t, lock.Redis(rdb)).Acquire(t.Context(), "order:1", &wait); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, lock.ErrBusy) {
+				t.Errorf("want the refusal, and no ErrBusy, have %v", err)
+			}
+		})
+	}
 }
