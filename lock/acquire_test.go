@@ -162,10 +162,12 @@ func (s *setup) releasePlain(token string) {
 	expect.That(s, err == nil && n == 1, "want the plain program's own lock deleted, have %d, %v", n, err)
 }
 
-// TestPlainProtocol excludes both ways, lock by lock.
+// TestPlainProtocol excludes both ways, lock by lock, by the resource with a prefix or by the very name.
 func TestPlainProtocol(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
+	onEachOf(t, map[string]string{"a prefix": "", "no prefix": lock.NoPrefix}, func(s *setup, prefix string) {
+		s = s.with(lock.Config{Prefix: prefix}).on(s.res)
+		expect.Equal(s, "the key is the resource", s.key == s.res, prefix == lock.NoPrefix)
 		expect.Need(s, s.takePlain("c0ffee", 10*time.Second), "want a free lock taken")
 		busy := s.refuse("waiter")
 		expect.That(s, busy.Foreign && busy.Holder == "another program" && busy.Since.IsZero() && busy.Position == 1,

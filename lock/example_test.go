@@ -26,6 +26,19 @@ func newClient() (client *redis.Client, closeAll func()) {
 	}
 }
 
+// newLocker stands for your own, see the example of New.
+func newLocker() (locker *lock.Locker, closeAll func()) {
+	client, closeClient := newClient()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return locker, func() {
+		locker.Close()
+		closeClient()
+	}
+}
+
 // Do is all that most programs need.
 func ExampleLocker_Do() {
 	client, closeAll := newClient()
@@ -52,12 +65,8 @@ func ExampleLocker_Do() {
 // Acquire gives a lease to those who hold the lock for longer than one function. Its error names
 // the present holder.
 func ExampleLocker_Acquire() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 
 	ctx := context.Background()
 	held, err := locker.Acquire(ctx, "order:536365", &lock.Options{Holder: "audit on web-3"})
@@ -148,13 +157,8 @@ func ExampleLease_Context_end() {
 // A caller that waits is served in order of arrival, and is woken by the release. Wait bounds the
 // waiting: with 5 * time.Second it would give up after that, with ErrBusy.
 func ExampleForever() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer locker.Close() // ends the connection on which it is woken
 
 	ctx := context.Background()
 	held, err := locker.Acquire(ctx, "order:536365", nil)
@@ -178,12 +182,8 @@ func ExampleForever() {
 
 // A Retry says when to try again. They can be put together, and shared.
 func ExampleRetry() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 	ctx := context.Background()
 	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
@@ -202,12 +202,8 @@ func ExampleRetry() {
 // The context of a lease is the holder's. With Reentrant it takes the lock again, which is
 // released with the last of its leases.
 func ExampleLease_Context() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
 		again := &lock.Options{Reentrant: true}
 		return locker.Do(ctx, "order:536365", again, func(ctx context.Context) error {
@@ -241,12 +237,8 @@ func ExampleLease_Context() {
 
 // A lease is renewed by itself. Renew asks the store, for a holder who wants to be sure.
 func ExampleLease_Renew() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 	ctx := context.Background()
 	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
@@ -270,12 +262,8 @@ func ExampleLease_Renew() {
 // later holder has written already. For tables see lock/sqlfence, for data in
 // Redis lock/redisfence.
 func ExampleFence() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 	var seen int64
 	write := func(ctx context.Context, what string) {
 		if fence := lock.Fence(ctx, "order:536365"); fence < seen {
@@ -308,12 +296,8 @@ func ExampleFence() {
 
 // Several may hold a lock at once if it has a limit. Each has a lease and a fencing token of its own.
 func ExampleOptions_limit() {
-	client, closeAll := newClient()
+	locker, closeAll := newLocker()
 	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
 	ctx := context.Background()
 	// At most two calls of the supplier's interface at once, and at most 100 in any second.
 	opts := &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 100, Period: time.Second}}}
@@ -324,7 +308,7 @@ func ExampleOptions_limit() {
 		}
 		defer func() { _ = held.Release(ctx) }()
 	}
-	_, err = locker.Acquire(ctx, "supplier:acme", opts)
+	_, err := locker.Acquire(ctx, "supplier:acme", opts)
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 		fmt.Println("busy:", busy.Holders, "holders")
 	}

@@ -124,20 +124,28 @@ func TestLimitKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// One who knows no limit has the whole lock, also if he finds it limited by permits that have run out.
+// One who knows no limit has the whole lock, and so nobody takes a permit that he would not see. His release reserves a permit
+// for the waiter.
 func TestHolderWhoKnowsNoLimit(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
-		s.of(three).take("")
-		s.expirePermit(1)
+	onEachOf(t, map[string]func(*setup){
+		"from before the limit": func(*setup) {},
+		"as the permits have run out": func(s *setup) {
+			s.of(three).take("")
+			s.expirePermit(1)
+		},
+	}, func(s *setup, before func(*setup)) {
+		before(s)
 		held := s.take("")
 		busy := s.of(three).refuse("w1")
 		expect.That(s, busy.Holder != "", "want the holder named, have %+v", busy)
 		expect.OK(s, held.Renew(s.Context()))
 		s.handOff(held, "w1")
 		s.of(three).take("w1")
-		s.of(three).take("a")
-		s.wantPermits(1, 2)
+		a := s.of(three).take("a")
+		s.of(three).take("b")
+		s.wantPermits(1, 2, 3)
+		expect.OK(s, a.Renew(s.Context()))
 	})
 }
 
@@ -163,25 +171,6 @@ func TestPermitIsRenewedAndLost(t *testing.T) {
 		lose(s)
 		wantLost(s, "renew", held.Renew(s.Context()))
 		wantLost(s, "cause", expect.Ended(s.T, work))
-	})
-}
-
-// A holder from before the limit keeps all others out until it releases, however large the limit:
-// it has the whole lock, and so nobody takes a permit that a program without the limit would not
-// see.
-func TestHolderFromBeforeTheLimit(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		old := s.take("")
-		busy := s.of(three).refuse("w1")
-		expect.That(s, busy.Holder != "", "want the holder named, have %+v", busy)
-		expect.OK(s, old.Renew(s.Context()))
-		s.handOff(old, "w1") // reserves a permit for the waiter
-		s.of(three).take("w1")
-		held := s.of(three).take("a")
-		s.of(three).take("b")
-		s.wantPermits(1, 2, 3)
-		expect.OK(s, held.Renew(s.Context()))
 	})
 }
 
@@ -466,72 +455,6 @@ func TestLimitUnderLoad(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		check(setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{}))
-	})
-}
-
-// A holder that dies keeps its permit until its TTL, and no longer.
-func TestPermitExpires(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: 2 * time.Second})
-		two := &lock.Options{Wait: lock.Forever, Limit: 2}
-		for range 2 {
-			held := expect.Value(s.stranger().Acquire(s.Context(), s.res, two))(s)
-			abandon(held)
-		}
-		held := expect.Value(s.Acquire(s.Context(), s.res, two))(s)
-		s.release(held)
-	})
-}
-
-// A limiter is a store that knows limits, and whose waiters listen.
-type limiter interface {
-	store.Store
-	store.Limiter
-	store.Listener
-}
-
-// A cutStore fails each acquire once it is cut.
-type cutStore struct {
-	limiter
-	cut atomic.Bool
-}
-
-func (c *cutStore) Acquire(ctx context.Context, r store.Request) (store.Result, error) {
-	if c.cut.Load() {
-		return store.Result{}, locktest.ErrNetwork
-	}
-	return c.limiter.Acquire(ctx, r)
-}
-
-// A caller that gives up a wait passes on the permit that was reserved for it.
-func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		inner, ok := lock.Redis(s.rdb).(limiter)
-		expect.Need(s, ok, "want a store that knows limits")
-		broken := &cutStore{limiter: inner}
-		held := s.of(three).take("")
-		s.of(three).take("")
-		s.of(three).take("")
-		ctx, giveUp := context.WithCancel(s.Context())
-		work := func(context.Context) error { return nil }
-		gone, next := make(chan error, 1), make(chan error, 1)
-		first, second := s.withStore(broken, lock.Config(s.cfg)), s.stranger()
-		go func() { gone <- first.Do(ctx, s.res, &lock.Options{Wait: lock.Forever, Limit: 3}, work) }()
-		expect.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
-		// Its fallback time comes with the end of the TTL.
-		go func() { next <- second.Do(s.Context(), s.res, &lock.Options{Wait: s.cfg.TTL / 2, Limit: 3}, work) }()
-		expect.Eventually(s.T, "two queued waiters", func() bool { return len(s.queue()) == 2 })
-		broken.cut.Store(true)
-		s.release(held)
-		permits := s.wantPermits(1, 2, 3)
-		expect.Need(s, slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }),
-			"want a permit reserved for the first waiter, have %+v", permits)
-		giveUp()
-		err := <-gone
-		expect.Need(s, errors.Is(err, context.Canceled), "want a caller that has given up, have %v", err)
-		expect.OK(s, <-next) // the next waiter gets the permit
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -99,35 +100,11 @@ func (s *setup) takeAndRelease() {
 	s.wantPermits()
 }
 
-// Without a prefix, a program that locks the name itself excludes us, and is excluded.
-func TestNoPrefixExcludesPlainPrograms(t *testing.T) {
+// Without a prefix, too, no lock has the name of what is asynq's, ours, or beside another lock.
+func TestNamesOfOthers(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{Prefix: lock.NoPrefix}).on("my-key-" + uuid.NewString())
-		expect.Need(s, s.key == s.res, "want the resource as the key, have %q", s.key)
-		held := s.take("")
-		expect.That(s, !s.takePlain("c0ffee", time.Minute), "want the other program excluded")
-		s.release(held)
-		expect.That(s, s.takePlain("c0ffee", time.Minute), "want a free lock taken")
-		_ = s.refuse("")
-		s.releasePlain("c0ffee")
-		for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
-			expect.Is(s, name, expect.Err(s.Acquire(s.Context(), name, nil)), lock.ErrResource)
-		}
-	})
-}
-
-// A lock is the same for all who use its key, however they have come to it.
-func TestOneKeyIsOneLock(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		name := uuid.NewString()
-		usual, bare := s.on(name), s.with(lock.Config{Prefix: lock.NoPrefix}).on("lock:"+name)
-		first := usual.take("")
-		bare.join("w1")
-		usual.handOff(first, "w1")
-		second := bare.take("w1")
-		expect.That(s, second.Fence() > first.Fence(), "want a fence above %d, have %d", first.Fence(), second.Fence())
-		bare.release(second)
-	})
+	client := expect.Value(lease.New(newFake().Store, lease.Config{Prefix: lock.NoPrefix}))(t)
+	for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
+		expect.Is(t, name, client.Check(name), lock.ErrResource)
+	}
 }

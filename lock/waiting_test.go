@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -213,35 +211,6 @@ func TestHolderWithoutChannels(t *testing.T) {
 	s.wantFree()
 	w.cancel()
 	<-w.held
-}
-
-// In one process, callers that poll and callers in the wait queue do not wait for one another.
-func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		const want = 40
-		locker := s.stranger()
-		ctx, cancel := context.WithCancel(s.Context())
-		over := make(chan struct{}, 3)
-		var holds atomic.Int32
-		for _, opts := range []*lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(10 * time.Second)}} {
-			go func() {
-				defer func() { over <- struct{}{} }()
-				for ctx.Err() == nil {
-					_ = locker.Do(ctx, s.res, opts, func(ctx context.Context) error {
-						holds.Add(1)
-						return sleep.For(ctx, 5*time.Millisecond)
-					})
-				}
-			}()
-		}
-		// Those in the wait queue need some ms each; behind the one that polls it would be seconds each, and minutes in all.
-		expect.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
-		cancel()
-		for range 3 {
-			<-over
-		}
-	})
 }
 
 // TestWaitForARedisThatRefuses: a wait that is over before the client has given up connecting names the refusal.

@@ -126,20 +126,6 @@ func TestNewWorkIsRenewed(t *testing.T) {
 	})
 }
 
-// Work that begins after the deadline of such a lease ends at once, and nothing is renewed.
-func TestNewWorkComesTooLate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		ctx, stop := context.WithCancel(t.Context())
-		l.Context(ctx)
-		stop()
-		time.Sleep(14 * time.Second)
-		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
-		l.wantExpired(t)
-	})
-}
-
 // Do protects its function until the function returns, also after the end of its context.
 func TestDoProtectsWorkThatIgnoresItsContext(t *testing.T) {
 	t.Parallel()

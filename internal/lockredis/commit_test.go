@@ -236,14 +236,14 @@ func (c crossing) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return c.ClusterClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// A post takes calls, and answers when it is told to.
+// A post takes calls, and answers when it is told to, if their context lasts until then.
 type post struct {
 	mu      sync.Mutex
 	sent    []string // the locks of the calls that went together
 	answers chan struct{}
 }
 
-func (p *post) send(_ context.Context, calls []*call) {
+func (p *post) send(ctx context.Context, calls []*call) {
 	keys := make([]string, 0, len(calls))
 	for _, c := range calls {
 		keys = append(keys, c.key)
@@ -251,9 +251,12 @@ func (p *post) send(_ context.Context, calls []*call) {
 	p.mu.Lock()
 	p.sent = append(p.sent, strings.Join(keys, " "))
 	p.mu.Unlock()
-	<-p.answers
+	select {
+	case <-p.answers:
+	case <-ctx.Done():
+	}
 	for _, c := range calls {
-		c.reply = c.key
+		c.reply, c.err = c.key, ctx.Err()
 	}
 }
 
