@@ -80,20 +80,59 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
+// interceptedBy returns a client of a server of its own, each call of which a test may answer itself, or send.
+func interceptedBy(t *testing.T, answer func(method string, send func() error) error) *clientv3.Client {
+	t.Helper()
+	intercept := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return answer(method, func() error { return send(ctx, method, req, reply, cc, opts...) })
+	}
+	return connectBy(t, clientv3.Config{
+		Endpoints:   []string{startEtcd(t).Addr},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept)},
+	})
+}
+
 // TestReleaseIsSentAgain: a request whose answer is lost the client sends again by itself. The
 // lock was held all the same.
 func TestReleaseIsSentAgain(t *testing.T) {
 	t.Parallel()
-	server := startEtcd(t)
-	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if err := send(ctx, method, req, reply, cc, opts...); err != nil || !strings.HasSuffix(method, "/LeaseRevoke") {
+	locker, _ := lockerOn(t, interceptedBy(t, func(method string, send func() error) error {
+		if err := send(); err != nil || !strings.HasSuffix(method, "/LeaseRevoke") {
 			return err
 		}
-		return send(ctx, method, req, reply, cc, opts...)
-	}
-	locker, _ := lockerOn(t, connectBy(t, clientv3.Config{
-		Endpoints:   []string{server.Addr},
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(twice)},
+		return send()
+	}), lock.Config{})
+	release(t, take(t, locker, "a"))
+}
+
+// TestReleaseThatFailsIsSentAgain: the session is known until it has ended. So the Locker's next
+// try ends the session, long before the TTL would.
+func TestReleaseThatFailsIsSentAgain(t *testing.T) {
+	t.Parallel()
+	var failed atomic.Bool
+	client := interceptedBy(t, func(method string, send func() error) error {
+		if strings.HasSuffix(method, "/LeaseRevoke") && failed.CompareAndSwap(false, true) {
+			return status.Error(codes.Internal, "once")
+		}
+		return send()
+	})
+	locker, _ := lockerOn(t, client, lock.Config{TTL: time.Hour})
+	lease := take(t, locker, "a")
+	err := lease.Release(t.Context())
+	expect.That(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error of etcd, have %v", err)
+	expect.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
+}
+
+// TestMemberWaitsInVain: a member that has waited for a leader in vain says so without a code. The request
+// is sent again.
+func TestMemberWaitsInVain(t *testing.T) {
+	t.Parallel()
+	var vain atomic.Int32
+	locker, _ := lockerOn(t, interceptedBy(t, func(_ string, send func() error) error {
+		if vain.Add(1) <= 2 {
+			return status.Error(codes.Unknown, context.DeadlineExceeded.Error())
+		}
+		return send()
 	}), lock.Config{})
 	release(t, take(t, locker, "a"))
 }
@@ -128,49 +167,6 @@ func TestServerHangs(t *testing.T) {
 	})
 	within("renew", 5*time.Second, func() error { return held.Renew(t.Context()) })
 	within("release", 5*time.Second, func() error { return held.Release(t.Context()) })
-}
-
-// TestReleaseThatFailsIsSentAgain: the session is known until it has ended. So the Locker's next
-// try ends the session, long before the TTL would.
-func TestReleaseThatFailsIsSentAgain(t *testing.T) {
-	t.Parallel()
-	server := startEtcd(t)
-	var failed atomic.Bool
-	once := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if strings.HasSuffix(method, "/LeaseRevoke") && failed.CompareAndSwap(false, true) {
-			return status.Error(codes.Internal, "once")
-		}
-		return send(ctx, method, req, reply, cc, opts...)
-	}
-	client := connectBy(t, clientv3.Config{
-		Endpoints:   []string{server.Addr},
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(once)},
-	})
-	locker, _ := lockerOn(t, client, lock.Config{TTL: time.Hour})
-	lease := take(t, locker, "a")
-	err := lease.Release(t.Context())
-	expect.That(t, err != nil && !errors.Is(err, lock.ErrLost), "want an error of etcd, have %v", err)
-	expect.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
-}
-
-// TestMemberWaitsInVain: a member that has waited for a leader in vain says so without a code. The request
-// is sent again.
-func TestMemberWaitsInVain(t *testing.T) {
-	t.Parallel()
-	server := startEtcd(t)
-	var vain atomic.Int32
-	first := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if vain.Add(1) <= 2 {
-			return status.Error(codes.Unknown, context.DeadlineExceeded.Error())
-		}
-		return send(ctx, method, req, reply, cc, opts...)
-	}
-	client := connectBy(t, clientv3.Config{
-		Endpoints:   []string{server.Addr},
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(first)},
-	})
-	locker, _ := lockerOn(t, client, lock.Config{})
-	release(t, take(t, locker, "a"))
 }
 
 // TestSweep: the records of locks that nobody releases do not add up, nor those of locks that were

@@ -7,57 +7,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/redlock"
 )
-
-// TestTrouble: while a minority of the nodes is in trouble, the lock works as if nothing was wrong, whether it was taken before
-// or not. A majority makes an error soon, with nothing left on the other nodes, and heals by itself.
-func TestTrouble(t *testing.T) {
-	t.Parallel()
-	for _, trouble := range troubles {
-		t.Run(trouble.name, func(t *testing.T) {
-			t.Parallel()
-			f := startFleet(t, 5)
-			// More than patient has, as each call below has to be answered.
-			nodes := redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}
-			holder, rival := lockerOn(t, f.store(nodes), lock.Config{}), lockerOn(t, f.store(nodes), lock.Config{})
-			held := f.take(holder)
-			for _, i := range []int{0, 2} {
-				trouble.hit(f, i)
-				expect.OK(t, held.Renew(t.Context()))
-				busy := f.wantBusy(rival)
-				expect.That(t, !busy.Foreign && busy.Remaining > 0, "want it held by the first, have %+v", busy)
-				f.release(held)
-				held = f.take(rival)
-				_ = f.wantBusy(holder)
-				holder, rival = rival, holder
-			}
-			f.release(held)
-			f.wantFree(1, 3)
-			if trouble.heal == nil {
-				return
-			}
-
-			trouble.hit(f, 4)
-			start := time.Now()
-			wantBroken(t, "acquire", second(holder.Acquire(ctxOf(t), f.Name(), nil)))
-			// The caller asks, cleans up and gives back. The client by itself waits for a minute.
-			took := time.Since(start)
-			expect.That(t, took <= promised(3*nodes.NodeTimeout+time.Second), "want an error within three node timeouts, have it after %v", took)
-			f.wantFree(1, 3)
-			for _, i := range []int{0, 2, 4} {
-				trouble.heal(f, i)
-			}
-			expect.OK(t, expect.Until(t.Context(), func() error { // the clients find out by themselves
-				lease, err := holder.Acquire(t.Context(), f.Name(), nil)
-				if err == nil {
-					f.release(lease)
-				}
-				return err
-			}))
-		})
-	}
-}
 
 // TestLateVote of a node that goes on when everything is over. A late vote lives for a TTL at most,
 // and makes no second holder.
@@ -99,27 +49,6 @@ func TestLateVote(t *testing.T) {
 			f.wantFree()
 		})
 	}
-}
-
-// TestScriptsAreFlushed while the lock is held.
-func TestScriptsAreFlushed(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, 3)
-	holder, rival := f.process(lock.Config{}), f.process(lock.Config{})
-	flush := func() {
-		t.Helper()
-		for _, admin := range f.admins {
-			expect.OK(t, admin.ScriptFlush(t.Context()).Err())
-		}
-	}
-	lease := f.take(holder)
-	flush()
-	expect.OK(t, lease.Renew(t.Context()))
-	flush()
-	_ = f.wantBusy(rival)
-	flush()
-	f.release(lease)
-	f.wantFree()
 }
 
 // TestPlainProtocol: a program that sets the same key on the same nodes excludes us, and is

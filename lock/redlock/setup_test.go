@@ -14,22 +14,12 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
 
 // patient are nodes that are waited for long enough by a slow machine, and may vote at once.
 var patient = redlock.Config{NodeTimeout: 500 * time.Millisecond, RestartDelay: redlock.NoRestartDelay}
-
-// promised is what a test wants of a time. The machine on which make test runs may stand still for
-// seconds; make verify wants the promise.
-func promised(d time.Duration) time.Duration {
-	if verify.All() {
-		return d
-	}
-	return 20 * time.Second
-}
 
 // A fleet is some Redis servers, each a node.
 type fleet struct {
@@ -145,19 +135,6 @@ func (f *fleet) voteForLocksOf(ttl time.Duration) {
 		})
 		expect.OK(f, err)
 	}
-}
-
-// A trouble is what happens to a server, and what ends it, if it lasts.
-type trouble struct {
-	name string
-	hit  func(f *fleet, i int)
-	heal func(f *fleet, i int)
-}
-
-var troubles = []trouble{
-	{"killed", func(f *fleet, i int) { f.servers[i].Kill() }, func(f *fleet, i int) { f.servers[i].Restart(f.T) }},
-	{"hanging", func(f *fleet, i int) { f.servers[i].Pause() }, func(f *fleet, i int) { f.servers[i].Resume() }},
-	{"restarted empty", func(f *fleet, i int) { f.servers[i].Restart(f.T) }, nil},
 }
 
 // ctxOf bounds what a test does to servers that may not answer.
