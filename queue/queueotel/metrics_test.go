@@ -39,25 +39,25 @@ func TestCounts(t *testing.T) {
 	t.Parallel()
 	b := &bench{reader: sdkmetric.NewManualReader()}
 	telemetry := expect.Value(queueotel.New(queueotel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))}))(t)
-	expect.OK(t, expect.Err(telemetry.Watch(state{})))
+	stop := expect.Value(telemetry.Watch(state{}))(t)
 	for n := range 3 {
 		telemetry.Observe(queue.Event{Kind: queue.EventParked, Resource: "order:1", Parked: n + 1})
 	}
-	telemetry.Observe(queue.Event{Kind: queue.EventRecovered, Resource: "order:1"})
-	telemetry.Observe(queue.Event{Kind: queue.EventRejected, Resource: "order:1"})
-	telemetry.Observe(queue.Event{Kind: queue.EventAcquired, Resource: "order:1"})
-	telemetry.Observe(queue.Event{Kind: queue.EventLost, Resource: "order:1"})
-	have := b.sum(t)
-	for name, want := range map[string]int64{
-		"siding.tasks.contended": 1, "siding.task.parks": 3, "siding.tasks.recovered": 1, "siding.tasks.ended_by_policy": 1, "siding.locks.lost": 1, "siding.tasks.running": 0,
-		"siding.waits.ended": 0, "siding.tasks.waiting": 3, "siding.locks.held": 2, "siding.queue.paused": 1, "siding.queue.tasks waiting": 5,
-		"siding.queue.tasks retrying": 6, "siding.servers": 3,
-	} {
-		if have[name] != want {
-			t.Errorf("%s: want %d, have %d", name, want, have[name])
-		}
+	for _, kind := range []queue.EventKind{queue.EventRecovered, queue.EventRejected, queue.EventAcquired, queue.EventLost} {
+		telemetry.Observe(queue.Event{Kind: kind, Resource: "order:1"})
 	}
+	telemetry.Observe(queue.Event{Kind: queue.EventStarted}) // a task without a resource
+	telemetry.Observe(queue.Event{Kind: queue.EventFinished})
+	b.want(t, map[string]int64{
+		"siding.locks.acquired": 1, "siding.tasks.contended": 1, "siding.task.parks": 3, "siding.tasks.recovered": 1, "siding.tasks.ended_by_policy": 1,
+		"siding.locks.lost": 1, "siding.tasks.running": 0, "siding.task.duration": 2, "siding.waits.ended": 0, "siding.tasks.waiting": 3, "siding.locks.held": 2,
+		"siding.queue.paused": 1, "siding.queue.tasks waiting": 5, "siding.queue.tasks retrying": 6, "siding.servers": 3,
+	})
+	expect.OK(t, stop())
+	b.want(t, map[string]int64{"siding.tasks.waiting": 0, "siding.servers": 0})
 }
+
+var _ queueotel.Reader = (*inspect.Inspector)(nil)
 
 func TestNil(t *testing.T) {
 	t.Parallel()

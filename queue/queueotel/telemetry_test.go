@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -170,6 +169,11 @@ func TestSpans(t *testing.T) {
 	if a, b := attr(one, "siding.fence").AsInt64(), attr(two, "siding.fence").AsInt64(); a <= 0 || b <= a {
 		t.Errorf("fences: want them to rise, have %d and %d", a, b)
 	}
+	expect.Eventually(t, "all events counted", func() bool { return b.sum(t)["siding.task.duration"] == 2 })
+	b.want(t, map[string]int64{
+		"siding.locks.acquired": 2, "siding.tasks.contended": 1, "siding.task.parks": 1, "siding.waits.ended": 1,
+		"siding.tasks.running": 0, "siding.task.wait": 1, "siding.lock.handoff": 1,
+	})
 }
 
 // awaitWaiting waits until so many tasks wait.
@@ -254,73 +258,13 @@ func TestPlainAsynq(t *testing.T) {
 	}
 }
 
-// The metrics count what has happened, and no resource is a label.
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	opened := make(chan struct{})
-	b.serve(t, func(ctx context.Context, s ship) error {
-		if s.N == 0 {
-			select {
-			case <-opened:
-			case <-ctx.Done():
-			}
-		}
-		return nil
-	})
-	for n := range 3 {
-		expect.OK(t, expect.Err(b.client.Enqueue(t.Context(), ship{"536365", n}, nil)))
-		if n == 0 {
-			expect.Eventually(t, "the first to run", func() bool { return b.sum(t)["siding.tasks.running"] == 1 })
-		}
-	}
-	b.awaitWaiting(t, 2)
-	stop := b.watch(t)
-	fleet := b.sum(t)
-	for name, want := range map[string]int64{
-		"siding.tasks.waiting": 2, "siding.locks.held": 1, "siding.queue.tasks waiting": 2, "siding.queue.tasks retrying": 0,
-		"siding.queue.tasks active": 1, "siding.queue.paused": 0, "siding.servers": 1,
-	} {
-		if have, ok := fleet[name]; !ok || have != want {
-			t.Errorf("%s: want %d, have %d", name, want, have)
-		}
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if have := b.sum(t); have["siding.tasks.waiting"] != 0 {
-		t.Errorf("want no gauges any more, have %v", have)
-	}
-	close(opened)
-	expect.OK(t, expect.Err(b.client.Enqueue(t.Context(), note{}, nil)))
-	b.ended(t, "run order:ship", 3)
-	b.ended(t, "run note", 1)
-	want := map[string]int64{
-		"siding.locks.acquired": 3, "siding.tasks.contended": 2, "siding.task.parks": 2, "siding.waits.ended": 2,
-		"siding.tasks.running": 0, "siding.task.wait": 2, "siding.lock.handoff": 2, "siding.task.duration": 4,
-	}
-	expect.Eventually(t, "all events counted", func() bool { return b.sum(t)["siding.task.duration"] == 4 })
+// want checks metrics, which are as sum returns them.
+func (b *bench) want(t *testing.T, want map[string]int64) {
+	t.Helper()
 	have := b.sum(t)
 	for name, n := range want {
-		if have[name] != n {
-			t.Errorf("%s: want %d, have %d", name, n, have[name])
-		}
+		expect.Equal(t, name, have[name], n)
 	}
-}
-
-// watch adds the gauges of the fleet.
-func (b *bench) watch(t *testing.T) (stop func() error) {
-	t.Helper()
-	rdb := queue.Redis((*redis.UniversalOptions)(&b.opts))
-	t.Cleanup(func() { _ = rdb.Close() })
-	inspector, err := inspect.New(rdb, inspect.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stop, err = b.telemetry.Watch(inspector); err != nil {
-		t.Fatal(err)
-	}
-	return stop
 }
 
 // sum returns the metrics by name: the sums of counters, and the counts of histograms.
