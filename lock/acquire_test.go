@@ -76,34 +76,6 @@ func TestHolderIsANote(t *testing.T) {
 	})
 }
 
-// TestLockOfAnother: our lock ran out and somebody else has it. Neither a renewal nor a release changes its value or its life.
-func TestLockOfAnother(t *testing.T) {
-	t.Parallel()
-	type call = func(*setup, *lease.Lease) error
-	onEachOf(t, map[string]call{
-		"renew":   func(s *setup, l *lease.Lease) error { return l.Renew(s.Context()) },
-		"release": func(s *setup, l *lease.Lease) error { return l.Release(s.Context()) },
-	}, func(s *setup, do call) {
-		for _, waiters := range [][]string{nil, {"waiter"}} {
-			ours := s.take("")
-			s.expire()
-			theirs := s.take("")
-			s.join(waiters...)
-			value := s.value()
-			s.rdb.PExpire(s.Context(), s.key, 5*time.Second)
-			wantLost(s, "call", do(s, ours))
-			expect.Equal(s, "their lock", s.value(), value)
-			s.wantTTL(s.key, time.Second, 5*time.Second)
-			s.release(theirs)
-			for _, w := range waiters {
-				s.wantNext(w)
-				s.take(w)
-				s.expire()
-			}
-		}
-	})
-}
-
 // TestRenew prolongs what there is, and makes nothing anew.
 func TestRenew(t *testing.T) {
 	t.Parallel()

@@ -1,14 +1,11 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
@@ -120,27 +117,6 @@ func TestCheckResource(t *testing.T) {
 		if (err != nil) != (tc.want != "") || err != nil && (!errors.Is(err, lock.ErrResource) || err.Error() != "lock: bad resource name: "+tc.want) {
 			t.Errorf("%q:\nwant %q\nhave %v", tc.res, tc.want, err)
 		}
-	}
-}
-
-// TestBadResourceNeverReachesRedis asks a client that would panic.
-func TestBadResourceNeverReachesRedis(t *testing.T) {
-	t.Parallel()
-	locker := lockerOn(t, lock.Redis(struct{ redis.Scripter }{}))
-	_, err := locker.Acquire(t.Context(), "", nil)
-	did := locker.Do(t.Context(), "a}b{c", nil, func(context.Context) error {
-		t.Error("want the work not to run")
-		return nil
-	})
-	expect.That(t, errors.Is(err, lock.ErrResource) && errors.Is(did, lock.ErrResource), "want ErrResource, have %v and %v", err, did)
-}
-
-// TestFixed has the same delay after each refusal, and does not give up.
-func TestFixed(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{1, 2, 1000, math.MaxInt} {
-		delay, again := lock.Fixed(5 * time.Millisecond)(n)
-		expect.That(t, again && delay == 5*time.Millisecond, "n %d: want 5ms, have %v, %t", n, delay, again)
 	}
 }
 

@@ -32,6 +32,12 @@ type model struct {
 	said    []string  // so far
 }
 
+// theirs is what another program puts at the lock's key, for a shorter time than ours: nothing prolongs that.
+const (
+	theirs   = "another program's"
+	theirTTL = 30 * time.Second
+)
+
 // A granted lease has a fence from each store.
 type granted struct {
 	token  string
@@ -84,7 +90,7 @@ func (m *model) step() {
 	case 1:
 		m.call("leave by "+m.short(waiter), func(i int) error { return m.stores[i].Leave(m.Context(), m.key, waiter, store.Leave{Handoff: handoff}) })
 	case 2:
-		m.put([]string{"another program", "", "", ""}[m.rng.IntN(4)])
+		m.put([]string{theirs, "", "", ""}[m.rng.IntN(4)])
 	case 3, 4, 5:
 		m.release(held, handoff)
 	default:
@@ -99,8 +105,8 @@ func (m *model) put(value string) {
 	m.Helper()
 	m.said = append(m.said, fmt.Sprintf("put %q", value))
 	m.again = func() {}
-	put(m.T, m.rdb, m.key, value, time.Minute)
-	m.memory.Put(m.key, value, time.Minute)
+	put(m.T, m.rdb, m.key, value, theirTTL)
+	m.memory.Put(m.key, value, theirTTL)
 	m.compare()
 }
 
@@ -171,6 +177,8 @@ func (m *model) compare() {
 		return value
 	}
 	expect.Equal(m, "the lock", who(m.value()), who(m.memory.Value(m.key)))
+	left := m.rdb.PTTL(m.Context(), m.key).Val()
+	expect.That(m, m.value() != theirs || left <= theirTTL, "want %s for %v at most, have it for %v", theirs, theirTTL, left)
 	waiters := m.memory.Waiters(m.key)
 	for i, waiter := range waiters {
 		waiters[i] = m.short(waiter)

@@ -38,7 +38,7 @@ var mistakes = []verify.Mutant{
 		"a reserved lock is anybody's", "../internal/lockredis/quick.lua",
 		"if not waiter or string.match(others, '^[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n[^\\n]*\\n(.*)$') ~= waiter then return end",
 		"if not waiter then return end",
-		[]string{"TestReservationExcludes"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"all have the same token", "../internal/lease/acquire.go",
@@ -134,7 +134,7 @@ var mistakes = []verify.Mutant{
 		"release does not compare", "../internal/lockredis/release.lua",
 		"if held then\n",
 		"if held or value_of(key) then\n",
-		[]string{"TestLockOfAnother/release"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a release that is sent again is a loss", "../internal/lockredis/release.lua",
@@ -152,7 +152,7 @@ var mistakes = []verify.Mutant{
 		"renewal does not compare", "../internal/lockredis/renew.lua",
 		"return held and not",
 		"return (held or value_of(key) and key) and not",
-		[]string{"TestLockOfAnother/renew"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"renewal makes the key anew", "../internal/lockredis/renew.lua",
@@ -200,7 +200,7 @@ var mistakes = []verify.Mutant{
 		"a release hands nothing on", "../internal/lockredis/quick.lua",
 		"if call('EXISTS', wait_queue, base .. 'lines') == 0 then",
 		"if true then",
-		[]string{"TestReservationExcludes/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a release that hands on and is sent again is a loss", "../internal/lockredis/quick.lua",
@@ -218,7 +218,7 @@ var mistakes = []verify.Mutant{
 		"a quick release does not compare", "../internal/lockredis/quick.lua",
 		"call('GET', lock) ~= token",
 		"not call('GET', lock)",
-		[]string{"TestLockOfAnother/release"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"a reservation does not expire", "../internal/lockredis/quick.lua",
@@ -242,7 +242,7 @@ var mistakes = []verify.Mutant{
 		"a reservation is for anybody", "../internal/lockredis/locks.lua",
 		"return whose == waiter",
 		"return whose ~= nil",
-		[]string{"TestReservationExcludes/redis"},
+		[]string{"TestRedisDoesAsMemory/redis"},
 	},
 	{
 		"who was woken stays in the wait queue", "../internal/lockredis/quick.lua",

@@ -57,31 +57,14 @@ func (s *setup) reserved(waiters ...string) {
 	s.handOff(held, waiters[0])
 }
 
-// TestReservationExcludes newcomers, those who are queued, and callers without a
-// name, until its waiter comes.
-func TestReservationExcludes(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		s.reserved("w1", "w2")
-		for _, w := range []string{"newcomer", "w2", "", "w", "w11"} {
-			if busy := s.refuse(w); busy.Holder != "the next in the wait queue" || busy.Foreign {
-				s.Errorf("%q: want it refused for the next in the wait queue, have %+v", w, busy)
-			}
-		}
-		s.wantTTL(s.key, time.Second, time.Minute)
-		held := s.take("w1")
-		s.wantQueue("w2", "newcomer", "w", "w11")
-		s.handOff(held, "w2")
-	})
-}
-
 // TestReservationIsForAnyName that a waiter may have.
 func TestReservationIsForAnyName(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		for _, name := range []string{"7:default:5f1c2a", "::", " ", "a\nb", "%d*", "Größe", "siding-reserved:x:1:y", "{x}", "\xff"} {
 			s.reserved(name)
-			s.join("other")
+			busy := s.refuse("other")
+			expect.That(s, busy.Holder == "the next in the wait queue" && !busy.Foreign, "%q: want it kept for the next in the wait queue, have %+v", name, busy)
 			held := s.take(name)
 			s.wantQueue("other")
 			s.leave("other")

@@ -91,12 +91,7 @@ func (s *setup) short(name string) string {
 func (s *setup) with(cfg lock.Config) *setup {
 	s.Helper()
 	cfg.HandoffTimeout = cmp.Or(cfg.HandoffTimeout, time.Minute)
-	return s.withStore(lock.Redis(s.rdb), cfg)
-}
-
-// withStore returns the same setup with a locker on another store.
-func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
-	s.Helper()
+	store := lock.Redis(s.rdb)
 	locker := expect.Value(lock.New(store, cfg))(s)
 	s.Cleanup(locker.Close)
 	client := expect.Value(lease.New(store, lease.Config(cfg)))(s)

@@ -50,19 +50,6 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-func TestRollbackLeavesNothing(t *testing.T) {
-	t.Parallel()
-	each(t, backends(), func(b *bundle, _ backend) {
-		given := errors.New("the task has failed")
-		err := b.inTx(b.Context(), func(tx transaction) error {
-			return errors.Join(tx.advance(b.table, 5, "a"), given)
-		})
-		expect.That(b, err != nil && err.Error() == given.Error(), "want %v alone, have %v", given, err)
-		expect.Equal(b, "fence", b.fence(), 0)
-		expect.OK(b, b.advance(b.Context(), 4, "a")) // lower than the one rolled back
-	})
-}
-
 // TestKeysAndNames has a composite key of several types, in a schema, and names that need quotes.
 func TestKeysAndNames(t *testing.T) {
 	t.Parallel()

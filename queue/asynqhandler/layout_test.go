@@ -1,9 +1,13 @@
 package asynqhandler
 
 import (
+	"context"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -106,4 +110,21 @@ func TestOnlyResultsAreSet(t *testing.T) {
 		}
 	}
 	expect.That(t, kept == 1, "want 1 result kept, have %d", kept)
+}
+
+// asynq keeps results without a context. Ours are kept with the attempt's, and so for no longer than it runs.
+func TestResultsHaveTheContext(t *testing.T) {
+	t.Parallel()
+	l := expect.Value(newLayout(asynqVersion()))(t)
+	h := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		_, err := task.ResultWriter().Write([]byte("r"))
+		return err
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := l.process(ctx, h, &taskredis.Message{ID: "id", Queue: "queue"}, func(have context.Context, _ []byte) error {
+		cancel()
+		return have.Err()
+	})
+	expect.That(t, errors.Is(err, context.Canceled), "want the attempt's context, have one that ends with %v", err)
 }

@@ -70,17 +70,6 @@ func TestRunKeepsTheGivenID(t *testing.T) {
 	}
 }
 
-func TestRunRefusesWhatTheClientRefuses(t *testing.T) {
-	t.Parallel()
-	var w queuetest.Worker
-	err := queuetest.Run(t.Context(), &w, audit{}, func(context.Context, audit) error {
-		t.Error("the handler ran")
-		return nil
-	})
-	var bad *queue.TaskError
-	expect.That(t, errors.As(err, &bad) && bad.Field == "order", "want a TaskError for order, have %v", err)
-}
-
 func TestRunNamesWhatIsNil(t *testing.T) {
 	t.Parallel()
 	fine := func(context.Context, audit) error { return nil }
@@ -132,6 +121,14 @@ func TestLoseEndsTheContextWithTheCause(t *testing.T) {
 		return nil
 	})
 	expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost although the handler returned nil, have %v", err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	err = queuetest.Run(ctx, &w, audit{Order: "1"}, func(context.Context, audit) error {
+		cancel()
+		expect.That(t, w.Lose("order:1"), "lose: want true while the task runs")
+		return nil
+	})
+	expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost although the time of the task was over before, have %v", err)
 }
 
 func TestRunBatch(t *testing.T) {
@@ -310,27 +307,23 @@ func (u unsent) Validate() error {
 	return nil
 }
 
-// A worker archives a task that is not valid when it arrives, and runs nothing of it.
-func TestRunRefusesWhatAWorkerRefuses(t *testing.T) {
+// A client refuses a task that is not valid, and a worker archives one that is not when it arrives. Nothing of it runs.
+func TestRunRefusesWhatIsNotValid(t *testing.T) {
 	t.Parallel()
 	var w queuetest.Worker
 	for want, err := range map[string]error{
-		"order is empty": queuetest.Run(t.Context(), &w, unsent{"1"}, func(context.Context, unsent) error { return nil }),
-		"order:hidden: resource: lock: bad resource name: it is empty": queuetest.Run(t.Context(), &w, hidden{"1"}, func(context.Context, hidden) error { return nil }),
+		"order:audit: order: it is empty": queuetest.Run(t.Context(), &w, audit{}, mustNotRun[audit](t)),
+		"order is empty":                  queuetest.Run(t.Context(), &w, unsent{"1"}, mustNotRun[unsent](t)),
+		"order:hidden: resource: lock: bad resource name: it is empty": queuetest.Run(t.Context(), &w, hidden{"1"}, mustNotRun[hidden](t)),
 	} {
 		expect.That(t, err != nil && strings.HasSuffix(err.Error(), want), "want %q, have %v", want, err)
 	}
 }
 
-// A lease is lost also if the time of its task was over before.
-func TestLoseAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	var w queuetest.Worker
-	ctx, cancel := context.WithCancel(t.Context())
-	err := queuetest.Run(ctx, &w, audit{Order: "1"}, func(context.Context, audit) error {
-		cancel()
-		expect.That(t, w.Lose("order:1"), "lose: want true while the task runs")
+func mustNotRun[T any](t *testing.T) func(context.Context, T) error {
+	t.Helper()
+	return func(context.Context, T) error {
+		t.Error("the handler ran")
 		return nil
-	})
-	expect.That(t, errors.Is(err, lock.ErrLost), "want ErrLost, have %v", err)
+	}
 }
