@@ -3,7 +3,6 @@
 -- Comes after parking.lua and queue.lua.
 
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
-local AHEAD = 10000            -- us: a ticket is ahead of the clock by less, one us for each task that its step has parked before
 
 -- How many wait for a lock.
 local function waiting_for(lock)

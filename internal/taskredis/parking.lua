@@ -43,7 +43,7 @@ local function park(q, id, task, lock, have, ends)
       local fence = try('GET', beside(lock, 'fence'))
       mine.last = math.max(last_ticket(q.name, lock), type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
-    ticket = math.max(comes(), mine.last + 1)
+    ticket = comes(mine.last)
     mine.last = ticket
   end
   ticket = digits(ticket)

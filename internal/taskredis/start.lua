@@ -2,6 +2,8 @@
 --
 -- Comes after lines.lua and hold.lua.
 
+local AHEAD = 10000            -- us: a ticket is ahead of the clock by less, one us for each task that its step has begun or parked before
+
 -- Whole seconds, which sorted sets compare faster, unless locks are so short that a lease would be over at once. A lease that ends
 -- before its lock is only looked at too early, but one of an attempt that is to ask for its lock has to last: nothing else says
 -- that its server lives.
@@ -51,9 +53,13 @@ local function waits_for(queue, id, have, lock, ticket)
 end
 
 -- When a task that has no place yet came, us: for each that this step looks at a bit later, as they keep their order.
-local function comes()
+--   last  the ticket or fence behind which it is to be, nil for none. That of this step may be ahead of the clock: who comes next is
+--         behind it, too, also under another lock. If it is further ahead the clock has stepped back, and the others do without
+local function comes(last)
   so.came = so.came + 1
-  return now + so.came
+  if not last or last < now + so.came then return now + so.came end
+  if last < now + AHEAD then so.came = last + 1 - now end
+  return last + 1
 end
 
 -- Begins an attempt of a task with these fields, under a lock that it takes by a key, or '' for none. The caller puts the
@@ -101,4 +107,4 @@ local function flush(q)
   q.passed, q.waits, q.lines, q.starts, q.leases = 0, {}, {}, {}, {}
 end
 
-return lease_end, ask_end, plain_end, without, past, read, waits_for, comes, start, flush
+return AHEAD, lease_end, ask_end, plain_end, without, past, read, waits_for, comes, start, flush

@@ -414,6 +414,25 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 	}
 }
 
+// A step gives a lock to one that waits, parks a task behind it, and takes one that came later and is to ask for the lock. Its fences are
+// ahead of the clock, and so is the ticket of the one that it parks; that of the other is later all the same.
+func TestAskBehindOneParkedInTheSameStep(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s := t.server("one")
+		first := s.line("q", "waits")
+		t.pending("q", "parks", "a")
+		t.pending("q", "asks", "")
+		s.turn["q"] = false // the ready set's
+		taken := s.takes("waits asks ", done(first), 2, "q")
+		s.ask(taken[1], "lock:a", Parked)
+		next := s.takes("parks ", done(taken[0]), 2, "q")
+		next = s.takes("asks ", done(next...), 1, "q")
+		s.takes("", done(next...), 1, "q")
+		t.gone()
+	})
+}
+
 // After Redis' clock has stepped back a task that asks comes behind all that wait, as one that is parked does.
 func TestAskAfterAStepOfTheClock(test *testing.T) {
 	test.Parallel()
