@@ -22,7 +22,7 @@ func (m *Model) tidy(s *State) {
 		if a.Phase != Gone {
 			continue
 		}
-		*a = Attempt{Task: a.Task, Server: a.Server, Phase: Gone, Kind: a.Kind, Locked: a.Locked}
+		*a = a.gone()
 		name := token(i)
 		switch known := s.refers(&s.Redis, name) || s.Behind && s.refers(&s.Copied, name); {
 		case s.carries(i):
@@ -60,10 +60,11 @@ func (s *State) carries(slot int) bool {
 	return false
 }
 
-// refers reports whether Redis knows an attempt.
+// refers reports whether Redis knows an attempt, or it is the first of a batch.
 func (s *State) refers(r *Redis, name uint8) bool {
 	return slices.ContainsFunc(r.Locks[:], func(l Lock) bool { return l.Token == name }) ||
-		slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name })
+		slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name }) ||
+		slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.First == name })
 }
 
 // Canonical returns the state that stands for s, and for all states that differ from s only in what
@@ -95,6 +96,9 @@ func (s *State) sortAttempts() {
 		s.Attempts[i] = a.Attempt
 		names[token(a.was)] = token(i)
 	}
+	for i := range s.Attempts {
+		s.Attempts[i].First = names[s.Attempts[i].First]
+	}
 	for _, redis := range []*Redis{&s.Redis, &s.Copied} {
 		for r := range redis.Locks {
 			redis.Locks[r].Token = names[redis.Locks[r].Token]
@@ -123,6 +127,7 @@ func (s *State) key(slot int) (key uint64) {
 			key++
 		}
 	}
+	bit(a.First != free)
 	bit(a.Locked)
 	bit(a.Lost)
 	bit(a.Untrusted)

@@ -23,7 +23,7 @@ func (m *Model) holders(_, to *State, _ Move) string {
 			continue
 		}
 		for _, r := range m.Tasks[a.Task-1].Locks() {
-			if to.Locks[r].Token != token(i) {
+			if to.Locks[r].Token != to.Holder(token(i)) {
 				return fmt.Sprintf("one holder: task %d is at work, trusts lock %d, and does not have it", a.Task, r+1)
 			}
 		}
@@ -114,7 +114,7 @@ func (m *Model) outcomes(from, to *State, move Move) string {
 			a, is := &from.Attempts[was.Attempt-1], &to.Attempts[was.Attempt-1]
 			lives := (a.Phase == Running || a.Phase == Ended || a.Phase == Begun && !a.Untrusted) && !a.Lost && !a.Disowned && a.Kind != Requeue
 			works := is.Phase == Running || is.Phase == Begun || is.Phase == Ended && is.Result == NoResult && move.Event != StepFails
-			own := !a.Locked && was.Lease == Runs || a.Locked && m.has(&from.Redis, id, was.Attempt)
+			own := !a.Locked && was.Lease == Runs || a.Locked && m.has(&from.Redis, id, from.Holder(was.Attempt))
 			moved := t.Status != Active || t.Attempt != was.Attempt
 			switch {
 			case lives && works && own && moved && is.Task == id:
@@ -172,9 +172,12 @@ func (m *Model) order(from, to *State, move Move) string {
 // within checks one task, in one of its lines.
 func (m *Model) within(from, to *State, move Move, n int, r uint8) string {
 	was, t, l := &from.Tasks[n], &to.Tasks[n], &to.Locks[r]
-	locked := t.Status == Active && t.Known && l.Token == t.Attempt && !l.Revoked
-	if !locked || from.Locks[r].Token == t.Attempt && from.Attempts[t.Attempt-1].Phase != None {
+	locked := t.Status == Active && t.Known && l.Token == to.Holder(t.Attempt) && !l.Revoked
+	if !locked || from.Locks[r].Token == l.Token && from.Attempts[t.Attempt-1].Phase != None {
 		return ""
+	}
+	if joins := l.Token != t.Attempt; joins && (t.Crashes > 0 || to.task(to.Attempts[l.Token-1].Task).Crashes > 0) {
+		return fmt.Sprintf("alone: task %d runs in a batch, and one of it has crashed", n+1)
 	}
 	if was.Line[r] > 0 && was.Line[r] != was.Ticket && was.Status != Active && t.Ticket == was.Line[r] {
 		return fmt.Sprintf("heads: task %d starts at a place that is not its own", n+1)
@@ -187,10 +190,10 @@ func (m *Model) within(from, to *State, move Move, n int, r uint8) string {
 		waits := other.Status == Retry && other.Set == Waits && other.Line[r] > 0
 		waits = waits || other.holds() && (other.Line[r] > 0 || before.Line[r] > 0 || before.Status == Active)
 		waits = waits && (before.Status != Pending || before.Line[r] > 0)
-		if other.Status == Active && to.told(other.Attempt) {
-			continue // its lock was somebody else's, so nothing keeps its place until its server has answered
+		if other.Status == Active && (to.told(other.Attempt) || to.Holder(other.Attempt) == l.Token) {
+			continue // its lock was somebody else's, and nothing keeps its place until its server has answered; or it is of the same batch
 		}
-		if waits || other.Status == Active && other.Known && before.Status == Active && move.Event != StepFails && to.Actions == m.Actions {
+		if waits || other.Status == Active && other.Known && before.Status == Active && move.Event != StepFails {
 			return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)
 		}
 	}
@@ -208,7 +211,7 @@ func (m *Model) servers(from, to *State, move Move) string {
 	for i := range to.Attempts {
 		a := &to.Attempts[i]
 		own := a.Task != 0 && to.task(a.Task).Status == Active && to.task(a.Task).Attempt == token(i) &&
-			(!a.Locked || m.has(&to.Redis, a.Task, token(i)))
+			(!a.Locked || m.has(&to.Redis, a.Task, to.Holder(token(i))))
 		switch {
 		case from.Attempts[i].Phase == Begun && a.Phase == Gone && own && move.Event == Resend:
 			return fmt.Sprintf("unheard: server %d sends a step again, and does not hear that it has task %d", a.Server+1, a.Task)

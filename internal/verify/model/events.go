@@ -6,13 +6,13 @@ func (m *Model) apply(s *State, move Move) bool {
 	sv, queue, l := &s.Servers[server], &s.Queues[move.Queue], &s.Locks[move.Resource]
 	switch move.Event {
 	case Step, StepFails:
-		sent := s.copyOf(server, m.Servers[server].Slots, move.Queue)
+		sent := s.CopyOf(server, m.Servers[server].Slots, move.Queue)
 		x := m.run(s, server, &sent, NoCopy, false, move.N)
 		m.hear(s, server, false, false)
 		s.rest(x, m.Servers[server].Slots)
 		return move.Event == Step || x.failed
 	case StepUnheard, StepDelayed:
-		sv.Sent = s.copyOf(server, m.Servers[server].Slots, move.Queue)
+		sv.Sent = s.CopyOf(server, m.Servers[server].Slots, move.Queue)
 		sv.Waits, sv.Asleep, sv.Alarm, sv.Popped = true, false, false, false
 		if move.Event == StepUnheard {
 			m.run(s, server, &sv.Sent, NoCopy, false, 0)
@@ -40,9 +40,9 @@ func (m *Model) apply(s *State, move Move) bool {
 	case SecondPasses:
 		sv.Asleep, sv.Alarm, sv.Listens = false, false, false
 	case WindowEnds:
-		s.each(server, func(a *Attempt) { a.Untrusted = a.Untrusted || a.unheard() })
+		s.each(server, func(a *Attempt) { a.Untrusted = a.Untrusted || a.ages() })
 	case Heartbeat:
-		s.each(server, func(a *Attempt) { a.Lost = a.Lost || a.Disowned })
+		s.lose(server)
 	case Crash:
 		s.die(server)
 	case CutOff:
@@ -69,7 +69,8 @@ func (m *Model) apply(s *State, move Move) bool {
 			x.release(move.Resource, MaxQueues)
 		}
 	case Revoke:
-		l.Revoked, s.Attempts[l.Token-1].Disowned = true, true
+		l.Revoked = true
+		s.batch(l.Token, func(a *Attempt) { a.Disowned = true })
 	case Expire:
 		m.expire(s, move.Resource)
 	case EntryDue:
@@ -143,6 +144,9 @@ func (a *Attempt) unheard() bool {
 	return a.Phase == Begun || a.Phase == Ended && a.Result == IsGranted
 }
 
+// ages reports whether a server has to hear of an attempt in time. Heartbeats renew the lock of a batch.
+func (a *Attempt) ages() bool { return a.unheard() && a.First == free }
+
 // resume is a process that continues. What its heartbeat finds is renewed.
 func (m *Model) resume(s *State, server uint8) {
 	s.Servers[server].CutOff = false
@@ -157,21 +161,22 @@ func (m *Model) resume(s *State, server uint8) {
 		}
 		if !a.Locked || m.Mistake == LeaseRenewedAlone {
 			t.Lease = Runs
-		} else if m.has(&s.Redis, a.Task, token(i)) {
+		} else if holder := s.Holder(token(i)); m.has(&s.Redis, a.Task, holder) {
 			t.Lease = Runs
-			s.near(token(i))
+			s.near(holder)
 		}
 	}
 }
 
-// expire ends a lock, those that its holder has got with it, and the lease.
+// expire ends a lock, those that its holder has got with it, and the leases of all that run under them.
 func (m *Model) expire(s *State, r uint8) {
 	name := s.Locks[r].Token
-	a := &s.Attempts[name-1]
-	a.Lost = a.Lost || (a.Phase == Running || a.Phase == Ended) && m.Mistake != TrustsTooLong
-	if t := s.task(a.Task); t.Status == Active && t.Attempt == name && m.Mistake != LeaseLater {
-		t.Lease = Over
-	}
+	s.batch(name, func(a *Attempt) {
+		a.Lost = a.Lost || (a.Phase == Running || a.Phase == Ended) && m.Mistake != TrustsTooLong && (m.Mistake != LosesAlone || a.First == free)
+		if t := s.task(a.Task); t.Status == Active && s.Holder(t.Attempt) == name && m.Mistake != LeaseLater {
+			t.Lease = Over
+		}
+	})
 	for r := range uint8(MaxResources) {
 		if l := &s.Locks[r]; l.Token == name && !l.Far {
 			l.take(free)
@@ -330,7 +335,7 @@ func (m *Model) failOver(s *State) {
 				a.Locked = a.Locked && a.Kind != Ask
 			}
 			t := s.task(a.Task)
-			a.Disowned = t.Status != Active || t.Attempt != token(i) || a.Locked && !m.has(&s.Redis, a.Task, token(i))
+			a.Disowned = t.Status != Active || t.Attempt != token(i) || a.Locked && !m.has(&s.Redis, a.Task, s.Holder(token(i)))
 		}
 	}
 }

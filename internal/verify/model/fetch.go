@@ -159,7 +159,7 @@ func (x *script) look(q, r uint8, answers bool) (began, enough bool) {
 			return false, false
 		case waits:
 			x.fair(q, r)
-			return x.begin(id, t.Line[r], answers), false
+			return x.begin(id, free, t.Line[r], answers), false
 		case passed == x.most(maxPassed):
 			x.more = true
 			if x.Mistake == PassedForLater {
@@ -219,7 +219,7 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 			return false
 		}
 		t, spec := s.task(id), x.Tasks[id-1]
-		if t.Status == Pending && (t.holds() || spec.asks() && t.Known && t.Ticket > 0) { // it starts from its place
+		if t.Status == Pending && (t.HasHeld || spec.asks() && t.Known && t.Ticket > 0) { // it starts from its place
 			x.item(func() {
 				set(x, &t.Set, Waits)
 				x.enter(id, t.Ticket, Now)
@@ -241,7 +241,7 @@ func (x *script) fromPending(q uint8, answers bool) bool {
 			ticket = x.newTicket(id)
 		}
 		if !t.Known || x.has(&s.Redis, id, free) && x.alone(q, spec.Resource) {
-			if x.begin(id, ticket, answers) {
+			if x.begin(id, free, ticket, answers) {
 				return true
 			}
 			continue

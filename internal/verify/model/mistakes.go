@@ -57,6 +57,15 @@ const (
 	MarksOneLine    Mistake = "a release of several locks marks only the lines of the first"
 	BlockedForLater Mistake = "a set that is first, and is blocked, is looked at when a lock expires"
 
+	// Batches.
+	FirstEndsFirst  Mistake = "the first of a batch ends before the others"
+	MembersFree     Mistake = "whoever of a batch ends frees its lock"
+	LosesAlone      Mistake = "the others of a batch do not hear that the first has lost its lock"
+	RecoversMembers Mistake = "recovery takes those that have joined a batch for attempts without a lock"
+	CrashedJoins    Mistake = "a task that has crashed runs in a batch"
+	JoinsPast       Mistake = "a batch passes those of its line that may not join"
+	KeepsUnheard    Mistake = "those that nobody has heard of stay in a batch that has lost its lock"
+
 	// Clocks.
 	ClockUnseen    Mistake = "nobody sees that the clock stepped back"
 	OldAnswerCalms Mistake = "a server takes the time from an old answer, and nobody looks at the scores"

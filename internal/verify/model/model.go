@@ -6,12 +6,14 @@
 // server dies, an operator deletes a task. A script does what step.lua does: it settles, recovers, gives locks to
 // those that ask, fetches, and notifies, write by write, so that it may fail at each of them. A task needs one of two
 // resources, none, or both: a set asks for its locks, gets all of them at once, and else waits in the line of each with none
-// in its hand. [Model.Explore] visits every state and looks for
+// in its hand. The first of a batch has a lock, and asks for those that come next in its line: they run under that lock, and the first
+// ends after all of them. [Model.Explore] visits every state and looks for
 //
 //   - an attempt that trusts a lock which it does not have;
 //   - a task that is in two places, in none, or back although it was gone;
 //   - a task that is moved by an attempt which is not its latest, or done by one that had lost its lock;
 //   - a living attempt whose task is taken, or of which its server never hears; more attempts than slots;
+//   - a task in a batch that has crashed, or of which the first has;
 //   - a waiting task that is not in each of its lines, a ticket that changes, or a new one that is not the latest;
 //   - a task that starts before an older ticket of its line, also before that of a crashed task, or of one that holds the
 //     line; a crash that uses a retry though it is a free one;
@@ -42,6 +44,8 @@ type Spec struct {
 	Queue, Resource uint8
 	// Plain is a task of a plain asynq client. Only a server can tell its resource.
 	Plain bool
+	// Batched is a task of the kind whose handler works on all that wait for its resource at once.
+	Batched bool
 }
 
 var locks = [...][]uint8{{0}, {1}, Unguarded: nil, Both: {0, 1}}
@@ -51,6 +55,9 @@ func (s Spec) Locks() []uint8 { return locks[s.Resource] }
 
 // asks reports whether the task begins without a lock, and its server then asks for what it needs.
 func (s Spec) asks() bool { return s.Plain || s.Resource == Both }
+
+// batches reports whether the task may run with others, under one lock.
+func (s Spec) batches() bool { return s.Batched && s.Resource < MaxResources }
 
 // A Serving says what a server does.
 type Serving struct {

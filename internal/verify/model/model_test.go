@@ -28,6 +28,9 @@ var (
 	around = []model.Spec{{}, {Resource: model.Both}, {Resource: 1}}
 	beside = []model.Spec{{}, {Resource: model.Both}}
 	behind = []model.Spec{{}, {}, {Resource: model.Both}}
+	rows   = []model.Spec{{Batched: true}, {Batched: true}}
+	batch  = []model.Spec{{Batched: true}, {Batched: true}, {Batched: true}}
+	parted = []model.Spec{{Batched: true}, {}, {Batched: true}}
 	across = []model.Spec{{Resource: model.Both}, {Queue: 1}, {Queue: 1, Resource: model.Both}}
 )
 
@@ -66,6 +69,8 @@ func TestProtocol(t *testing.T) {
 		"a server with two slots, two faults": {Tasks: two, Servers: wide, Faults: 2},
 		"a set beside one, a fault":           {Tasks: beside, Servers: fleet, Faults: 1},
 		"a set between two, a failure":        {Tasks: around, Servers: fleet, Failures: 1},
+		"a batch of two, a fault":             {Tasks: rows, Servers: fleet, Faults: 1},
+		"a batch of three, a failure":         {Tasks: batch, Servers: fleet, Failures: 1},
 	}
 	if verify.All() {
 		maps.Copy(models, map[string]model.Model{
@@ -98,6 +103,11 @@ func TestProtocol(t *testing.T) {
 			"sets across two queues, a fault":               {Tasks: across, Servers: apart, Faults: 1},
 			"sets across two queues, a failure":             {Tasks: across, Servers: apart, Failures: 1},
 			"sets across two queues, an action":             {Tasks: across, Servers: apart, Actions: 1},
+			"a batch of three, a fault":                     {Tasks: batch, Servers: fleet, Faults: 1},
+			"a batch of three, an action":                   {Tasks: batch, Servers: fleet, Actions: 1},
+			"a batch and one of another kind, a fault":      {Tasks: parted, Servers: fleet, Faults: 1},
+			"a batch of two, two faults":                    {Tasks: rows, Servers: fleet, Faults: 2},
+			"a batch of two, a fault, an action":            {Tasks: rows, Servers: fleet, Faults: 1, Actions: 1},
 		})
 	}
 	for _, tt := range mistakes() {
@@ -177,6 +187,14 @@ func mistakes() []found {
 		{"one place", model.Model{Mistake: model.LeavesOneLine, Tasks: sets, Servers: fleet}},
 		{"score", model.Model{Mistake: model.MarksOneLine, Tasks: around, Servers: fleet}},
 		{"score", model.Model{Mistake: model.BlockedForLater, Tasks: beside, Servers: fleet, Faults: 1, Only: only(model.ForeignTakes)}},
+
+		{"one holder", model.Model{Mistake: model.FirstEndsFirst, Tasks: rows, Servers: fleet}},
+		{"one holder", model.Model{Mistake: model.MembersFree, Tasks: rows, Servers: fleet}},
+		{"one holder", model.Model{Mistake: model.LosesAlone, Tasks: rows, Servers: fleet, Faults: 1, Only: only(model.CutOff)}},
+		{"own outcome", model.Model{Mistake: model.RecoversMembers, Tasks: rows, Servers: fleet, Faults: 1, Only: only(model.CutOff)}},
+		{"alone", model.Model{Mistake: model.CrashedJoins, Tasks: rows, Servers: fleet, Faults: 1, Only: only(model.Crash)}},
+		{"order", model.Model{Mistake: model.JoinsPast, Tasks: parted, Servers: fleet}},
+		{"order", model.Model{Mistake: model.KeepsUnheard, Tasks: batch, Servers: fleet, Faults: 1, Actions: 1, Only: only(model.StepUnheard, model.Revoke)}},
 
 		{"hope", model.Model{Mistake: model.ClockUnseen, Tasks: one, Servers: single, Faults: 2, Only: only(model.ClockBack, model.Crash)}},
 		{"order", model.Model{Mistake: model.OldAnswerCalms, Tasks: two, Servers: fleet, Faults: 2, Only: only(model.ClockBack, model.StepUnheard)}},

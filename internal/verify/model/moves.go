@@ -89,7 +89,7 @@ func (e Event) waits() bool {
 	}
 }
 
-var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Requeue: "again at once", Snooze: "again later, in its place", Hold: "again later, and first in its line", StopLine: "a failure that stops its line", Ask: ""}
+var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Requeue: "again at once", Snooze: "again later, in its place", Hold: "again later, and first in its line", StopLine: "a failure that stops its line", Ask: "", More: ""}
 
 // A Move is one step of a server, or one event.
 type Move struct {

@@ -18,7 +18,11 @@ func (x *script) recover(q uint8) (all bool) {
 		if t.Lease != Over || x.Tasks[n].Queue != q {
 			continue
 		}
-		alive := t.Known && x.keeps(&s.Redis, ID(n+1), t.Attempt)
+		holder := s.Holder(t.Attempt)
+		if x.Mistake == RecoversMembers {
+			holder = t.Attempt
+		}
+		alive := t.Known && x.keeps(&s.Redis, ID(n+1), holder)
 		if t.Status == Active && alive && x.Mistake != RecoveryByLease {
 			continue // whoever holds the lock may trust it
 		}
@@ -68,7 +72,7 @@ func (x *script) rescan() {
 				continue
 			}
 			x.write()
-			if t.Lease = Runs; t.Known && !x.s.near(t.Attempt) {
+			if t.Lease = Runs; t.Known && !x.s.near(x.s.Holder(t.Attempt)) {
 				t.Lease = Over
 			}
 		}

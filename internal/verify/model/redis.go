@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // An ID names a task, from 1 on; 0 is none.
 type ID uint8
@@ -53,6 +56,7 @@ type Task struct {
 	Known   bool                // the hash has its locks; a plain client's task comes without, and a set
 	Crashes uint8               // as the hash counts them
 	Retried uint8               // by crashes
+	HasHeld bool                // it has held its line, and has not begun since: it joins no batch, and goes to its place if it is run
 }
 
 // A Score says when an entry of a ready set is due. A lower one is earlier.
@@ -164,6 +168,17 @@ func (m *Model) head(s *Redis, q, r uint8) (head ID) {
 		}
 	}
 	return head
+}
+
+// Line returns the tasks in a line, in their order.
+func (m *Model) Line(s *Redis, q, r uint8) (ids []ID) {
+	for n := range m.Tasks {
+		if s.Tasks[n].Line[r] > 0 && m.Tasks[n].Queue == q {
+			ids = append(ids, ID(n+1))
+		}
+	}
+	slices.SortFunc(ids, func(a, b ID) int { return cmp.Compare(s.task(a).Line[r], s.task(b).Line[r]) })
+	return ids
 }
 
 // share reports whether two tasks need the same lock.

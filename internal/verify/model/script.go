@@ -100,6 +100,17 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 			x.settleAll(sent, answers, true)
 		}
 	}
+	for slot, kind := range sent.Kinds {
+		if kind != More {
+			continue
+		}
+		if fetch && !lost {
+			x.join(slot, answers)
+		}
+		if a := &s.Attempts[slot]; answers && a.asks() {
+			a.Result = IsOver // also if nobody joins
+		}
+	}
 	if fetch && !lost {
 		left = x.fetch(sent, answers)
 	}
@@ -117,19 +128,13 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 // settleAll settles the outcomes of a step. Those that ask for a lock come last, in the order of their tickets.
 func (x *script) settleAll(sent *Copy, answers, asks bool) {
 	s := x.s
-	var slots []int
-	for slot, kind := range sent.Kinds {
-		if kind != NoKind && (kind == Ask) == asks {
-			slots = append(slots, slot)
-		}
-	}
-	slices.SortStableFunc(slots, func(a, b int) int {
-		one, two := s.Attempts[a].Task, s.Attempts[b].Task
-		if asks && x.Mistake != AsksInAnyOrder {
+	slots := slices.DeleteFunc(s.Outcomes(sent), func(slot int) bool { return sent.Kinds[slot] == More || (sent.Kinds[slot] == Ask) != asks })
+	if asks && x.Mistake != AsksInAnyOrder {
+		slices.SortStableFunc(slots, func(a, b int) int {
+			one, two := s.Attempts[a].Task, s.Attempts[b].Task
 			return cmp.Or(cmp.Compare(s.task(one).Ticket, s.task(two).Ticket), cmp.Compare(one, two))
-		}
-		return cmp.Compare(two, one)
-	})
+		})
+	}
 	for _, slot := range slots {
 		result := NoResult // of an item that fails: it is sent again
 		x.item(func() { result = x.settle(slot, sent.Kinds[slot]) })

@@ -1,5 +1,10 @@
 package model
 
+import (
+	"cmp"
+	"slices"
+)
+
 // run is one arrival of a step at Redis, by its number. It returns the script, if that did anything.
 func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fails uint8) *script {
 	x := &script{Model: m, s: s, server: server, fails: fails}
@@ -24,9 +29,27 @@ func (m *Model) run(s *State, server uint8, sent *Copy, way Way, aged bool, fail
 		case record != Latest || m.Mistake == RecordUnchecked:
 			s.forget(server)
 			x.step(sent, fetch, true)
+		default:
+			x.giveBack()
 		}
 	}
 	return x
+}
+
+// giveBack is what a step that comes again does with those that have joined a batch which has lost its lock since: nobody is to pass
+// them once the first has ended.
+func (x *script) giveBack() {
+	s := x.s
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		if a.Server != x.server || a.Phase != Begun || a.First == free || x.Mistake == KeepsUnheard {
+			continue
+		}
+		if t := s.task(a.Task); t.Status == Active && t.Attempt == token(i) && !x.has(&s.Redis, a.Task, a.First) {
+			x.comeBack(a.Task, Waits, Now)
+			t.Lease = NoLease
+		}
+	}
 }
 
 // forget drops the attempts that another run of the same step has begun: the answer does not name them.
@@ -38,8 +61,8 @@ func (s *State) forget(server uint8) {
 	})
 }
 
-// copyOf returns the step that a server sends now.
-func (s *State) copyOf(server, slots, order uint8) (sent Copy) {
+// CopyOf returns the step that a server sends now.
+func (s *State) CopyOf(server, slots, order uint8) (sent Copy) {
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Server == server && a.Phase == Ended {
 			sent.Kinds[i] = a.Kind
@@ -50,6 +73,21 @@ func (s *State) copyOf(server, slots, order uint8) (sent Copy) {
 		sent.Slots = slots - min(slots, s.working(server))
 	}
 	return sent
+}
+
+// Outcomes returns the attempts of which a step says something, in its order: those that have joined a batch before the first of it,
+// which frees the lock, as a server may say all of them again after a failover; and the last task first.
+func (s *State) Outcomes(sent *Copy) (slots []int) {
+	for slot, kind := range sent.Kinds {
+		if kind != NoKind {
+			slots = append(slots, slot)
+		}
+	}
+	slices.SortStableFunc(slots, func(a, b int) int {
+		one, two := &s.Attempts[a], &s.Attempts[b]
+		return cmp.Or(cmp.Compare(min(two.First, 1), min(one.First, 1)), cmp.Compare(two.Task, one.Task))
+	})
+	return slots
 }
 
 // hear is the arrival of an answer. One from the record has confirmed the tokens, and renewed them. late says that
@@ -70,6 +108,8 @@ func (m *Model) hear(s *State, server uint8, replayed, late bool) {
 			m.hearBegun(s, i, replayed)
 		case a.Phase == Ended && a.Result == IsLost:
 			a.Kind, a.Lost = Snooze, true
+		case a.Phase == Ended && a.Result == IsOver && a.Kind == More:
+			a.Phase, a.Kind = Running, NoKind
 		case a.Phase == Ended && a.Result == IsOver:
 			a.Phase = Settled
 		}
@@ -88,27 +128,29 @@ func (m *Model) hear(s *State, server uint8, replayed, late bool) {
 
 // hearBegun is what a server does with an attempt that it is told of.
 func (m *Model) hearBegun(s *State, slot int, replayed bool) {
-	a := &s.Attempts[slot]
+	a, holder := &s.Attempts[slot], s.Holder(token(slot))
 	t := s.task(a.Task)
 	own := t.Status == Active && t.Attempt == token(slot)
 	if a.Locked {
-		own = own && m.has(&s.Redis, a.Task, token(slot))
+		own = own && m.has(&s.Redis, a.Task, holder)
 		if replayed && own {
-			s.near(token(slot))
+			s.near(holder)
 		}
 	}
 	switch {
 	case replayed && !own && m.Mistake != ReplayUnconfirmed:
 		a.Phase = Gone
 		return
-	case a.Untrusted && m.Mistake != TrustFromAnswer && m.Mistake != ReplayUnconfirmed:
+	case a.Untrusted && m.Mistake != TrustFromAnswer && m.Mistake != ReplayUnconfirmed, a.First != free && s.Attempts[holder-1].Lost:
 		a.Phase, a.Kind = Ended, Requeue // it never starts
 	case !a.Locked && m.Tasks[a.Task-1].Resource != Unguarded && a.Phase == Begun:
 		a.Phase, a.Kind = Ended, Ask
+	case a.First == free && m.Tasks[a.Task-1].batches():
+		a.Phase, a.Kind = Ended, More
 	default:
 		a.Phase, a.Kind = Running, NoKind
 	}
-	if replayed && own {
+	if own && (replayed || a.First != free) { // heartbeats renew the lock of a batch all the time, and its leases with that
 		t.Lease = Runs
 	}
 }
@@ -116,14 +158,21 @@ func (m *Model) hearBegun(s *State, slot int, replayed bool) {
 // sendAgain is what a server does when it learns that steps are forgotten: it sends their outcomes again, and ends
 // the attempts that they began.
 func (m *Model) sendAgain(s *State, server uint8) {
+	s.lose(server)
 	s.each(server, func(a *Attempt) {
-		switch {
-		case a.Phase == Settled:
+		if a.Phase == Settled {
 			a.Phase = Ended
-		case a.Disowned:
-			a.Lost = true
 		}
 	})
+}
+
+// lose has a server know which locks are not its own any more. What one of a batch has lost, all have.
+func (s *State) lose(server uint8) {
+	for i, a := range s.Attempts {
+		if a.Server == server && a.Disowned {
+			s.batch(s.Holder(token(i)), func(a *Attempt) { a.Lost = true })
+		}
+	}
 }
 
 // rest puts a server to sleep that found nothing for its free slots.
@@ -142,7 +191,7 @@ func (s *State) rest(x *script, slots uint8) {
 func (s *State) die(server uint8) {
 	s.each(server, func(a *Attempt) {
 		if a.Phase != None {
-			*a = Attempt{Task: a.Task, Server: a.Server, Phase: Gone, Kind: a.Kind, Locked: a.Locked}
+			*a = a.gone()
 		}
 	})
 	sv := &s.Servers[server]

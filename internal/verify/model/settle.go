@@ -21,7 +21,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 		return IsOver
 	case kind == Ask:
 		return x.ask(a.Task, slot)
-	case kind != Requeue && kind != Snooze && a.Locked && !x.has(&s.Redis, a.Task, token(slot)) && x.Mistake != LostSettles:
+	case kind != Requeue && kind != Snooze && a.Locked && !x.has(&s.Redis, a.Task, s.Holder(token(slot))) && x.Mistake != LostSettles:
 		x.keep(slot)
 		return IsLost
 	}
@@ -56,7 +56,7 @@ func (x *script) keep(slot int) {
 	for _, r := range x.Tasks[id-1].Locks() {
 		if l := &x.s.Locks[r]; l.Token == free && t.Known {
 			x.write()
-			l.take(token(slot))
+			l.take(x.s.Holder(token(slot)))
 			l.Revoked = true
 		}
 	}
@@ -94,6 +94,7 @@ func (x *script) comeBack(id ID, why Set, look Score) {
 		set(x, &t.Status, Retry)
 	}
 	set(x, &t.Set, why)
+	t.HasHeld = t.holds()
 	for _, r := range spec.Locks() {
 		if t.holds() {
 			x.mark(spec.Queue, r, Later)
@@ -208,11 +209,14 @@ func (x *script) remark(q, r uint8, score Score) {
 
 // free frees the locks that are those of the attempt, and marks all of their lines.
 func (x *script) free(slot int) {
-	spec := x.Tasks[x.s.Attempts[slot].Task-1]
+	spec, name := x.Tasks[x.s.Attempts[slot].Task-1], token(slot)
+	if x.Mistake == MembersFree {
+		name = x.s.Holder(name)
+	}
 	for n, r := range spec.Locks() {
 		l := &x.s.Locks[r]
 		switch {
-		case l.Token != token(slot) && (x.Mistake != ReleaseOfAnothers || l.Token == free):
+		case l.Token != name && (x.Mistake != ReleaseOfAnothers || l.Token == free):
 		case x.Mistake == MarksOneLine && n > 0:
 			l.take(free)
 		default:

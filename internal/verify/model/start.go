@@ -1,13 +1,14 @@
 package model
 
-// begin begins an attempt of a task, with its lock if that is known. It reports whether that went well.
-func (x *script) begin(id ID, ticket uint8, answers bool) bool {
+// begin begins an attempt of a task, with its lock if that is known; or under that of the first of a batch. It reports whether that
+// went well.
+func (x *script) begin(id ID, first, ticket uint8, answers bool) bool {
 	s := x.s
 	t := s.task(id)
 	slot := s.slot()
-	s.Attempts[slot] = Attempt{Task: id, Server: x.server, Phase: Begun, Locked: t.Known}
+	s.Attempts[slot] = Attempt{Task: id, Server: x.server, First: first, Phase: Begun, Locked: t.Known}
 	ok := x.item(func() { x.start(id, slot, ticket) })
-	if !ok || !answers {
+	if !answers || !ok && (first == free || t.Attempt != token(slot)) {
 		s.Attempts[slot].Phase = Gone // nobody hears of it
 	}
 	return ok
@@ -16,8 +17,8 @@ func (x *script) begin(id ID, ticket uint8, answers bool) bool {
 // start makes the writes for that: first the places where a task is found after a crash, then the others.
 func (x *script) start(id ID, slot int, ticket uint8) {
 	s := x.s
-	t, spec := s.task(id), x.Tasks[id-1]
-	if t.Known {
+	t, spec, joins := s.task(id), x.Tasks[id-1], s.Attempts[slot].First != free
+	if t.Known && !joins {
 		x.takeAll(id, slot)
 	}
 	if x.Mistake == PopsFirst {
@@ -25,7 +26,7 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	}
 	set(x, &t.Lease, Runs)
 	x.write()
-	t.Status, t.Attempt, t.Ticket = Active, token(slot), ticket
+	t.Status, t.Attempt, t.Ticket, t.HasHeld = Active, token(slot), ticket, false
 	x.leave(id)
 	if !t.Known { // one that is to ask keeps its place until then
 		return
@@ -33,9 +34,32 @@ func (x *script) start(id ID, slot int, ticket uint8) {
 	for _, r := range spec.Locks() {
 		if t.Line[r] > 0 && (x.Mistake != LeavesOneLine || r == spec.Locks()[0]) {
 			set(x, &t.Line[r], 0)
-			x.relist(spec.Queue, r, true)
+			x.relist(spec.Queue, r, !joins)
 		}
 	}
+}
+
+// join begins attempts of the tasks that come next in the line of an attempt's lock, up to the first that is to run by itself. One
+// that has crashed is: else it would take its neighbours along each time.
+func (x *script) join(slot int, answers bool) {
+	s, id := x.s, x.s.Attempts[slot].Task
+	t, spec := s.task(id), x.Tasks[id-1]
+	alone := t.Crashes > 0 && x.Mistake != CrashedJoins
+	if alone || t.Status != Active || t.Attempt != token(slot) || !x.has(&s.Redis, id, token(slot)) || !x.recovered(spec.Queue) || s.Queues[spec.Queue].Paused {
+		return
+	}
+	for _, next := range x.Line(&s.Redis, spec.Queue, spec.Resource) {
+		switch joins := x.joins(next, spec.Resource); {
+		case joins && !x.begin(next, token(slot), s.task(next).Line[spec.Resource], answers), !joins && x.Mistake != JoinsPast:
+			return
+		}
+	}
+}
+
+// joins reports whether the first of a line may run with the one before it.
+func (x *script) joins(id ID, r uint8) bool {
+	t, spec := x.s.task(id), x.Tasks[id-1]
+	return t.waits(r) && !t.HasHeld && (t.Crashes == 0 || x.Mistake == CrashedJoins) && spec.batches()
 }
 
 // takeAll gives an attempt the locks of its task.

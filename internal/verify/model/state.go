@@ -35,6 +35,7 @@ const (
 	Hold          // the same, and its line waits for it
 	StopLine      // archive: its line waits until an operator does something
 	Ask           // it asks for its lock
+	More          // it asks for those that wait for its lock, and goes on
 )
 
 // A Result is what a step made of an outcome whose server has not heard of it.
@@ -52,6 +53,7 @@ const (
 type Attempt struct {
 	Task      ID
 	Server    uint8
+	First     uint8 // the name of the attempt under whose lock it runs, in a batch; free for its own
 	Phase     Phase
 	Kind      Kind
 	Result    Result
@@ -115,8 +117,33 @@ type State struct {
 	Actions  uint8 // of operators, likewise
 }
 
+// asks reports whether an attempt has not ended, and asks a step for something.
+func (a *Attempt) asks() bool { return a.Phase == Ended && (a.Kind == Ask || a.Kind == More) }
+
+// gone returns what is left of an attempt whose process is gone.
+func (a *Attempt) gone() Attempt {
+	return Attempt{Task: a.Task, Server: a.Server, First: a.First, Phase: Gone, Kind: a.Kind, Locked: a.Locked}
+}
+
 // token returns the name of the attempt in a slot.
 func token(slot int) uint8 { return uint8(slot + 1) }
+
+// Holder returns the attempt that has the lock of an attempt: the first of its batch, or itself.
+func (s *State) Holder(attempt uint8) uint8 {
+	if attempt != free && s.Attempts[attempt-1].First != free {
+		return s.Attempts[attempt-1].First
+	}
+	return attempt
+}
+
+// batch calls do with the attempts that run under the lock of one: itself, and those that have joined it.
+func (s *State) batch(first uint8, do func(a *Attempt)) {
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Phase != None && s.Holder(token(i)) == first {
+			do(a)
+		}
+	}
+}
 
 // each calls do with the attempts of a server, and perhaps with places that have none.
 func (s *State) each(server uint8, do func(a *Attempt)) {
@@ -127,10 +154,10 @@ func (s *State) each(server uint8, do func(a *Attempt)) {
 	}
 }
 
-// working returns how many slots of a server are taken. Who asks for its lock keeps its own.
+// working returns how many slots of a server are taken. Who asks keeps its own, and those that join a batch need none.
 func (s *State) working(server uint8) (n uint8) {
 	s.each(server, func(a *Attempt) {
-		if a.Phase == Begun || a.Phase == Running || a.Phase == Ended && a.Kind == Ask {
+		if a.First == free && (a.Phase == Begun || a.Phase == Running || a.asks()) {
 			n++
 		}
 	})

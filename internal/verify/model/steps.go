@@ -119,7 +119,7 @@ func (b *builder) waiting(n uint8) {
 	if b.s.Records[n] == Latest {
 		b.may(Move{Event: HearLate, Server: n}, nobody)
 	}
-	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Untrusted }) {
+	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.ages() && !a.Untrusted }) {
 		b.may(Move{Event: WindowEnds, Server: n}, nobody)
 	}
 }
@@ -156,7 +156,7 @@ func (b *builder) fails(server, order uint8) {
 
 func (b *builder) attempt(i int) {
 	s, a := b.s, &b.s.Attempts[i]
-	if a.Phase != Running {
+	if a.Phase != Running || b.leads(i) && b.Mistake != FirstEndsFirst {
 		return
 	}
 	move := Move{Event: HandlerEnds, Task: a.Task, Server: a.Server, N: uint8(i)}
@@ -171,6 +171,11 @@ func (b *builder) attempt(i int) {
 		move.Kind = kind
 		b.may(move, byHandler+uint8(a.Task))
 	}
+}
+
+// leads reports whether others of its batch have not ended yet. The first ends after all of them.
+func (b *builder) leads(i int) bool {
+	return slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.First == token(i) && a.Phase >= Begun && a.Phase <= Ended })
 }
 
 func (b *builder) task(id ID) {
@@ -227,10 +232,10 @@ func (b *builder) leaseEnds(id ID) bool {
 		return true
 	}
 	a := &b.s.Attempts[t.Attempt-1]
-	if b.Mistake == LeaseLater && t.Known && b.keeps(&b.s.Redis, id, t.Attempt) {
+	if b.Mistake == LeaseLater && t.Known && b.keeps(&b.s.Redis, id, b.s.Holder(t.Attempt)) {
 		return false
 	}
-	return !a.unheard() || a.Untrusted
+	return !a.ages() || a.Untrusted
 }
 
 func (b *builder) queue(q uint8) {
