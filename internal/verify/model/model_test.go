@@ -30,6 +30,8 @@ var (
 	behind = []model.Spec{{}, {}, {Resource: model.Both}}
 	rows   = []model.Spec{{Batched: true}, {Batched: true}}
 	batch  = []model.Spec{{Batched: true}, {Batched: true}, {Batched: true}}
+	kinds  = []model.Spec{{Batched: true}, {Batched: true}, {Resource: model.Both, Batched: true}, {}}
+	mates  = []model.Spec{{Batched: true}, {Batched: true}, {Batched: true}, {Plain: true, Batched: true}}
 	parted = []model.Spec{{Batched: true}, {}, {Batched: true}}
 	across = []model.Spec{{Resource: model.Both}, {Queue: 1}, {Queue: 1, Resource: model.Both}}
 )

@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,6 +137,14 @@ func resourceOf(spec model.Spec) string {
 	return resource[1:]
 }
 
+// kindOf returns the kind of a task: those of a batch have the same one.
+func kindOf(spec model.Spec) string {
+	if spec.Batched {
+		return "batched"
+	}
+	return "kind"
+}
+
 func (w *twin) micros() float64      { return float64(w.now.UnixMicro()) }
 func (w *twin) ctx() context.Context { return w.t.Context() }
 
@@ -222,9 +231,10 @@ func (w *twin) move(tr model.Transition) {
 		w.leaseEnds(queue, id)
 	case model.Expire:
 		token := w.state.Locks[move.Resource].Token // also that of the other lock of a set
-		task := w.state.Attempts[token-1].Task
-		if t := w.state.Tasks[task-1]; t.Status == model.Active && t.Attempt == token {
-			w.leaseEnds(queueOf(w.m.Tasks[task-1].Queue), idOf(task))
+		for n, t := range w.state.Tasks {
+			if t.Status == model.Active && w.state.Holder(t.Attempt) == token {
+				w.leaseEnds(queueOf(w.m.Tasks[n].Queue), idOf(model.ID(n+1)))
+			}
 		}
 		for r := range uint8(model.MaxResources) {
 			if w.state.Locks[r].Token != token {
@@ -290,8 +300,11 @@ func (w *twin) failOver() {
 func revoked(name string) string { return strings.Replace(name, "siding:", "siding:revoked-", 1) }
 
 // tie reports whether lines of two queues begin with the same ticket, of which one is older in the model; or whether Redis still has
-// one of them held whose task is gone, which the model forgets at once.
+// one of them held whose task is gone, which the model forgets at once; or a task has crashed too often, which upkeep is to end.
 func (w *twin) tie() bool {
+	if slices.ContainsFunc(w.state.Tasks[:], func(t model.Task) bool { return t.Crashes > model.FreeCrashes }) {
+		return true
+	}
 	for r := range uint8(model.MaxResources) {
 		lines, err := w.db.SortedSet(taskredis.LinesKey(lockOf(r)))
 		if err != nil || len(lines) < 2 {
@@ -347,7 +360,7 @@ func (w *twin) due(q, r uint8) {
 
 func (w *twin) enqueue(move model.Move) {
 	spec, queue, id := w.m.Tasks[move.Task-1], queueOf(move.Queue), idOf(move.Task)
-	message := taskredis.Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
+	message := taskredis.Message{Type: kindOf(spec), ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
 	key := taskredis.TaskKey(queue, id)
 	w.db.HSet(key, "msg", string(message.Encode()), "state", "pending", "pending_since", "1")
 	if spec.Resource != model.Unguarded && !spec.Plain {
@@ -360,26 +373,11 @@ func (w *twin) enqueue(move model.Move) {
 // step is the next step of a server: with what has ended, and the slots that are free.
 func (w *twin) step(p *process, move model.Move) *taskredis.Step {
 	serving := w.m.Servers[move.Server]
-	free := int(serving.Slots)
-	var outcomes []taskredis.Outcome
-	var tasks []model.ID
-	for i, a := range w.state.Attempts {
-		switch {
-		case a.Server != move.Server:
-		case a.Phase == model.Begun, a.Phase == model.Running:
-			free--
-		case a.Phase == model.Ended:
-			if a.Kind == model.Ask {
-				free--
-			}
-			at, _ := slices.BinarySearchFunc(tasks, a.Task, func(have, want model.ID) int { return int(want) - int(have) }) // the last task first
-			tasks, outcomes = slices.Insert(tasks, at, a.Task), slices.Insert(outcomes, at, w.outcome(i, &a))
-		}
-	}
+	sent := w.state.CopyOf(move.Server, serving.Slots, move.Queue)
 	p.number++
-	s := &taskredis.Step{Number: p.number, After: p.answered, Sent: w.now.UnixMicro(), Outcomes: outcomes}
-	if w.state.Servers[move.Server].Drains {
-		free = 0
+	s := &taskredis.Step{Number: p.number, After: p.answered, Sent: w.now.UnixMicro()}
+	for _, i := range w.state.Outcomes(&sent) {
+		s.Outcomes = append(s.Outcomes, w.outcome(i, &w.state.Attempts[i]))
 	}
 	order := ""
 	for n := range uint8(model.MaxQueues) {
@@ -388,7 +386,7 @@ func (w *twin) step(p *process, move model.Move) *taskredis.Step {
 			order += string(rune(len(s.Draws)))
 		}
 	}
-	for range free {
+	for range sent.Slots {
 		s.Slots = append(s.Slots, taskredis.Order(order))
 	}
 	return s
@@ -412,6 +410,8 @@ func (w *twin) outcome(i int, a *model.Attempt) taskredis.Outcome {
 		o.Kind, o.Hold = taskredis.Archive, true
 	case model.Ask:
 		o.Kind, o.Want = taskredis.Ask, locksOf(w.m.Tasks[a.Task-1])
+	case model.More:
+		o.Kind, o.Most, o.Like = taskredis.More, model.MaxTasks, kindOf(w.m.Tasks[a.Task-1])
 	default:
 		w.must(fmt.Errorf("no such outcome: %v", a.Kind))
 	}
@@ -436,9 +436,7 @@ func (w *twin) run(of *process, s *taskredis.Step, next model.State) {
 		w.must(errors.New(trouble))
 	}
 	for _, taken := range answer.Taken {
-		if w.attempt(taken.Attempt) == nil {
-			w.begins(&taken, &next)
-		}
+		w.begins(&taken, &next)
 	}
 	for i, result := range answer.Results {
 		if a := w.attempt(s.Outcomes[i].Attempt); a != nil && result == taskredis.Granted {
@@ -457,11 +455,14 @@ func (w *twin) attempt(name string) *attempt {
 	return nil
 }
 
-// begins finds the place of an attempt in the model's next state.
+// begins finds the place of an attempt in the model's next state. After a failover it may have the name of one that is forgotten.
 func (w *twin) begins(taken *taskredis.Taken, next *model.State) {
-	for i, a := range next.Attempts {
-		if a.Phase != model.None && w.state.Attempts[i].Phase == model.None && idOf(a.Task) == taken.ID {
-			w.attempts[i] = &attempt{taken.Name, taken.Encoded}
+	maps.DeleteFunc(w.attempts, func(_ int, a *attempt) bool { return a.Attempt == taken.Attempt })
+	for n, t := range next.Tasks {
+		if t.Status == model.Active && idOf(model.ID(n+1)) == taken.ID {
+			a := &attempt{taken.Name, taken.Encoded}
+			a.Lock = cmp.Or(taken.Lock, taken.First.Lock)
+			w.attempts[int(t.Attempt)-1] = a
 			return
 		}
 	}
@@ -563,14 +564,7 @@ func (w *twin) lineOf(q, r uint8) (line pictureOfLine) {
 	default:
 		line.Entry = "later"
 	}
-	var ids []model.ID
-	for n, t := range s.Tasks {
-		if t.Line[r] > 0 && w.m.Tasks[n].Queue == q {
-			ids = append(ids, model.ID(n+1))
-		}
-	}
-	slices.SortFunc(ids, func(a, b model.ID) int { return int(s.Tasks[a-1].Line[r]) - int(s.Tasks[b-1].Line[r]) })
-	for _, id := range ids {
+	for _, id := range w.m.Line(&s.Redis, q, r) {
 		line.IDs = append(line.IDs, idOf(id))
 	}
 	line.Listed = s.Locks[r].Lines[q] > 0
