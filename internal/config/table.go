@@ -76,7 +76,7 @@ func table(c *Config) []Setting {
 			"How many worker crashes cost a task no retry. The task runs again as soon as its lock has expired and a slot is free. "+
 				"Each crash after that costs a retry."),
 		number(&tasks.Recovery.Losses, "recovery.losses", "10", 0, 1000,
-			"How many lost locks cost a task no retry. The task runs again after 1s at first, and up to 1m later each time. A further loss costs a retry."),
+			"How many lost locks cost a task no retry. The task runs again after 1s, then 2s, 4s and so on, 1m at most. A further loss costs a retry."),
 
 		dsn(&c.LedgerDSN, "ledger.dsn", "ledger.db",
 			"The database of the demo shop: the path of an SQLite file, or postgres://user@host/database. "+
