@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
@@ -100,11 +98,7 @@ func TestShippedFile(t *testing.T) {
 		expect.OK(t, os.WriteFile(shipped, []byte(render()), 0o600))
 	}
 	have := expect.Value(os.ReadFile(shipped))(t)
-	if diff := cmp.Diff(render(), string(have)); diff != "" {
-		t.Errorf("config.yaml differs from the table of settings; make reference writes it (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "config.yaml, which make reference writes", string(have), render())
 	read := expect.Value(load(shipped, nil))(t)
-	if diff := diff(config.Default(), read); diff != "" {
-		t.Errorf("config.yaml: want the defaults (-want +have):\n%s", diff)
-	}
+	wantConfig(t, "config.yaml", read, config.Default())
 }

@@ -1,13 +1,9 @@
 package config_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -21,11 +17,8 @@ func TestLimits(t *testing.T) {
 		"supplier:acme": {Holders: 20, Rates: []lock.Rate{{Starts: 100, Period: time.Second}, {Starts: 1000, Period: time.Hour}}},
 		"mail: a=b":     {Rates: []lock.Rate{{Starts: 1, Period: 1500 * time.Millisecond}}},
 	}
-	const text = "account:*=5, supplier:acme=20 100/1s 1000/1h,mail: a=b=1/1.5s"
-	first, rest, _ := strings.Cut(text, ",")
-	for name, load := range map[string]func() (config.Config, error){
-		"file": func() (config.Config, error) {
-			return load(write(t, `
+	const first, rest = "account:*=5", " supplier:acme=20 100/1s 1000/1h,mail: a=b=1/1.5s"
+	for name, have := range everyWay(t, "limits", `
 limits:
   account:*: &five {holders: 5}
   "supplier:acme":
@@ -34,24 +27,8 @@ limits:
       - 100/1s
       - 1000/1h
   "mail: a=b": {rates: 1/1.5s}
-`), nil)
-		},
-		"text in a file": func() (config.Config, error) { return load(write(t, "limits: '"+text+"'\n"), nil) },
-		"environment": func() (config.Config, error) {
-			return load(write(t, "limits: {other: {holders: 3}}\n"), map[string]string{"SIDING_LIMITS": text})
-		},
-		"flags": func() (config.Config, error) {
-			return load("", map[string]string{"SIDING_LIMITS": "other=3"}, config.Override{Flag: "limits", Value: first}, config.Override{Flag: "limits", Value: rest})
-		},
-	} {
-		have, err := load()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if diff := cmp.Diff(want, have.Server(nil, nil).Limits); diff != "" {
-			t.Errorf("%s: (-want +have):\n%s", name, diff)
-		}
+`, "other=3", first, rest) {
+		expect.Same(t, name, have.Server(nil, nil).Limits, want)
 	}
 	have, err := load(write(t, "limits: {account:1: &l {holders: 5}, account:2: *l}\n"), nil)
 	if limits := have.Queue.Limits; err != nil || limits["account:2"].Holders != 5 {
@@ -64,7 +41,7 @@ limits:
 func TestLimitErrors(t *testing.T) {
 	t.Parallel()
 	const wants = "limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have "
-	for text, want := range map[string]string{
+	wantRefused(t, map[string]string{
 		"limits:\n":                                             "1: " + wants + "nothing",
 		"limits: [a]\n":                                         "1: " + wants + "a list",
 		"limits: a\n":                                           "1: " + wants + "a",
@@ -88,14 +65,5 @@ func TestLimitErrors(t *testing.T) {
 		"limits:\n  a: {rates: [1/1s, 1/2s, 1/3s, 1/4s, 1/5s, 1/6s, 1/7s, 1/8s, 1/9s]}\n": `2: limits: a: rates: want at most 8, have 9`,
 		"limits:\n  a: {holders: 1}\n  a: {holders: 2}\n":                                 `3: limits: a is there twice`,
 		"limits: a=1,a=2\n": `1: limits: a is there twice`,
-	} {
-		path := write(t, text)
-		if _, err := load(path, nil); err == nil || err.Error() != path+":"+want {
-			t.Errorf("%q:\nwant %s:%s\nhave %v", text, path, want, err)
-		}
-	}
-	_, err := load("", map[string]string{"SIDING_LIMITS": "b"}, config.Override{Flag: "limits", Value: "a=5,b=1/1"})
-	if want := "SIDING_LIMITS: " + strings.TrimPrefix(wants, "limits: ") + "b\n" + `--limits: "b": rates: want starts/period such as 100/1s, have "1/1"`; err == nil || err.Error() != want {
-		t.Errorf("\nwant %s\nhave %v", want, err)
-	}
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sidingq/siding/internal/config"
@@ -34,25 +33,46 @@ func load(path string, vars map[string]string, flags ...config.Override) (config
 	return sources.Load()
 }
 
-// diff compares two configurations, wherever their values come from.
-func diff(want, have config.Config) string {
-	return cmp.Diff(want, have, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Config{}))
+// wantConfig compares two configurations, wherever their values come from.
+func wantConfig(t *testing.T, what string, have, want config.Config) {
+	t.Helper()
+	expect.Same(t, what, have, want, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Config{}))
+}
+
+// everyWay loads a setting from a mapping in a file, and from a text: in a file, in the environment over that of a file, and in two
+// flags over that of the environment.
+func everyWay(t *testing.T, key, mapping, other, first, rest string) map[string]config.Config {
+	t.Helper()
+	variable, all := "SIDING_"+strings.ToUpper(key), first+","+rest
+	file := func(text string) string { return write(t, key+": '"+text+"'\n") }
+	return map[string]config.Config{
+		"mapping":     expect.Value(load(write(t, mapping), nil))(t),
+		"file":        expect.Value(load(file(all), nil))(t),
+		"environment": expect.Value(load(file(other), map[string]string{variable: all}))(t),
+		"flags":       expect.Value(load("", map[string]string{variable: other}, config.Override{Flag: key, Value: first}, config.Override{Flag: key, Value: rest}))(t),
+	}
+}
+
+// wantRefused wants files of some texts refused, each with an error behind the file's path, which may be in it once more as %s.
+func wantRefused(t *testing.T, errorsOf map[string]string) {
+	t.Helper()
+	for text, want := range errorsOf {
+		path := write(t, text)
+		_, err := load(path, nil)
+		want = path + ":" + strings.ReplaceAll(want, "%s", path)
+		expect.That(t, err != nil && err.Error() == want, "%q:\nwant %s\nhave %v", text, want, err)
+	}
 }
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"empty": "", "comment": "# nothing\n", "null": "~\n", "empty sections": "redis:\nlock:\n  # ttl: 3s\nhttp: ~\n"} {
-		have, err := load(write(t, text), nil)
-		expect.That(t, err == nil, "%s: %v", name, err)
-		if diff := diff(config.Default(), have); diff != "" {
-			t.Errorf("%s: want the defaults (-want +have):\n%s", name, diff)
-		}
+		have := expect.Value(load(write(t, text), nil))(t)
+		wantConfig(t, name, have, config.Default())
 	}
 	have := expect.Value(load("", nil))(t)
 	expect.That(t, have.Queue.Asynq.Concurrency == 20 && have.Queue.Lock.TTL == 15*time.Second && have.HTTP.Address == "127.0.0.1:8080" && have.HTTP.Dashboard && have.HTTP.Metrics && have.Log.Level == slog.LevelInfo, "want the documented defaults, have %+v", have)
-	if err := have.Server(nil, nil).Validate(); err != nil {
-		t.Errorf("want defaults that the queue accepts, have %v", err)
-	}
+	expect.Is(t, "defaults", have.Server(nil, nil).Validate(), nil)
 }
 
 // Every setting can be given in all three ways, and means the same.
@@ -93,9 +113,7 @@ redis:
 	want.Redis.Addrs = []string{"three:3", "four:4", "five:5"}
 	want.Redis.Cluster = true
 	want.Redis.Password = "secret"
-	if diff := diff(want, have); diff != "" {
-		t.Errorf("(-want +have):\n%s", diff)
-	}
+	wantConfig(t, "settings", have, want)
 }
 
 func TestFileErrors(t *testing.T) {
@@ -238,6 +256,20 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{"flag", nil, []config.Override{{Flag: "lock-ttl", Value: "1"}}, "--lock-ttl: want 100ms to 24h, have 1: its unit is missing, such as 1s"},
 		{"flag with nothing", nil, []config.Override{{Flag: "concurrency"}}, "--concurrency: want 1 to 10000, have nothing"},
 		{"flag with blanks", nil, []config.Override{{Flag: "http", Value: "a b"}}, `--http: want host:port or off, have "a b"`},
+		{
+			"limits",
+			map[string]string{"SIDING_LIMITS": "b"},
+			[]config.Override{{Flag: "limits", Value: "a=5,b=1/1"}},
+			"SIDING_LIMITS: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have b\n" +
+				`--limits: "b": rates: want starts/period such as 100/1s, have "1/1"`,
+		},
+		{
+			"policies",
+			map[string]string{"SIDING_POLICIES": "b"},
+			[]config.Override{{Flag: "policies", Value: "a=rejects"}},
+			"SIDING_POLICIES: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have b\n" +
+				`--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`,
+		},
 		{"queue twice in flags", nil, []config.Override{{Flag: "queue", Value: "a=1"}, {Flag: "queue", Value: "a=2"}}, "--queue: a is there twice"},
 		{"unknown flag", nil, []config.Override{{Flag: "redis-password", Value: "hunter2"}}, "--redis-password: no such setting"},
 		{"password in a flag", nil, []config.Override{{Flag: "ledger", Value: "postgres://me:hunter2@db/x"}}, "--ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN"},
@@ -364,8 +396,6 @@ func TestRedisURL(t *testing.T) {
 	} {
 		have, err := load(write(t, tt.file), tt.vars, tt.override...)
 		expect.That(t, err == nil, "%s: %v", name, err)
-		if diff := cmp.Diff(want, have.Redis); diff != "" {
-			t.Errorf("%s: (-want +have)\n%s", name, diff)
-		}
+		expect.Same(t, name, have.Redis, want)
 	}
 }

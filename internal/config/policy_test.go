@@ -1,13 +1,9 @@
 package config_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
@@ -24,9 +20,7 @@ func TestPolicies(t *testing.T) {
 	}
 	const first = "search:reindex=replace, mail:digest=coalesce max_wait=1h"
 	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=reject  use_retries=true,order:ship=on_failure=stop"
-	for name, load := range map[string]func() (config.Config, error){
-		"file": func() (config.Config, error) {
-			return load(write(t, `
+	for name, have := range everyWay(t, "policies", `
 policies:
   search:reindex: {on_busy: replace}
   "mail:digest":
@@ -35,27 +29,8 @@ policies:
   "order:audit": {max_waiting: 100, use_retries: true}
   "cart:count": {on_busy: reject, use_retries: true}
   "order:ship": {on_failure: stop}
-`), nil)
-		},
-		"text in a file": func() (config.Config, error) {
-			return load(write(t, "policies: '"+first+","+rest+"'\n"), nil)
-		},
-		"environment": func() (config.Config, error) {
-			return load(write(t, "policies: {other: {on_busy: reject}}\n"), map[string]string{"SIDING_POLICIES": first + "," + rest})
-		},
-		"flags": func() (config.Config, error) {
-			return load("", map[string]string{"SIDING_POLICIES": "other=reject"},
-				config.Override{Flag: "policies", Value: first}, config.Override{Flag: "policies", Value: rest})
-		},
-	} {
-		have, err := load()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if diff := cmp.Diff(want, have.Server(nil, nil).Policies); diff != "" {
-			t.Errorf("%s: (-want +have):\n%s", name, diff)
-		}
+`, "other=reject", first, rest) {
+		expect.Same(t, name, have.Server(nil, nil).Policies, want)
 	}
 	have, err := load(write(t, "policies: {a: &p {on_busy: reject}, b: *p}\n"), nil)
 	if p := have.Queue.Policies; err != nil || p["b"].OnBusy != queue.OnBusyReject {
@@ -66,7 +41,7 @@ policies:
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()
 	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have "
-	for text, want := range map[string]string{
+	wantRefused(t, map[string]string{
 		"policies:\n":                                                              "1: " + wants + "nothing",
 		"policies: [a]\n":                                                          "1: " + wants + "a list",
 		"policies: a\n":                                                            "1: " + wants + "a",
@@ -96,14 +71,5 @@ func TestPolicyErrors(t *testing.T) {
 		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
 		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
 		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c",
-	} {
-		path := write(t, text)
-		want = path + ":" + strings.NewReplacer("%s", path, "%[1]s", path).Replace(want)
-		if _, err := load(path, nil); err == nil || err.Error() != want {
-			t.Errorf("%q:\nwant %s\nhave %v", text, want, err)
-		}
-	}
-	_, err := load("", map[string]string{"SIDING_POLICIES": "b"}, config.Override{Flag: "policies", Value: "a=rejects"})
-	want := "SIDING_POLICIES: " + strings.TrimPrefix(wants, "policies: ") + "b\n" + `--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`
-	expect.That(t, err != nil && err.Error() == want, "\nwant %s\nhave %v", want, err)
+	})
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -49,36 +47,15 @@ func TestOptions(t *testing.T) {
 	r.Username = "me"
 	r.PasswordFile = put(t, "password", []byte("correct horse\n"))
 	r.DB = 3
+	r.MasterName, r.SentinelUsername, r.SentinelPassword = "main", "watcher", "secret"
 	r.TLS, r.TLSServerName = true, "redis.example"
 	r.TLSCAFile, r.TLSCertFile, r.TLSKeyFile = put(t, "ca.pem", cert), put(t, "cert.pem", cert), put(t, "key.pem", key)
 	have := expect.Value(config.Config{Redis: r}.RedisOptions())(t)
 	expect.That(t, have.Username == "me" && have.Password == "correct horse" && have.DB == 3 && len(have.Addrs) == 1, "want user, password and database, have %q, %d bytes, %d", have.Username, len(have.Password), have.DB)
 	expect.That(t, have.ContextTimeoutEnabled && have.DialTimeout > 0 && have.ReadTimeout > 0 && have.WriteTimeout > 0, "want every call bounded, have %t, %v, %v, %v", have.ContextTimeoutEnabled, have.DialTimeout, have.ReadTimeout, have.WriteTimeout)
+	expect.That(t, have.MasterName == "main" && have.SentinelUsername == "watcher" && have.SentinelPassword == "secret", "want the Sentinels' settings handed on")
 	if c := have.TLSConfig; c == nil || c.ServerName != "redis.example" || c.RootCAs == nil || len(c.Certificates) != 1 || c.InsecureSkipVerify {
 		t.Errorf("want TLS as configured, have %+v", c)
-	}
-}
-
-func TestOptionsMakeTheRightClient(t *testing.T) {
-	t.Parallel()
-	single := config.Default().Redis
-	cluster := single
-	cluster.Cluster = true // also with one address
-	sentinel := single
-	sentinel.MasterName, sentinel.SentinelUsername, sentinel.SentinelPassword = "main", "watcher", "secret"
-	for name, test := range map[string]struct {
-		redis       config.Redis
-		wantCluster bool
-	}{"single": {single, false}, "cluster": {cluster, true}, "sentinel": {sentinel, false}} {
-		opts := expect.Value(config.Config{Redis: test.redis}.RedisOptions())(t)
-		client := queue.Redis(opts)
-		if _, have := client.(*redis.ClusterClient); have != test.wantCluster {
-			t.Errorf("%s: want a cluster client: %t, have %T", name, test.wantCluster, client)
-		}
-		expect.That(t, opts.MasterName == test.redis.MasterName && opts.SentinelUsername == test.redis.SentinelUsername && opts.SentinelPassword == string(test.redis.SentinelPassword), "%s: want the Sentinels' settings handed on", name)
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

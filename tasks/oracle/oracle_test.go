@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -63,9 +62,7 @@ func TestGood(t *testing.T) {
 	t.Parallel()
 	report := expect.Value(oracle.Check(t.Context(), load(t, ""), wentIn()))(t)
 	want := oracle.Report{Lines: 5, Orders: 4, Placements: 3, Effects: 28}
-	if diff := cmp.Diff(want, report); diff != "" {
-		t.Errorf("-want +have:\n%s", diff)
-	}
+	expect.Same(t, "report", report, want)
 	if text := "5 lines of 4 orders, 3 placements, 28 effects: no differences"; !report.OK() || report.String() != text {
 		t.Errorf("want %q, have %q", text, report)
 	}
