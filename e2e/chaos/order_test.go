@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // inLine adds a task of a line, and its runs.
@@ -109,9 +111,7 @@ func TestCheckOrder(t *testing.T) {
 	h := story()
 	inLine(h, "c", 6*s, failed(7*s), done(8*s))
 	inLine(h, "d", 6500*ms, done(9*s))
-	if have := Check(h).Held; have != 1 {
-		t.Errorf("want one task that held its line, have %d", have)
-	}
+	expect.Equal(t, "tasks that held their line", Check(h).Held, 1)
 }
 
 // A line waits for the retry of its first task, and for longer only if that may have been taken for crashed.

@@ -1,12 +1,10 @@
 package chaos
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -173,13 +171,8 @@ func TestHoldersAreTold(t *testing.T) {
 					Run{Process: "w1", Fence: fence, Begin: begin, Lost: begin + 1*s + held, Returned: begin + 3*s, Outcome: Ended},
 					Run{Process: "w1", Fence: fence + 1, Begin: begin + 5*s, Returned: begin + 6*s, Outcome: Done})
 			}
-			have := Check(h)
-			if diff := cmp.Diff(tc.holds, have.Told); diff != "" {
-				t.Errorf("times (-want +have):\n%s", diff)
-			}
-			if tc.want == "" && len(have.Wrong) > 0 || tc.want != "" && (len(have.Wrong) != 1 || !strings.Contains(have.Wrong[0], tc.want)) {
-				t.Errorf("want %q, have %q", tc.want, have.Wrong)
-			}
+			expect.Same(t, "times", Check(h).Told, tc.holds)
+			wantFinding(t, h, tc.want)
 		})
 	}
 }
