@@ -96,50 +96,6 @@ func (b *bundle) want(t *testing.T, query, want string) {
 	expect.Same(t, query, b.query(t, query), want)
 }
 
-func TestDeductStock(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name       string
-		quantities []int64
-		want       string // on hand, back-ordered
-	}{
-		{"a sale", []int64{6}, "994 0"},
-		{"all of it", []int64{1000}, "0 0"},
-		{"more than there is", []int64{990, 30}, "0 20"},
-		{"nothing left", []int64{1000, 5}, "0 5"},
-		{"goods come back", []int64{6, -6}, "1000 0"},
-		{"goods come back first", []int64{-6, 6}, "1000 0"},
-		{"goods come back for back-orders", []int64{1020, -15}, "0 5"},
-		{"goods come back for back-orders and shelf", []int64{1020, -25}, "5 0"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			for i, q := range test.quantities {
-				b.run(t, tasks.DeductStock{SKU: "85123A", Quantity: q, Order: "536365", Line: i + 1})
-			}
-			b.want(t, "SELECT on_hand, back_ordered FROM stock", test.want)
-		})
-	}
-}
-
-// TestCaseOfStockCodes: 85049A and 85049a are one product, on the shelf and in
-// the lock's name.
-func TestCaseOfStockCodes(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.run(
-		t,
-		tasks.DeductStock{SKU: "85049A", Quantity: 1, Order: "1", Line: 1},
-		tasks.DeductStock{SKU: "85049a", Quantity: 2, Order: "1", Line: 2},
-		tasks.AllocateLine{Order: "1", Line: 2, SKU: "85049a", Quantity: 2, Price: 12500},
-	)
-	b.want(t, "SELECT sku, on_hand FROM stock", "85049A 997")
-	b.want(t, "SELECT DISTINCT sku FROM journal", "85049A")
-	b.want(t, "SELECT subject FROM journal WHERE kind = 'stock:deduct'", "sku:85049A\nsku:85049A")
-}
-
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -167,18 +123,6 @@ func TestOrder(t *testing.T) {
 	b.want(t, "SELECT order_no, line, sku, quantity, amount FROM journal WHERE line = 2", "536365 2 85123A -2 -51000")
 }
 
-func TestDebitBalance(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.run(
-		t,
-		tasks.DebitBalance{Customer: "17850", Order: "536365", Amount: 1391200},
-		tasks.DebitBalance{Customer: "17850", Order: "C536379", Amount: -200000},
-		tasks.DebitBalance{Customer: "13047", Order: "536367", Amount: 1},
-	)
-	b.want(t, "SELECT customer, balance FROM accounts ORDER BY customer", "13047 -1\n17850 -1191200")
-}
-
 func TestTransferBalance(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -192,20 +136,6 @@ func TestTransferBalance(t *testing.T) {
 	b.want(t, accounts, "1 0 1\n2 50000 0")
 	b.run(t, transfer("2", "1", 501), transfer("2", "1", 200))
 	b.want(t, accounts, "1 20000 1\n2 30000 1")
-}
-
-func TestFulfilOrder(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	fulfil := func(order string, candles, lamps int64) tasks.FulfilOrder {
-		return tasks.FulfilOrder{Order: order, Items: []tasks.Pick{{SKU: "85049a", Quantity: candles}, {SKU: "22086", Quantity: lamps}}}
-	}
-	const stock = "SELECT sku, on_hand, back_ordered FROM stock ORDER BY sku"
-	b.run(t, fulfil("1", 10, 1001))
-	b.want(t, stock, "22086 1000 0\n85049A 1000 0") // all stays, as the last is short
-	b.run(t, fulfil("1", 10, 1000), fulfil("1", 1, 1), fulfil("2", 1, 1))
-	b.want(t, stock, "22086 0 0\n85049A 990 0")
-	b.want(t, "SELECT order_no, fulfilment FROM orders ORDER BY order_no", "1 fulfilled\n2 short")
 }
 
 // TestOneStaleFence: who has lost one lock of several changes nothing, whichever it is.

@@ -38,7 +38,7 @@ type mix struct {
 // customers. There are stock codes in two cases, services, samples without a price, orders without
 // a customer, cancellations and write-offs. A product may be twice in an order, and forms are
 // submitted twice. Customers pass on what cancellations have paid back, and some orders are fulfilled
-// from shelves that others empty.
+// from shelves that others empty, to the last piece, or asked for twice. Numbers have blanks around them.
 func newMix(t *testing.T) mix {
 	t.Helper()
 	const orders, linesPerOrder = 12, 8
@@ -59,7 +59,7 @@ func newMix(t *testing.T) mix {
 			l := oracle.Line{
 				Number: len(m.lines) + 2, Order: number, Customer: customer,
 				SKU:      skus[random.IntN(len(skus))],
-				Quantity: int64(random.IntN(60) + 1),
+				Quantity: int64(random.IntN(300) + 1),
 				Price:    int64(random.IntN(4)) * 12345,
 			}
 			writeOff := !cancelled && n == 5
@@ -68,7 +68,7 @@ func newMix(t *testing.T) mix {
 			}
 			m.lines = append(m.lines, l)
 			m.tasks = append(m.tasks, tasks.AllocateLine{
-				Order: number, Line: l.Number, SKU: l.SKU, Quantity: l.Quantity, Price: tasks.Money(l.Price),
+				Order: number + " ", Line: l.Number, SKU: l.SKU, Quantity: l.Quantity, Price: tasks.Money(l.Price),
 			})
 			total += tasks.Money(l.Quantity * l.Price)
 			if '0' <= l.SKU[0] && l.SKU[0] <= '9' {
@@ -76,12 +76,12 @@ func newMix(t *testing.T) mix {
 				if writeOff {
 					quantity = -quantity
 				}
-				m.tasks = append(m.tasks, tasks.DeductStock{SKU: l.SKU, Quantity: quantity, Order: number, Line: l.Number})
+				m.tasks = append(m.tasks, tasks.DeductStock{SKU: " " + l.SKU, Quantity: quantity, Order: " " + number, Line: l.Number})
 			}
 		}
-		m.tasks = append(m.tasks, tasks.AuditOrder{Order: number, Lines: linesPerOrder})
+		m.tasks = append(m.tasks, tasks.AuditOrder{Order: " " + number, Lines: linesPerOrder})
 		if customer != "" && total != 0 {
-			m.tasks = append(m.tasks, tasks.DebitBalance{Customer: customer, Order: number, Amount: total})
+			m.tasks = append(m.tasks, tasks.DebitBalance{Customer: customer + " ", Order: number + " ", Amount: total})
 		}
 		p := oracle.Placement{User: fmt.Sprintf("user-%d", o%2), Submission: fmt.Sprintf("form-%d", o)}
 		m.placements = append(m.placements, p)
@@ -92,13 +92,15 @@ func newMix(t *testing.T) mix {
 		for n := range 3 {
 			from, to, cents := fmt.Sprintf("178%02d", n), fmt.Sprintf("178%02d", (n+1+o%2)%3), int64(100+o)
 			m.transfers = append(m.transfers, oracle.Transfer{From: from, To: to, Amount: cents * 100})
-			m.tasks = append(m.tasks, tasks.TransferBalance{From: from, To: to, Cents: cents})
+			m.tasks = append(m.tasks, tasks.TransferBalance{From: " " + from, To: to + " ", Cents: cents})
 		}
-		f := oracle.Fulfilment{Order: number, Units: map[string]int64{"85123A": 90, "85049a": int64(o + 1), "gift_0001_10": 70}}
-		m.fulfilled = append(m.fulfilled, f)
-		m.tasks = append(m.tasks, tasks.FulfilOrder{Order: number, Items: []tasks.Pick{
-			{SKU: "GIFT_0001_10", Quantity: 70}, {SKU: "85049A", Quantity: int64(o + 1)}, {SKU: "85123A", Quantity: 90},
-		}})
+		f := oracle.Fulfilment{Order: number, Units: map[string]int64{"85123A": 90, "85049a": int64(o + 1), "gift_0001_10": 250}}
+		for range 1 + o%2 {
+			m.fulfilled = append(m.fulfilled, f)
+			m.tasks = append(m.tasks, tasks.FulfilOrder{Order: number + " ", Items: []tasks.Pick{
+				{SKU: "85123A", Quantity: 90}, {SKU: "85049a ", Quantity: int64(o + 1)}, {SKU: "GIFT_0001_10", Quantity: 250},
+			}})
+		}
 	}
 	random.Shuffle(len(m.tasks), func(i, j int) { m.tasks[i], m.tasks[j] = m.tasks[j], m.tasks[i] })
 	return m

@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -71,19 +70,6 @@ func TestMoneyRefused(t *testing.T) {
 			have, err := tasks.ParseMoney(in)
 			expect.That(t, err != nil && strings.Contains(err.Error(), want), "ParseMoney(%q): want an error with %q, have %d, %v", in, want, have, err)
 		})
-	}
-}
-
-func TestMoneyInJSON(t *testing.T) {
-	t.Parallel()
-	text, err := json.Marshal(tasks.Money(25500))
-	expect.That(t, err == nil && string(text) == `"2.55"`, `want "2.55", have %s, %v`, text, err)
-	var m tasks.Money
-	if err := json.Unmarshal([]byte(`"2.5"`), &m); err != nil || m != 25000 {
-		t.Errorf("want 25000, have %d, %v", m, err)
-	}
-	if err := json.Unmarshal([]byte(`"a lot"`), &m); err == nil || m != 25000 {
-		t.Errorf("want an error and the old value, have %d, %v", m, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -28,12 +29,8 @@ func TestResources(t *testing.T) {
 		{tasks.FulfilOrder{Order: "1 ", Items: []tasks.Pick{{SKU: "85049a"}, {SKU: "22086"}}}, "order:fulfil", queue.AllOf("order:1", "sku:22086", "sku:85049A")},
 	}
 	for _, test := range tests {
-		if have := test.task.Kind(); have != test.kind {
-			t.Errorf("%+v: want kind %s, have %s", test.task, test.kind, have)
-		}
-		if have := test.task.Resource(); have != test.resource {
-			t.Errorf("%+v: want resource %s, have %s", test.task, test.resource, have)
-		}
+		expect.Equal(t, fmt.Sprintf("kind of %+v", test.task), test.task.Kind(), test.kind)
+		expect.Equal(t, fmt.Sprintf("resource of %+v", test.task), test.task.Resource(), test.resource)
 	}
 }
 

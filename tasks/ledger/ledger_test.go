@@ -48,13 +48,13 @@ func fenced(ctx context.Context, fence int64) context.Context {
 	return ctx
 }
 
-// stockNow returns the row and the number of journal entries.
-func stockNow(t *testing.T, l *ledger.Ledger) (s ledger.Stock, entries int) {
+// wantStock wants so many units on hand, and so many entries in the journal.
+func wantStock(t *testing.T, l *ledger.Ledger, onHand, entries int64) {
 	t.Helper()
-	s.SKU = "85123A"
-	row := l.DB().QueryRowContext(t.Context(), "SELECT on_hand, back_ordered, (SELECT count(*) FROM journal) FROM stock WHERE sku = '85123A'")
-	expect.OK(t, row.Scan(&s.OnHand, &s.BackOrdered, &entries))
-	return s, entries
+	var have [2]int64
+	row := l.DB().QueryRowContext(t.Context(), "SELECT on_hand, (SELECT count(*) FROM journal) FROM stock WHERE sku = '85123A'")
+	expect.OK(t, row.Scan(&have[0], &have[1]))
+	expect.Equal(t, "units on hand and entries", have, [2]int64{onHand, entries})
 }
 
 // readStock reads the stock of a code, which begins with opening units.
@@ -134,8 +134,7 @@ func TestTaskRunsTwice(t *testing.T) {
 				s.OnHand -= 6
 				expect.OK(t, l.Write(ctx, &s, deduction("t1"))) // on_hand < 0 later, were it written
 			}
-			s, entries := stockNow(t, l)
-			expect.That(t, s.OnHand == 4 && entries == 1, "want 4 on hand and 1 entry, have %d and %d", s.OnHand, entries)
+			wantStock(t, l, 4, 1)
 			// Placements are written besides the row, and must not be twice either.
 			for range 2 {
 				ctx := fenced(t.Context(), 1)
@@ -165,9 +164,7 @@ func TestTaskIDOfAnother(t *testing.T) {
 	s.OnHand = 1
 	expect.Is(t, "id of another task", l.Write(ctx, &s, other), ledger.ErrTaskID)
 	expect.Is(t, "no id", l.Write(ctx, &s, deduction("")), ledger.ErrTaskID)
-	if s, entries := stockNow(t, l); s.OnHand != 4 || entries != 1 {
-		t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
-	}
+	wantStock(t, l, 4, 1)
 }
 
 func TestFences(t *testing.T) {
@@ -194,9 +191,7 @@ func TestFences(t *testing.T) {
 			// Without a lock there is no fence.
 			expect.Is(t, "read without a lock", expect.Err(readStock(t.Context(), l, "85123A", 10)), lock.ErrNoFence)
 			expect.Is(t, "write without a lock", l.Write(t.Context(), &s, deduction("t3")), lock.ErrNoFence)
-			if s, entries := stockNow(t, l); s.OnHand != 8 || entries != 1 {
-				t.Errorf("want 8 on hand and 1 entry, have %d and %d", s.OnHand, entries)
-			}
+			wantStock(t, l, 8, 1)
 		})
 	}
 }
@@ -214,9 +209,7 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 			s.OnHand = -1 // against the table's check
 			err := l.Write(fenced(t.Context(), 2), &s, deduction("t1"))
 			expect.That(t, err != nil, "want an error, have none")
-			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
-				t.Errorf("want 10 on hand and no entry, have %d and %d", s.OnHand, entries)
-			}
+			wantStock(t, l, 10, 0)
 			s.OnHand = 4
 			expect.OK(t, l.Write(ctx, &s, deduction("t1"))) // fence 2 has left no trace
 		})
@@ -266,15 +259,9 @@ func TestContextEnds(t *testing.T) {
 			s := expect.Value(readStock(ctx, l, "85123A", 10))(t)
 			cancel(lock.ErrLost)
 			s.OnHand = 4
-			if err := l.Write(ctx, &s, deduction("t1")); !errors.Is(err, lock.ErrLost) {
-				t.Errorf("write: want the cause %v, have %v", lock.ErrLost, err)
-			}
-			if _, err := readStock(ctx, l, "85123A", 10); !errors.Is(err, lock.ErrLost) {
-				t.Errorf("read: want the cause %v, have %v", lock.ErrLost, err)
-			}
-			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
-				t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
-			}
+			expect.Is(t, "write", l.Write(ctx, &s, deduction("t1")), lock.ErrLost)
+			expect.Is(t, "read", expect.Err(readStock(ctx, l, "85123A", 10)), lock.ErrLost)
+			wantStock(t, l, 10, 0)
 			// The time of a task is its own: the database may be there for the others.
 			late, stop := context.WithDeadline(fenced(t.Context(), 1), time.Now())
 			defer stop()

@@ -60,9 +60,7 @@ func TestFileLines(t *testing.T) {
 				}
 				expect.Need(t, l.Number == i+2 && l.Cancellation() == cancels(row) && l.Goods() == goods(row), "%q: want line %d, have %+v", row, i+2, l)
 			}
-			if _, err := r.Next(); !errors.Is(err, io.EOF) {
-				t.Errorf("at the end: want %v, have %v", io.EOF, err)
-			}
+			expect.Is(t, "at the end", expect.Err(r.Next()), io.EOF)
 			wantFewRefused(t, refused, len(rows))
 		})
 	}

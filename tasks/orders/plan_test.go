@@ -40,9 +40,7 @@ func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 		jobs = append(jobs, fmt.Sprintf("%s%T%v", told, job.Task, job.Task))
 		want := queue.Options{Queue: "shop", Retention: time.Minute, TaskID: fmt.Sprintf("%d:%s-c0ffee", job.Line, job.Task.Kind())}
 		expect.Same(t, "options", job.Options, &want)
-		if err := (queue.ClientConfig{}).Check(job.Task, job.Options); err != nil {
-			t.Errorf("want a job that the queue accepts, have %v", err)
-		}
+		expect.Is(t, "a job for the queue", (queue.ClientConfig{}).Check(job.Task, job.Options), nil)
 	}
 	return jobs, p.Counts()
 }
@@ -168,38 +166,6 @@ func TestPlan(t *testing.T) {
 			expect.Same(t, "counts", counts, c.counts)
 		})
 	}
-}
-
-func TestPlanOfALongOrder(t *testing.T) {
-	t.Parallel()
-	const lines = 2000
-	var file []string
-	for i := range lines {
-		file = append(file, fmt.Sprintf("1 %05d 1 0.01 17850", i))
-	}
-	jobs, _ := plan(t, file...)
-	want := []string{
-		fmt.Sprintf("2/%d tasks.AuditOrder{1 %d}", lines+1, lines),
-		fmt.Sprintf("2/%d tasks.DebitBalance{17850 1 20.00}", lines+1),
-	}
-	expect.Same(t, "jobs behind those of the lines", jobs[2*lines:], want)
-}
-
-// Through never falls and the plan of a file is always the same. So who plans it
-// again and leaves out all jobs up to some line gets those that are left.
-func TestPlanCanBeTakenUpAgain(t *testing.T) {
-	t.Parallel()
-	file := []string{"1 22222 1 1 17850", "1 22222 1 1 17850", "2 22222 1 1 1", "x y z 1", "1 22222 1 1 17850", "3 22222 1 1 1"}
-	first, _ := plan(t, file...)
-	last := 0
-	for _, job := range first {
-		var line, through int
-		expect.OK(t, expect.Err(fmt.Sscanf(job, "%d/%d", &line, &through)))
-		expect.That(t, through >= last && line <= through, "want a Through of %d and of the line or more, have %s", last, job)
-		last = through
-	}
-	second, _ := plan(t, file...)
-	expect.Same(t, "jobs of a second plan", second, first)
 }
 
 func TestPlanEndsWhenNoMoreAreWanted(t *testing.T) {
