@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -83,9 +84,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, out, errs := fakeApp(c.fake, c.columns)
-			if have := a.run(t.Context(), c.args); have != c.status {
-				t.Errorf("status: want %d, have %d", c.status, have)
-			}
+			expect.Equal(t, "status", a.run(t.Context(), c.args), c.status)
 			golden(t, name, errs.String()+out.String())
 			if slices.Contains(c.args, "--json") && (!json.Valid(out.Bytes()) || strings.Count(out.String(), "\n") != 1) {
 				t.Errorf("want one line of JSON, have %q", out)
@@ -256,9 +255,7 @@ func TestPlain(t *testing.T) {
 		`back\slash`:                `back\slash`,
 		"\"\\x41\" \n\ufffd":        "\"\\x41\" \\n\ufffd",
 	} {
-		if have := cli.Plain(text); have != want {
-			t.Errorf("%q: want %q, have %q", text, want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("%q", text), cli.Plain(text), want)
 	}
 }
 
@@ -276,8 +273,6 @@ func TestMiddle(t *testing.T) {
 		{"e\u0301e\u0301e\u0301e\u0301e\u0301", 3, "e\u0301…e\u0301"},
 		{"abc", 1, "…"},
 	} {
-		if have := middle(c.text, c.width); have != c.want {
-			t.Errorf("%q in %d: want %q, have %q", c.text, c.width, c.want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("%q in %d", c.text, c.width), middle(c.text, c.width), c.want)
 	}
 }

@@ -81,35 +81,6 @@ func TestLimitsOfAPrefix(t *testing.T) {
 	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n") // none of the default prefix
 }
 
-// What is said of wrong command lines.
-func TestLimitUsage(t *testing.T) {
-	t.Parallel()
-	for want, args := range map[string][]string{
-		"want a command: list, set or unset":                                       {},
-		"unknown command \"x\" for \"lockctl limit\"":                              {"x"},
-		"want \"set RESOURCE HOLDERS --reason TEXT\", have 1 arguments":            {"set", "a", "--reason", "r"},
-		"want a flag, or -- before arguments that begin with a minus, have \"-1\"": {"set", "a", "-1", "--reason", "r"},
-		"unknown shorthand flag: 'x' in -x":                                        {"set", "a", "-x", "--reason", "r"},
-		"pattern: want a resource, a pattern that ends in \":*\" such as \"account:*\", or \"*\", have \"a*\"; holders: want a whole number from 0 to 1000, have \"abc\"; --rate: want starts/period such as 100/1s, have \"100\"; --reason: want a text, have nothing": {"set", "a*", "abc", "--rate", "100"},
-		"holders: want a whole number from 0 to 1000, have \"1001\"; --reason: want a text, have nothing": {"set", "a", "1001"},
-		"--reason: want a text, have nothing":                     {"set", "a", "1"},
-		"--rate: want starts/period such as 100/1s, have \"1/s\"": {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
-		"--rate: starts: want 1 to 10000, have 0":                 {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
-		"--rate: period: want 1ms to 744h0m0s, have 0s":           {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
-		"--by: want at most 200 bytes, have 201":                  {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
-		"want \"unset PATTERN\", have 0 arguments":                {"unset"},
-		"pattern: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\"": {"unset", "{x"},
-		"want no arguments, have [\"x\"]": {"list", "x"},
-	} {
-		have := lockctl(t, append([]string{"limit"}, args...)...)
-		hint := "lockctl limit"
-		if len(args) > 0 && slices.Contains([]string{"list", "set", "unset"}, args[0]) {
-			hint += " " + args[0]
-		}
-		wantResult(t, result{"", "lockctl: " + want + "\nRun '" + hint + " --help' for usage.\n", cli.StatusUsage}, have)
-	}
-}
-
 // Of several holders the one with the fence loses the lock.
 func TestReleaseOneOfSeveralHolders(t *testing.T) {
 	t.Parallel()

@@ -35,9 +35,7 @@ type result struct {
 // wantResult compares a run with what is wanted of it.
 func wantResult(t *testing.T, want, have result) {
 	t.Helper()
-	if diff := cmp.Diff(want, have, cmp.AllowUnexported(result{})); diff != "" {
-		t.Errorf("result (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "result", have, want, cmp.AllowUnexported(result{}))
 }
 
 // lockctl runs the program in an empty environment.
@@ -112,9 +110,7 @@ func golden(t *testing.T, name, have string) {
 		expect.OK(t, os.WriteFile(name, []byte(have), 0o600))
 	}
 	want := expect.Value(os.ReadFile(name))(t)
-	if diff := cmp.Diff(string(want), have); diff != "" {
-		t.Errorf("%s (-want +have; go test ./cmd/lockctl -update writes the file):\n%s", name, diff)
-	}
+	expect.Same(t, name+", which go test ./cmd/lockctl -update writes", have, string(want))
 }
 
 // locks is one lock of each kind.
