@@ -1,18 +1,18 @@
 package lockpage
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1\u202f000", 1234567: "1\u202f234\u202f567"} {
-		if have := thousands(n); have != want {
-			t.Errorf("%d: want %q, have %q", n, want, have)
-		}
+		expect.Equal(t, fmt.Sprint(n), thousands(n), want)
 	}
 }
 
@@ -20,9 +20,7 @@ func TestNumbers(t *testing.T) {
 func TestLinksToAsynq(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"a-1": "/dashboard/queues/default/tasks/a-1", "a:b ü": "/dashboard/queues/default/tasks/a:b%20%C3%BC", "../x": "", "..": "", "a?b": "", "a#b": "", " a": "", "": ""} {
-		if have := asynqURL("/dashboard", inspect.Task{Queue: "default", ID: id}); have != want {
-			t.Errorf("%q: want %q, have %q", id, want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("%q", id), asynqURL("/dashboard", inspect.Task{Queue: "default", ID: id}), want)
 	}
 }
 

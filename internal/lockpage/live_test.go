@@ -62,9 +62,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	if err := server.Config.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect.Is(t, "shutdown", server.Config.Shutdown(t.Context()), nil)
 	for w.event() != "" { // what was on its way
 	}
 }

@@ -167,24 +167,19 @@ func TestNamesOfAllKinds(t *testing.T) {
 	}
 }
 
-// What to do has its commands apart from the text, so that a person can select one.
-func TestCommandOfVerdict(t *testing.T) {
+// A task that waits is shown with the holder of its lock, on which worker that is, and whether the worker is gone. What to do has its
+// commands apart from the text, so that a person can select one.
+func TestTaskThatWaits(t *testing.T) {
 	t.Parallel()
 	s := newSource()
 	s.tasks["t"] = inspect.Explanation{
-		Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Verdict: inspect.Verdict{Wrong: "No.", Do: "Wait; `lockctl show 'a <b>'` shows it."},
+		Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Position: 1, Verdict: inspect.Verdict{Wrong: "No.", Do: "Wait; `lockctl show 'a <b>'` shows it."},
+		Lock: &inspect.Lock{
+			State: inspect.Held, Holder: "h on web-1 (pid 7)", Task: &inspect.Task{Queue: "q", ID: "h"}, Worker: &inspect.Worker{Host: "web-1", PID: 7}, Gone: true, Since: time.Now(),
+		},
 	}
-	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", "Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>")
-}
-
-// A task that waits is shown with the holder of its lock, on which worker that is, and whether the worker is gone.
-func TestHolderOfTheLockOfATask(t *testing.T) {
-	t.Parallel()
-	s := newSource()
-	s.tasks["t"] = inspect.Explanation{Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Position: 1, Lock: &inspect.Lock{
-		State: inspect.Held, Holder: "h on web-1 (pid 7)", Task: &inspect.Task{Queue: "q", ID: "h"}, Worker: &inspect.Worker{Host: "web-1", PID: 7}, Gone: true, Since: time.Now(),
-	}}
-	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", `<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since ")
+	wantTexts(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t", `<span class="id">h</span>`, "web-1 · pid 7", ">worker gone</span> since ",
+		"Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>")
 }
 
 func TestTenThousandResources(t *testing.T) {
@@ -213,9 +208,6 @@ func TestWaitersByThePage(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	held := inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a1 on host (pid 1)", Fence: 7}
-	seen := func(h http.Handler) string {
-		return html.UnescapeString(regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(get(t, h, "/locks/resource?name=order:1").Body.String())[1])
-	}
 	tests := []struct {
 		name   string
 		edit   func(*lockpage.Config, *source, url.Values)
@@ -253,17 +245,13 @@ func TestRevoke(t *testing.T) {
 			t.Parallel()
 			var calls []string
 			s := newSource(held)
-			cfg := lockpage.Config{Source: s, By: func(*http.Request) string { return "ann" }, Revoke: func(_ context.Context, resource string, fence int64, by, reason string) error {
+			cfg := lockpage.Config{Source: s, Revoke: func(_ context.Context, resource string, fence int64, by, reason string) error {
 				calls = append(calls, fmt.Sprint(resource, " ", fence, " ", by, " ", reason))
 				return nil
 			}}
-			form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {seen(open(t, cfg))}}
+			form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {seen(t, open(t, cfg))}}
 			test.edit(&cfg, s, form)
-			h := open(t, cfg)
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/locks/resource", strings.NewReader(form.Encode()))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
+			w := post(t, open(t, cfg), form)
 			expect.That(t, w.Code == test.status && strings.Contains(w.Body.String(), test.says), "want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
 			fence := held.Fence
 			if strings.HasPrefix(form.Get("seen"), "foreign") {
@@ -278,25 +266,35 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// seen is the holder that the button on the page of order:1 is for.
+func seen(t *testing.T, h http.Handler) string {
+	t.Helper()
+	return html.UnescapeString(regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(get(t, h, "/locks/resource?name=order:1").Body.String())[1])
+}
+
+// post sends a form to the page of a resource.
+func post(t *testing.T, h http.Handler, form url.Values) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/locks/resource", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
 // A browser sends each line break of a form as two characters, and has its own characters for bytes that are no text.
 func TestRevokeFromHolderWithALineBreak(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	h := open(t, lockpage.Config{
 		Source: newSource(inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "{\n\"by\": \"\xff\"\n}", Fence: 7}),
-		By:     func(*http.Request) string { return "ann" },
 		Revoke: func(context.Context, string, int64, string, string) error {
 			calls++
 			return nil
 		},
 	})
-	page := get(t, h, "/locks/resource?name=order:1").Body.String()
-	seen := html.UnescapeString(regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(page)[1])
-	form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {strings.ReplaceAll(strings.ToValidUTF8(seen, "\uFFFD"), "\n", "\r\n")}}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/locks/resource", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	sent := strings.ReplaceAll(strings.ToValidUTF8(seen(t, h), "\uFFFD"), "\n", "\r\n")
+	w := post(t, h, url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {sent}})
 	expect.That(t, w.Code == http.StatusSeeOther && calls == 1, "want the lock taken, have %d, and %d calls", w.Code, calls)
 }
 
@@ -398,11 +396,7 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 		reply := get(t, h, address)
 		policy := reply.Header().Get("Content-Security-Policy")
 		expect.That(t, strings.Contains(policy, "default-src 'none'") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "http"), "%s: want a strict policy, have %q", address, policy)
-		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*|<script>|style="|\son[a-z]+="`).FindString(reply.Body.String()); have != "" {
-			t.Errorf("%s: want nothing that the policy forbids, have %s", address, have)
-		}
-		if have := reply.Header().Get("Cache-Control"); have != "no-store" {
-			t.Errorf("%s: want the page kept nowhere, have %q", address, have)
-		}
+		expect.Equal(t, address+": what the policy forbids", regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*|<script>|style="|\son[a-z]+="`).FindString(reply.Body.String()), "")
+		expect.Equal(t, address+": where the page is kept", reply.Header().Get("Cache-Control"), "no-store")
 	}
 }

@@ -107,16 +107,12 @@ func TestRelease(t *testing.T) {
 	page.Picture("release", true)
 	page.Click("button.danger") // without the confirmation, neither
 	page.Click("input[type=checkbox]")
-	if have := calls.Load(); have != 0 {
-		t.Errorf("not confirmed: want no call, have %d", have)
-	}
+	expect.Equal(t, "calls before it is confirmed", calls.Load(), 0)
 	page.Click("button.danger")
 	page.AwaitText("From audit a1 on host (pid 1), by ann")
 	page.AwaitText("“its <handler> hangs”")
 	page.Picture("released", true)
-	if have := calls.Load(); have != 1 {
-		t.Errorf("want one call, have %d", have)
-	}
+	expect.Equal(t, "calls", calls.Load(), 1)
 }
 
 // Somebody else gets the lock while a person fills in the form. The person sees who has it now.
