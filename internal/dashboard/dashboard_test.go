@@ -65,11 +65,7 @@ func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 func open(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Helper()
 	h := expect.Value(dashboard.New(cfg))(t)
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.Is(t, "close", h.Close(), nil) })
 	return h
 }
 
@@ -110,9 +106,7 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 		reply := ask(t, h, http.MethodGet, path)
 		page := reply.Body.String()
 		expect.Need(t, reply.Code == http.StatusOK && strings.HasPrefix(reply.Header().Get("Content-Type"), "text/html") && strings.Contains(page, "</html>"), "%s: want an HTML page, have %d %s", path, reply.Code, reply.Header().Get("Content-Type"))
-		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*`).FindString(page); have != "" {
-			t.Errorf("%s: want no link to another server, have %s", path, have)
-		}
+		expect.Equal(t, path+": link to another server", regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*`).FindString(page), "")
 		policy := directives(t, reply)
 		expect.That(t, policy["default-src"] == "'none'", "%s: want default-src 'none', have %q", path, policy)
 		for name, sources := range policy {
@@ -190,9 +184,7 @@ func TestLoopback(t *testing.T) {
 		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "10.0.0.1:80": false, "example.org:80": false, "127.0.0.1": false,
 	}
 	for address, want := range tests {
-		if have := dashboard.Loopback(address); have != want {
-			t.Errorf("%s: want %t, have %t", address, want, have)
-		}
+		expect.Equal(t, address, dashboard.Loopback(address), want)
 	}
 }
 
@@ -203,12 +195,8 @@ func TestServerRefusesLargeHeaders(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("want the server closed, have %v", err)
-		}
+		expect.Is(t, "close", server.Close(), nil)
+		expect.Is(t, "serve", <-ended, http.ErrServerClosed)
 	})
 	for size, want := range map[int]int{1 << 10: http.StatusOK, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		r := expect.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody))(t)

@@ -124,9 +124,7 @@ func TestFoldedPathsAreRefused(t *testing.T) {
 		"/dashboard/api/queues/default%2farchived_tasks:delete_all", "/dashboard/api//queues/default/archived_tasks:delete_all",
 		tasks + "/..%5Carchived_tasks:delete_all", tasks + "/%EF%BF%BD",
 	} {
-		if have := ask(t, h, http.MethodDelete, path).Code; have != http.StatusBadRequest {
-			t.Errorf("%s: want %d, have %d", path, http.StatusBadRequest, have)
-		}
+		expect.Equal(t, path, ask(t, h, http.MethodDelete, path).Code, http.StatusBadRequest)
 	}
 	wantVictim(t, rdb)
 }
@@ -145,7 +143,5 @@ func TestPlainNamesAreShownAsTheyAre(t *testing.T) {
 	if have := names(t, h, "/dashboard/api/queues/default/pending_tasks", "tasks", "payload"); len(have) != 1 || !strings.Contains(have[0], "a/b") {
 		t.Errorf("want the payload as it is, have %q", have)
 	}
-	if have := ask(t, h, http.MethodDelete, list+"/"+url.PathEscape(id)).Code; have != http.StatusNoContent {
-		t.Errorf("want it deleted, have %d", have)
-	}
+	expect.Equal(t, "deletion", ask(t, h, http.MethodDelete, list+"/"+url.PathEscape(id)).Code, http.StatusNoContent)
 }

@@ -3,7 +3,6 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,9 +32,7 @@ func TestReleaseFromTheLocksPages(t *testing.T) {
 	reply := ask(t, h, http.MethodPost, "/locks/resource", basic("alice", "sesame"), header("Sec-Fetch-Site", "same-origin"),
 		header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(form.Encode())) })
 	expect.Need(t, reply.Code == http.StatusSeeOther, "want a redirect, have %d and %s", reply.Code, reply.Body)
-	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("renewal: want ErrLost, have %v", err)
-	}
+	expect.Is(t, "renewal", held.Renew(t.Context()), lock.ErrLost)
 	want := `resource=order:536365 holder="a migration" by=alice reason="its worker hangs"`
 	expect.That(t, strings.Contains(log.String(), want), "log: want %s, have %s", want, &log)
 	page := ask(t, h, http.MethodGet, reply.Header().Get("Location"), basic("alice", "sesame")).Body.String()
