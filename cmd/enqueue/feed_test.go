@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
@@ -75,12 +74,8 @@ func TestFeedInterruptedAnywhere(t *testing.T) {
 				Complete: true, Through: lines, ResumedAfter: first.Through,
 				Enqueued: each*lines - first.Enqueued, AlreadyThere: first.Enqueued,
 			}
-			if diff := cmp.Diff(want, second, cmpopts.IgnoreUnexported(report{})); diff != "" {
-				t.Errorf("second report (-want +have):\n%s", diff)
-			}
-			if have := pending(t, client, q); have != each*lines {
-				t.Errorf("tasks: want %d, have %d", each*lines, have)
-			}
+			expect.Same(t, "second report", second, want, cmpopts.IgnoreUnexported(report{}))
+			expect.Equal(t, "tasks", pending(t, client, q), each*lines)
 		})
 	}
 }
@@ -123,9 +118,7 @@ func TestFeedRecallsRefusals(t *testing.T) {
 	for _, r := range have.Refusals {
 		why = append(why, fmt.Sprint(r.Line, " ", strings.Split(r.Why, ": want")[0]))
 	}
-	if diff := cmp.Diff([]string{"2 order:audit: timeout", "3 bad", "4 order:audit: deadline"}, why); diff != "" {
-		t.Errorf("refusals (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "refusals", why, []string{"2 order:audit: timeout", "3 bad", "4 order:audit: deadline"})
 	expect.That(t, have.AlreadyThere == 1 && have.Enqueued == 1 && have.Refused == 3, "want 1 there already, 1 enqueued and 3 refused, have %+v", have)
 }
 
@@ -233,9 +226,7 @@ func TestFingerprint(t *testing.T) {
 	cancel()
 	silent, _ := io.Pipe()
 	t.Cleanup(func() { _ = silent.Close() })
-	if _, err := fingerprint(ctx, silent); !errors.Is(err, errInterrupted) {
-		t.Errorf("want %v, have %v", errInterrupted, err)
-	}
+	expect.Is(t, "fingerprint", expect.Err(fingerprint(ctx, silent)), errInterrupted)
 }
 
 // A last line without a line end counts as dealt with, also if the line is refused.

@@ -57,9 +57,7 @@ var unserved = regexp.MustCompile(`(?m)^enqueue: no worker serves the queue .*\n
 // wantResult compares a run with what is wanted of it.
 func wantResult(t *testing.T, want, have result) {
 	t.Helper()
-	if diff := cmp.Diff(want, have, cmp.AllowUnexported(result{})); diff != "" {
-		t.Errorf("result (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "result", have, want, cmp.AllowUnexported(result{}))
 }
 
 // ids returns the ids of all tasks that the queue has, in any state.

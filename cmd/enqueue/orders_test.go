@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/cli"
@@ -46,12 +45,8 @@ func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
 // wantExactly compares the queue with the ids that it should have, each once.
 func wantExactly(t *testing.T, client *redis.Client, queue string, want map[string]bool) {
 	t.Helper()
-	if diff := cmp.Diff(want, ids(t, client, queue)); diff != "" {
-		t.Errorf("ids (-want +have):\n%s", diff)
-	}
-	if have := pending(t, client, queue); have != len(want) {
-		t.Errorf("pending: want %d, have %d", len(want), have)
-	}
+	expect.Same(t, "ids", ids(t, client, queue), want)
+	expect.Equal(t, "pending", pending(t, client, queue), len(want))
 }
 
 func TestOrdersReport(t *testing.T) {
@@ -140,9 +135,7 @@ func TestOrdersRetention(t *testing.T) {
 		}
 		for id := range want {
 			info := expect.Value(inspect(t, server).GetTaskInfo(q, id))(t)
-			if have := info.Retention.String(); have != q {
-				t.Errorf("%s: retention: want %s, have %s", id, q, have)
-			}
+			expect.Equal(t, id+": retention", info.Retention.String(), q)
 		}
 	}
 }

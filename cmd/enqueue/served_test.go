@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -30,24 +31,16 @@ func TestUnservedQueues(t *testing.T) {
 	said := func(stdin string, args ...string) string {
 		var errs bytes.Buffer
 		a := &app{stdin: strings.NewReader(stdin), stdout: new(bytes.Buffer), stderr: &errs}
-		if have := a.run(t.Context(), append(args, "--redis", at.Addr)); have != cli.StatusOK {
-			t.Errorf("%q: want status 0, have %d", args, have)
-		}
+		expect.Equal(t, fmt.Sprintf("%q: status", args), a.run(t.Context(), append(args, "--redis", at.Addr)), cli.StatusOK)
 		return errs.String()
 	}
 	task := []string{"task", "order:audit", "--payload", `{"order":"1"}`, "--queue"}
 	// A server makes itself known soon after its start.
 	expect.Eventually(t, "the server is known", func() bool { return said("", append(task, "orders")...) == "" })
 	const want = "enqueue: no worker serves the queue oders now; its tasks wait for one\n"
-	if have := said("", append(task, "oders")...); have != want {
-		t.Errorf("task: want %q, have %q", want, have)
-	}
+	expect.Equal(t, "task", said("", append(task, "oders")...), want)
 	line := `{"kind":"order:audit","payload":{"order":"1"},"queue":"`
 	lines := line + "oders\"}\n" + line + "orders\"}\n" + line + "oders\"}\n"
-	if have := said(lines, "stream"); have != want {
-		t.Errorf("stream: want %q, have %q", want, have)
-	}
-	if have := said(lines, "stream", "--dry-run"); have != "" {
-		t.Errorf("dry run: want nothing said, have %q", have)
-	}
+	expect.Equal(t, "stream", said(lines, "stream"), want)
+	expect.Equal(t, "dry run", said(lines, "stream", "--dry-run"), "")
 }

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -76,9 +74,7 @@ func TestStreamLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			have, _ := decodeAll(t, streamDecoder{}, c.text)
-			if diff := cmp.Diff([]string{c.want}, have); diff != "" {
-				t.Errorf("alone (-want +have):\n%s", diff)
-			}
+			expect.Same(t, "alone", have, []string{c.want})
 			// Among others it is the only one that suffers.
 			have, _ = decodeAll(t, streamDecoder{}, good+"\n"+strings.TrimPrefix(c.text, "\ufeff")+"\n"+good)
 			expect.That(t, len(have) == 3 && have[0] == "1: tasks.AuditOrder{1 0}" && strings.HasSuffix(have[2], ": tasks.AuditOrder{1 0}"), "among others: want the others, have %q", have)
@@ -108,9 +104,7 @@ func TestStreamOptions(t *testing.T) {
 	for _, job := range jobs {
 		have = append(have, *job.Options)
 	}
-	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("options (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "options", have, want)
 }
 
 func FuzzStream(f *testing.F) {
@@ -148,22 +142,22 @@ func TestStreamFromStdin(t *testing.T) {
 {"kind":"order:audit","payload":{"order":"1"},"id":"c","timeout":"1ms"}
 
 {"kind":"order:adit","payload":{"order":"1"},"id":"b"}
-{"kind":"order:audit","payload":{"order":"1"},"id":"d"}`
+{"kind":"order:audit","payload":{"order":"1"},"id":"d"}
+{"kind":"order:ship","payload":{},"id":"e","resource":"order:1","on_busy":"wat"}`
 	args := []string{"stream", "--redis", server.Addr, "--queue", q}
 	want := `-: done
         2  tasks enqueued
         0  tasks were there already
-        2  refused
+        3  refused
            line 2: order:audit: timeout: want whole seconds, 1 or more, have "1ms"
            line 4: resource: want one with the kind "order:adit", which is none of ` + strings.Join(tasks.Kinds(), ", ") + `, have nothing
+           line 6: order:ship: policy: on busy: want park, reject, coalesce or replace, have "wat"
 `
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))
 	// Its own ids keep a stream from being enqueued twice.
 	want = strings.NewReplacer("-: done", "-: everything was already enqueued", "2  tasks enqueued", "0  tasks enqueued", "0  tasks were", "2  tasks were").Replace(want)
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))
-	if diff := cmp.Diff(map[string]bool{"a": true, "d": true}, ids(t, server.Client(t), q)); diff != "" {
-		t.Errorf("ids (-want +have):\n%s", diff)
-	}
+	expect.Same(t, "ids", ids(t, server.Client(t), q), map[string]bool{"a": true, "d": true})
 }
 
 // A task that comes by a pipe is enqueued at once, although neither the batch

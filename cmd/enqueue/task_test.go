@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
 
@@ -99,9 +98,7 @@ func TestTaskEnqueued(t *testing.T) {
 			if c.want.State == asynq.TaskStatePending {
 				opt = cmpopts.IgnoreFields(asynq.TaskInfo{}, "NextProcessAt") // now
 			}
-			if diff := cmp.Diff(&c.want, have, opt, cmpopts.IgnoreFields(asynq.TaskInfo{}, "Headers"), cmpopts.IgnoreUnexported(asynq.TaskInfo{})); diff != "" {
-				t.Errorf("task as asynq sees it (-want +have):\n%s", diff)
-			}
+			expect.Same(t, "task as asynq sees it", have, &c.want, opt, cmpopts.IgnoreFields(asynq.TaskInfo{}, "Headers"), cmpopts.IgnoreUnexported(asynq.TaskInfo{}))
 		})
 	}
 }
@@ -173,7 +170,5 @@ func TestTaskThereAlready(t *testing.T) {
 		}
 		wantResult(t, result{"", "enqueue: order:audit: " + want + "\n", exitRefused}, enqueue(t, "", args...))
 	}
-	if have := pending(t, server.Client(t), q); have != 2 {
-		t.Errorf("tasks: want 2, have %d", have)
-	}
+	expect.Equal(t, "tasks", pending(t, server.Client(t), q), 2)
 }
