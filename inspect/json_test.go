@@ -96,9 +96,7 @@ func TestDuration(t *testing.T) {
 		5 * time.Hour:           "5 h",
 		80 * time.Hour:          "3 d",
 	} {
-		if have := inspect.Duration(d).String(); have != want {
-			t.Errorf("%v: want %q, have %q", d, want, have)
-		}
+		expect.Equal(t, d.String(), inspect.Duration(d).String(), want)
 	}
 	err := json.Unmarshal([]byte(`"4s"`), new(inspect.Duration))
 	expect.That(t, err != nil, "want an error of a text")

@@ -1,9 +1,11 @@
 package inspect_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 // What a check tells an operator to type is one argument, whatever the name holds.
@@ -18,8 +20,6 @@ func TestShellArg(t *testing.T) {
 		"-n":           "-- -n",
 		"--yes x":      "-- '--yes x'",
 	} {
-		if have := inspect.ShellArg(name); have != want {
-			t.Errorf("%q: want %s, have %s", name, want, have)
-		}
+		expect.Equal(t, fmt.Sprintf("%q", name), inspect.ShellArg(name), want)
 	}
 }

@@ -306,17 +306,6 @@ var states = map[string]want{
 		state: inspect.StatePending, trouble: true, wrong: "Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks.",
 		do: "`lockctl queue pause --reason TEXT {Q}`",
 	},
-	"waiting, with its resource in the payload only": {
-		prepare: func(b *bed) string {
-			b.holder()
-			b.serve(queue.ServerConfig{Resources: map[string]queue.ResourceFunc{
-				"test:note": func([]byte) (string, error) { return b.resource, nil },
-			}})
-			return b.enqueue(note{1})
-		},
-		state: inspect.StateWaiting, position: 1, wrong: " has held {R} since ",
-		check: func(b *bed, e inspect.Explanation) bool { return e.Resource == b.resource },
-	},
 	"foreign holder": {
 		prepare: func(b *bed) string {
 			b.do("set", b.lockKey(), "8f3a60", "px", 60000)
