@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -28,15 +29,10 @@ func TestServeChecksRedis(t *testing.T) {
 			t.Parallel()
 			w := start(t, test.args...)
 			address(t, &w.stderr)
-			w.stop()
-			if have := w.wait(t, 20*time.Second); have != exitOK {
-				t.Errorf("want exit status 0, have %d", have)
-			}
+			w.end(t, 20*time.Second)
 			said := w.stderr.String()
 			wantTexts(t, said, test.want...)
-			if have := strings.Count(said, "level=WARN"); have != len(test.want) {
-				t.Errorf("want %d warnings, have %d in %s", len(test.want), have, said)
-			}
+			expect.Equal(t, "warnings in "+said, strings.Count(said, "level=WARN"), len(test.want))
 		})
 	}
 }

@@ -59,15 +59,9 @@ func TestUsage(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr proc.Output
 			a := &app{stdout: &stdout, stderr: &stderr}
-			if have := a.program(test.environ).Run(t.Context(), test.args, &stdout, &stderr); have != exitUsage {
-				t.Errorf("want exit status %d, have %d", exitUsage, have)
-			}
-			if have := stderr.String(); have != test.want {
-				t.Errorf("standard error:\nwant %shave %s", test.want, have)
-			}
-			if have := stdout.String(); have != "" {
-				t.Errorf("want nothing on standard output, have %s", have)
-			}
+			expect.Equal(t, "exit status", a.program(test.environ).Run(t.Context(), test.args, &stdout, &stderr), exitUsage)
+			expect.Equal(t, "standard error", stderr.String(), test.want)
+			expect.Equal(t, "standard output", stdout.String(), "")
 		})
 	}
 }
@@ -75,9 +69,7 @@ func TestUsage(t *testing.T) {
 func TestHelpNamesEverySetting(t *testing.T) {
 	t.Parallel()
 	w := start(t, "--help")
-	if have := w.wait(t, 5*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	expect.Equal(t, "exit status", w.wait(t, 5*time.Second), exitOK)
 	help := w.stdout.String()
 	for _, s := range config.Settings() {
 		expect.That(t, s.Flag == "" || strings.Contains(help, "--"+s.Flag+" ") || strings.Contains(help, "--"+s.Flag+"\t"), "want --%s in the help", s.Flag)

@@ -74,9 +74,7 @@ func TestDemoOnceFails(t *testing.T) {
 	expect.Eventually(t, "a waiting task with its reason", func() bool {
 		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
 	})
-	if have := w.wait(t, demoLimit); have != exitFault {
-		t.Errorf("want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "exit status", w.wait(t, demoLimit), exitFault)
 	wantTexts(t, w.stdout.String(), `"archived":1,`, `"ledger_ok":false`)
 	wantTexts(t, w.stderr.String(), "worker: want all ", "(1 archived)")
 }
@@ -108,10 +106,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	}
 	expect.OK(t, json.Unmarshal([]byte(reply), &have))
 	expect.That(t, have.Current.Completed >= 500 && have.Current.Completed == have.Current.Size, "want all tasks shown as completed, have %s", reply)
-	w.stop()
-	if have := w.wait(t, 30*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 30*time.Second)
 }
 
 func TestDemoOnceInterrupted(t *testing.T) {
@@ -119,13 +114,9 @@ func TestDemoOnceInterrupted(t *testing.T) {
 	p := launch(t, "--demo", "--once", "--json", "--work", "1s", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)), "--shutdown-timeout", "100ms")
 	expect.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.Stderr.String(), "dashboard: ") })
 	p.Signal(t, os.Interrupt)
-	if have := p.Wait(t, 30*time.Second); have != exitFault {
-		t.Errorf("want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "exit status", p.Wait(t, 30*time.Second), exitFault)
 	wantTexts(t, p.Stderr.String(), "interrupted")
-	if have := p.Stdout.String(); have != "" {
-		t.Errorf("want nothing on standard output, have %s", have)
-	}
+	expect.Equal(t, "standard output", p.Stdout.String(), "")
 	// The temporary folder of the demo is in the process's own.
 	left, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 	expect.That(t, err == nil && len(left) <= 0, "want its ledger removed, have %v, %v", left, err)

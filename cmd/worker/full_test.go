@@ -56,8 +56,5 @@ func TestFullLedger(t *testing.T) {
 		status, _ := fetch(t, base+"/readyz")
 		return status == http.StatusOK
 	})
-	w.stop()
-	if have := w.wait(t, 30*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 30*time.Second)
 }

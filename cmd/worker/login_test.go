@@ -21,10 +21,7 @@ func TestServeWithoutMetrics(t *testing.T) {
 			t.Errorf("%s: want %d, have %d %.200s", path, want, have, body)
 		}
 	}
-	w.stop()
-	if have := w.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 20*time.Second)
 }
 
 func TestServeWithLogin(t *testing.T) {
@@ -32,17 +29,7 @@ func TestServeWithLogin(t *testing.T) {
 	const password = "open sesame"
 	file := filepath.Join(t.TempDir(), "password")
 	expect.OK(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
-	for name, variable := range map[string]string{"variable": "SIDING_HTTP_PASSWORD=" + password, "file": "SIDING_HTTP_PASSWORD_FILE=" + file} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testLogin(t, password, variable)
-		})
-	}
-}
-
-func testLogin(t *testing.T, password, variable string) {
-	t.Helper()
-	w := startWith(t, []string{variable, "SIDING_HTTP_USERNAME=ops"},
+	w := startWith(t, []string{"SIDING_HTTP_PASSWORD_FILE=" + file, "SIDING_HTTP_USERNAME=ops"},
 		"--embedded", "--embedded-port", port(t, vacant(t)), "--http", "0.0.0.0:0", "--ledger", filepath.Join(t.TempDir(), "ledger.db"), "--log-level", "debug")
 	base := "http://127.0.0.1:" + port(t, address(t, &w.stderr))
 	as := func(user, password string) string {
@@ -64,9 +51,6 @@ func testLogin(t *testing.T, password, variable string) {
 			t.Errorf("%s: want %d, have %d %.200s", path, want, have, body)
 		}
 	}
-	w.stop()
-	if have := w.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 20*time.Second)
 	expect.That(t, !strings.Contains(w.stderr.String(), "sesame"), "want no password in the log")
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -22,22 +23,15 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 	// settings names a ledger of its own, which goes before the environment's.
 	args := settings(t, "--redis", server.Addr, "--log-level", "debug")
 	refused := startWith(t, environ(wrong), args...)
-	if have := refused.wait(t, 10*time.Second); have != exitFault {
-		t.Errorf("wrong password: want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "wrong password: exit status", refused.wait(t, 10*time.Second), exitFault)
 	wantTexts(t, refused.stderr.String(), "worker: redis "+server.Addr+": ", "WRONGPASS")
 
 	accepted := startWith(t, environ(right), args...)
 	address(t, &accepted.stderr)
-	accepted.stop()
-	if have := accepted.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("right password: want exit status 0, have %d", have)
-	}
+	accepted.end(t, 20*time.Second)
 
 	noLedger := startWith(t, environ(right), "--redis", server.Addr, "--http", "off", "--log-level", "debug")
-	if have := noLedger.wait(t, 20*time.Second); have != exitFault {
-		t.Errorf("no ledger: want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "no ledger: exit status", noLedger.wait(t, 20*time.Second), exitFault)
 	for _, w := range []*inProcess{refused, accepted, noLedger} {
 		for _, secret := range []string{right, wrong} {
 			if have := w.stdout.String() + w.stderr.String(); strings.Contains(have, secret) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,9 +51,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			w := start(t, test.args...)
-			if have := w.wait(t, 30*time.Second); have != exitFault {
-				t.Errorf("want exit status %d, have %d", exitFault, have)
-			}
+			expect.Equal(t, "exit status", w.wait(t, 30*time.Second), exitFault)
 			var said []string
 			for line := range strings.Lines(w.stderr.String()) {
 				if strings.HasPrefix(line, "worker: ") {
@@ -63,9 +60,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 			}
 			expect.That(t, len(said) == 1, "want one error, have %q", said)
 			if file := test.args[slices.Index(test.args, "--ledger")+1]; file != nowhere {
-				if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("want no ledger of a worker that cannot run, have %v", err)
-				}
+				expect.Is(t, "ledger of a worker that cannot run", expect.Err(os.Stat(file)), os.ErrNotExist)
 			}
 			wantTexts(t, w.stderr.String(), test.want...)
 		})
@@ -89,10 +84,7 @@ func TestEndAtTheStart(t *testing.T) {
 			w := start(t, settings(t, append(args, silent)...)...)
 			conn, err := listener.Accept() // and no answer
 			expect.OK(t, err)
-			w.stop()
-			if have := w.wait(t, 20*time.Second); have != exitOK {
-				t.Errorf("want exit status 0, have %d", have)
-			}
+			w.end(t, 20*time.Second)
 			_, _ = conn.Close(), listener.Close()
 		})
 	}
@@ -102,9 +94,7 @@ func TestServeEmbedded(t *testing.T) {
 	t.Parallel()
 	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--json", "--log-format", "text")...)
 	base := "http://" + address(t, &w.stderr)
-	if have := get(t, base+"/healthz"); have != "ok\n" {
-		t.Errorf("want ok, have %q", have)
-	}
+	expect.Equal(t, "health", get(t, base+"/healthz"), "ok\n")
 	expect.Eventually(t, "a worker that is ready", func() bool { // one probe of a busy machine may take too long
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusOK && strings.Contains(body, "true")
@@ -114,10 +104,7 @@ func TestServeEmbedded(t *testing.T) {
 		have := get(t, base+"/metrics")
 		return strings.Contains(have, "\nsiding_redis_up 1\n") && strings.Contains(have, "\nsiding_servers 1\n")
 	})
-	w.stop()
-	if have := w.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 20*time.Second)
 	wantTexts(t, w.stderr.String(), `msg="embedded redis"`, "msg=draining", `msg="worker ended"`)
 	var have map[string]int64
 	if err := json.Unmarshal([]byte(w.stdout.String()), &have); err != nil || len(have) != 7 {
@@ -129,10 +116,7 @@ func TestServeWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", "off")...)
 	expect.Eventually(t, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
-	w.stop()
-	if have := w.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 20*time.Second)
 }
 
 func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
@@ -143,14 +127,9 @@ func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 	rdb := client(t, "127.0.0.1:"+redisPort)
 	enqueue(t, rdb, "urgent", "7001", "7001", "7002")
 	expect.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
-	w.stop()
-	if have := w.wait(t, 20*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 20*time.Second)
 	wantTexts(t, w.stderr.String(), "tasks=3 succeeded=3")
-	if have := strings.Count(w.stderr.String(), `msg="task done"`); have != 3 {
-		t.Errorf("want three tasks in the log, have %d", have)
-	}
+	expect.Equal(t, "tasks in the log", strings.Count(w.stderr.String(), `msg="task done"`), 3)
 	expect.That(t, !strings.Contains(w.stderr.String(), `"order"`), "want no payload in the log")
 }
 
@@ -165,9 +144,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "redis does not answer")
 	})
-	if have := get(t, base+"/healthz"); have != "ok\n" {
-		t.Errorf("want ok, have %q", have)
-	}
+	expect.Equal(t, "health", get(t, base+"/healthz"), "ok\n")
 	server.Restart(t)
 	expect.Eventually(t, "ready again", func() bool {
 		status, _ := fetch(t, base+"/readyz")
@@ -176,10 +153,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	expect.Eventually(t, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
-	w.stop()
-	if have := w.wait(t, 30*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	w.end(t, 30*time.Second)
 	if have := strings.Count(w.stderr.String(), "\n"); have > 200 {
 		t.Errorf("want a log in bounds, have %d lines", have)
 	}
@@ -203,9 +177,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
 		t.Errorf("want not ready while draining, have %d %s", status, body)
 	}
-	if have := p.Wait(t, 15*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	expect.Equal(t, "exit status", p.Wait(t, 15*time.Second), exitOK)
 	have := count(t, rdb, "default")
 	expect.That(t, have.Active == 0 && have.Archived == 0 && have.Completed != 0 && have.Completed != len(orders), "want running tasks completed and others left, have %+v", have)
 	if all := have.Pending + have.Retry + have.Completed; all != len(orders) {
@@ -222,9 +194,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	next := launch(t, settings(t, "--redis", server.Addr)...)
 	expect.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	next.Signal(t, syscall.SIGINT)
-	if have := next.Wait(t, 15*time.Second); have != exitOK {
-		t.Errorf("want exit status 0, have %d", have)
-	}
+	expect.Equal(t, "exit status", next.Wait(t, 15*time.Second), exitOK)
 }
 
 // signalUntilEnd signals a program until it has ended.
@@ -253,9 +223,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	expect.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	// A request of its own, as it comes later; those before are of the first.
 	signalUntilEnd(t, p, syscall.SIGTERM)
-	if have := p.Wait(t, 5*time.Second); have != exitFault {
-		t.Errorf("want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "exit status", p.Wait(t, 5*time.Second), exitFault)
 	wantTexts(t, p.Stderr.String(), "ending at once")
 }
 
@@ -271,9 +239,7 @@ func TestBrokenPipe(t *testing.T) {
 	_ = writer.Close() // the process has its own
 	address(t, &p.Stderr)
 	p.Signal(t, syscall.SIGTERM)
-	if have := p.Wait(t, 20*time.Second); have != exitFault {
-		t.Errorf("want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "exit status", p.Wait(t, 20*time.Second), exitFault)
 	wantTexts(t, p.Stderr.String(), `msg="worker ended"`, "standard output: write /dev/stdout: broken pipe")
 }
 
@@ -289,9 +255,7 @@ func TestHardDeadlineWithoutRedis(t *testing.T) {
 	defer server.Resume()
 	began := time.Now()
 	p.Signal(t, syscall.SIGTERM)
-	if have := p.Wait(t, 30*time.Second); have != exitFault {
-		t.Errorf("want exit status %d, have %d", exitFault, have)
-	}
+	expect.Equal(t, "exit status", p.Wait(t, 30*time.Second), exitFault)
 	if have := time.Since(began); have < 1400*time.Millisecond || have > 15*time.Second {
 		t.Errorf("want the end after 1.5 s, have %v", have)
 	}

@@ -87,6 +87,13 @@ func (w *inProcess) wait(t *testing.T, limit time.Duration) int {
 	}
 }
 
+// end stops the program, and wants it to end without a fault.
+func (w *inProcess) end(t *testing.T, limit time.Duration) {
+	t.Helper()
+	w.stop()
+	expect.Equal(t, "exit status", w.wait(t, limit), exitOK)
+}
+
 // launch starts the program with the arguments as a process.
 func launch(t *testing.T, args ...string) *proc.Program {
 	t.Helper()
