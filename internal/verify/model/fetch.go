@@ -33,7 +33,7 @@ func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
 
 // take begins an attempt of a task of the queue, from the ready set and from pending in turns.
 func (x *script) take(q uint8, answers bool) bool {
-	turn := &x.s.Servers[x.server].Turn[q]
+	turn := &x.turn[q]
 	pending := *turn
 	if x.Mistake == TurnForgotten {
 		pending = true

@@ -38,6 +38,7 @@ type script struct {
 	visited [MaxQueues]bool     // queues that a slot has tried, or whose tasks ask
 	done    [MaxQueues]bool     // those of which all crashed tasks are back
 	touched [MaxQueues]bool     // an entry of the ready set became due, or is offered
+	turn    [MaxQueues]bool     // true: the next one is from pending
 }
 
 // aborted is the panic of a write that fails.
@@ -81,6 +82,7 @@ func (x *script) item(do func()) (ok bool) {
 func (x *script) step(sent *Copy, fetch, answers bool) {
 	s, server := x.s, &x.s.Servers[x.server]
 	left := sent.Slots
+	x.turn = sent.Turn
 	lost := answers && server.Strange && x.Mistake != ClockUnseen // in time
 	if x.Mistake == AsksFirst {
 		x.settleAll(sent, answers, true)
@@ -121,7 +123,7 @@ func (x *script) step(sent *Copy, fetch, answers bool) {
 		x.notify(q, left)
 	}
 	if answers {
-		s.Records[x.server] = Latest
+		s.Records[x.server], server.Turn = Latest, x.turn
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *State) CopyOf(server, slots, order uint8) (sent Copy) {
 			sent.Kinds[i] = a.Kind
 		}
 	}
-	sent.Order = order
+	sent.Order, sent.Turn = order, s.Servers[server].Turn
 	if !s.Servers[server].Drains {
 		sent.Slots = slots - min(slots, s.working(server))
 	}

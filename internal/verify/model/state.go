@@ -68,6 +68,7 @@ type Copy struct {
 	Kinds [maxAttempts]Kind // the outcomes
 	Slots uint8
 	Order uint8 // the queue that is drawn first
+	Turn  [MaxQueues]bool
 }
 
 // A Way says whose a late copy is.
@@ -92,7 +93,7 @@ type Server struct {
 	Waits   bool            // for the answer to a step
 	Strange bool            // its idea of Redis' clock is wrong, or it has none yet
 	Gap     bool            // the answer that is on its way says that steps are forgotten
-	Turn    [MaxQueues]bool // true: the next one is from pending
+	Turn    [MaxQueues]bool // of the next step: true if it begins with pending
 	Sent    Copy            // the step that it waits for
 	Stray   Copy            // one that is still on its way
 	Way     Way
