@@ -46,14 +46,14 @@ func (a *app) limitSetCommand() *cobra.Command {
 	var l limiting
 	var o queue.LimitOverride
 	cmd := &cobra.Command{
-		Use:   "set RESOURCE HOLDERS --reason TEXT",
+		Use:   "set PATTERN HOLDERS --reason TEXT",
 		Short: "Set the limit of a resource or a pattern; 0 holders pause it",
-		Long: `Set how many tasks may hold a resource at once, 0 to 1000. RESOURCE may be a pattern,
-such as 'account:*'. Then the limit holds for each resource that begins so. '*' fits
-all resources. Of several limits that fit a resource the longest name counts.
-An earlier limit of the same name is replaced.
+		Long: `Set how many tasks may hold a resource at once, 0 to 1000. PATTERN is a resource, or a
+beginning such as 'account:*'. Then the limit holds for each resource that begins so.
+'*' fits all resources. Of several limits that fit a resource the longest pattern
+counts. An earlier limit of the same pattern is replaced.
 
-The limit replaces those in the settings of the workers, also those with longer names,
+The limit replaces those in the settings of the workers, also those of longer patterns,
 and the single holder of resources without a limit: 5 holders for '*' let five tasks
 have each resource at once.
 

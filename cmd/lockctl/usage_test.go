@@ -53,7 +53,7 @@ func TestUsage(t *testing.T) {
 		"argument of why":        {[]string{"why", "a", "b"}, "want \"why TASK\", have 2 arguments"},
 		"no limit command":       {[]string{"limit"}, "want a command: list, set or unset"},
 		"unknown limit command":  {[]string{"limit", "x"}, "unknown command \"x\" for \"lockctl limit\""},
-		"limit without a number": {[]string{"limit", "set", "a", "--reason", "r"}, "want \"set RESOURCE HOLDERS --reason TEXT\", have 1 arguments"},
+		"limit without a number": {[]string{"limit", "set", "a", "--reason", "r"}, "want \"set PATTERN HOLDERS --reason TEXT\", have 1 arguments"},
 		"limit below zero":       {[]string{"limit", "set", "a", "-1", "--reason", "r"}, "want a flag, or -- before arguments that begin with a minus, have \"-1\""},
 		"limit as a flag":        {[]string{"limit", "set", "a", "-x", "--reason", "r"}, "unknown shorthand flag: 'x' in -x"},
 		"bad limit":              {[]string{"limit", "set", "a*", "abc", "--rate", "100"}, "pattern: want a resource, a pattern that ends in \":*\" such as \"account:*\", or \"*\", have \"a*\"; holders: want a whole number from 0 to 1000, have \"abc\"; --rate: want starts/period such as 100/1s, have \"100\"; --reason: want a text, have nothing"},

@@ -2,7 +2,7 @@
 --
 -- Comes after lines.lua and hold.lua.
 
-local AHEAD = 10000            -- us: a ticket is ahead of the clock by less, one us for each task that its step has begun or parked before
+local AHEAD = 10000            -- us: what a step gives is ahead of the clock by less, one us for each task that it looks at
 
 -- Whole seconds, which sorted sets compare faster, unless locks are so short that a lease would be over at once. A lease that ends
 -- before its lock is only looked at too early, but one of an attempt that is to ask for its lock has to last: nothing else says
@@ -52,9 +52,10 @@ local function waits_for(queue, id, have, lock, ticket)
   return score and tonumber(score) == tonumber(have.siding_until)
 end
 
--- When a task that has no place yet came, us: for each that this step looks at a bit later, as they keep their order.
---   last  the ticket or fence behind which it is to be, nil for none. That of this step may be ahead of the clock: who comes next is
---         behind it, too, also under another lock. If it is further ahead the clock has stepped back, and the others do without
+-- When a task that has no place yet came, us: each that this step looks at a bit later than the one before, as they keep their order.
+--   last  the latest ticket or fence of its lock, behind which it comes; nil for none. If this step has given that, it may be ahead
+--         of the clock, and then those that come next are behind it, too, also under other locks. If it is further ahead, the clock
+--         has stepped back since, which concerns no other lock
 local function comes(last)
   so.came = so.came + 1
   if not last or last < now + so.came then return now + so.came end

@@ -418,8 +418,7 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 // ahead of the clock, and so is the ticket of the one that it parks; that of the other is later all the same.
 func TestAskBehindOneParkedInTheSameStep(t *testing.T) {
 	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		s := t.server("one")
+	onServer(t, func(t *bench, s *stepper) {
 		first := s.line("q", "waits")
 		t.pending("q", "parks", "a")
 		t.pending("q", "asks", "")
