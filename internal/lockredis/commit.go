@@ -2,7 +2,6 @@ package lockredis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,6 +26,15 @@ type call struct {
 	reply any
 	err   error
 }
+
+// A lateError is that of a caller who has gone, at its deadline, before its call had an answer. Redis may still do what it says.
+type lateError struct {
+	error
+
+	done <-chan struct{} // closed when it does not any more
+}
+
+func (e *lateError) Unwrap() error { return e.error }
 
 // A committer sends calls on locks to one Redis. Those that come while others are under way go together as soon as some of these
 // are answered, as a database commits its transactions in groups: under load one script serves many locks, and without load a
@@ -65,7 +73,7 @@ func newCommitter(send func(context.Context, []*call)) *committer {
 }
 
 // do makes a call. If ctx ends before the call has left, nothing was done. A call that is under way is waited for, except past
-// the deadline of ctx.
+// the deadline of ctx, when the error is a [lateError].
 func (m *committer) do(ctx context.Context, key string, args ...any) (any, error) {
 	c := &call{ctx: ctx, key: key, args: args, done: make(chan struct{})}
 	m.mu.Lock()
@@ -85,7 +93,7 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 		return c.reply, c.err
 	case <-ctx.Done():
 	}
-	if m.withdraw(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if m.withdraw(c) {
 		return nil, ctx.Err()
 	}
 	var late <-chan time.Time
@@ -98,7 +106,7 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 	case <-c.done:
 		return c.reply, c.err
 	case <-late:
-		return nil, ctx.Err()
+		return nil, &lateError{ctx.Err(), c.done}
 	}
 }
 

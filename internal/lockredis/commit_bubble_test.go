@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
@@ -245,6 +247,60 @@ func TestCommitForThoseWhoLeave(t *testing.T) {
 				if test.waited {
 					want(t, nil, leads)
 				}
+			})
+		})
+	}
+}
+
+// Redis may acquire a lock after the caller has gone, as others are waited for whose calls go with it. The release that follows does
+// not overtake that.
+func TestReleaseBehindALateAcquire(t *testing.T) {
+	t.Parallel()
+	for name, answered := range map[string]bool{"answered": true, "hangs": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, p *post, m *committer) {
+				t.Helper()
+				s := &redisStore{do: m.do}
+				first := p.make(t.Context(), m, "first")
+				acquired := make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, err := s.Acquire(ctx, store.Request{Key: "a", Token: "token"})
+					acquired <- err
+				}()
+				synctest.Wait()
+				b := p.make(t.Context(), m, "b")
+				p.answer()
+				p.wantSent(t, "first", "a b")
+				time.Sleep(time.Second)
+				synctest.Wait()
+				want(t, context.DeadlineExceeded, acquired)
+
+				released := make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					released <- s.Release(ctx, "a", "token", store.Release{})
+				}()
+				synctest.Wait()
+				time.Sleep(2 * patience)
+				p.wantSent(t, "first", "a b")
+				if answered {
+					p.answer()
+				} else {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					want(t, context.DeadlineExceeded, released)
+					p.answer()
+					go func() { released <- s.Release(t.Context(), "a", "token", store.Release{}) }()
+					synctest.Wait()
+				}
+				p.wantSent(t, "first", "a b", "a")
+				want(t, nil, first, b)
+				p.answer()
+				want(t, redisreply.ErrReply, released) // the answer of a post
 			})
 		})
 	}

@@ -2,10 +2,12 @@ package lockredis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +20,7 @@ type redisStore struct {
 	rdb   redis.Scripter
 	do    func(ctx context.Context, key string, args ...any) (any, error)
 	rules func(resource string) *store.Rule // nil for none
+	late  sync.Map                          // by token: until when Redis may still acquire a lock for a caller who has gone
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter], and a
@@ -72,6 +75,13 @@ func (s *redisStore) RuleOf(resource string) *store.Rule {
 func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
 	reply, err := s.do(ctx, c.Key, kind("acquire", c.Rule), c.Token, ms(c.TTL), ms(c.FenceTTL),
 		lines(number(c.Waited.Microseconds()), c.Handoff.Nonce, number(ms(c.Handoff.Timeout)), number(ms(c.Handoff.QueueTTL)), c.Waiter))
+	if late, ok := errors.AsType[*lateError](err); ok {
+		s.late.Store(c.Token, late.done)
+		go func() {
+			<-late.done
+			s.late.Delete(c.Token)
+		}()
+	}
 	if fence, ok := reply.(string); ok { // the lock was free, and nobody waited
 		r := redisreply.NewReader([]any{fence}, nil)
 		return store.Result{Fence: r.Number(), Taken: r.Err() == nil}, r.Err()
@@ -96,7 +106,17 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL), ""))
 }
 
+// Release waits for an Acquire of its token that its caller has left. It may be one of a group which go-redis sends again, such as
+// after a failover, and would take the lock after the release has found nothing to free.
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
+	if late, ok := s.late.Load(token); ok {
+		done, _ := late.(<-chan struct{})
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("an acquire is under way: %w", ctx.Err())
+		}
+	}
 	return lostIf0(s.do(ctx, key, kind("release", r.Rule), token, ms(r.Timeout), ms(r.QueueTTL), lines(r.Nonce, number(r.Fence))))
 }
 
