@@ -22,12 +22,16 @@ var errNoAnswer = errors.New("the store has not answered yet")
 
 // wait waits for the lock as opts say.
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
-	ctx, cancel := bounded(ctx, opts.Wait)
+	waits, cancel := bounded(ctx, opts.Wait)
 	defer cancel()
-	held, err := l.waitAs(ctx, request, opts)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && saysNothing(err) {
-		if broken := l.broken(ctx, request); broken != nil {
-			return nil, acquireError(request.Resource, lease.EndOf(ctx), broken)
+	held, err := l.waitAs(waits, request, opts)
+	if errors.Is(waits.Err(), context.DeadlineExceeded) && saysNothing(err) {
+		var end <-chan struct{} // of ctx, if only the wait is over
+		if ctx.Err() == nil {
+			end = ctx.Done()
+		}
+		if broken := l.broken(ctx, request, end); broken != nil {
+			return nil, acquireError(request.Resource, lease.EndOf(waits), broken)
 		}
 	}
 	return held, err
@@ -77,8 +81,8 @@ type look struct {
 }
 
 // broken returns what is wrong with the store, nil if it answers. A waiter was told that the lock is busy perhaps long ago,
-// and sleeps since: it would not notice that the store has gone.
-func (l *Locker) broken(ctx context.Context, request lease.Request) error {
+// and sleeps since: it would not notice that the store has gone. end ends the look.
+func (l *Locker) broken(ctx context.Context, request lease.Request, end <-chan struct{}) error {
 	// With its defaults go-redis tries for two seconds to connect before it says what it met. A call that hangs takes the whole
 	// time, and with a client that knows no deadlines longer.
 	const longest = lease.CleanupTimeout
@@ -106,8 +110,9 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 	case <-now.done:
 		return now.err
 	case <-timer.C:
-		return errNoAnswer
+	case <-end:
 	}
+	return errNoAnswer
 }
 
 // poll tries until it has the lock, ctx ends, retry gives up, or so many tries have failed, if that is more than 0.

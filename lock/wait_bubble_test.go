@@ -340,6 +340,28 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 	})
 }
 
+// TestLookEndsWithItsCaller: who is told what is wrong with the store after a wait is not kept for longer than the caller's context lasts.
+func TestLookEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		acquire(t, lockerOn(t, f.memory), nil)
+		f.Set(func(ctx context.Context, step string, send func() error) error {
+			if step == locktest.Acquire {
+				return send()
+			}
+			<-ctx.Done()
+			return locktest.ErrNetwork
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: time.Second})
+		took := time.Since(start)
+		expect.That(t, err != nil && took == 2*time.Second, "want an error with the end of the context, after 2s, have %v after %v", err, took)
+	})
+}
+
 // TestWaitSaysWhatIsWrong: a wait that is too short for any answer says why there was none.
 func TestWaitSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()

@@ -59,8 +59,9 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
-	// A lock about which nobody answers rests for longer than it has kept a slot from others.
-	after := jitter(max(time.Second, 3*(time.Since(asked)-opts.Wait)))
+	// A lock about which nobody answers rests for as long as it has kept a slot from others. If for longer, it would stand still for as much
+	// longer after a failover.
+	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
@@ -100,7 +101,7 @@ func (s *Server) underLock(ctx context.Context, name string, opts *lock.Options,
 }
 
 // askWithin is how long a store may take to answer. An attempt keeps its slot meanwhile, which those of other resources need.
-const askWithin = 2 * time.Second
+const askWithin = time.Second
 
 // turnWait is how long a task that was refused before waits in the wait queue of its lock.
 const turnWait = 500 * time.Millisecond
