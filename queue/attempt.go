@@ -48,9 +48,11 @@ func (a *attempt) isHolder(holder string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(holder, a.Type+" "), a.ID+" on ")
 }
 
-// need says what a task needs before it may run. With an error it is archived.
-func (s *Server) need(m *taskredis.Message, waited bool) (engine.Need, error) {
-	resource, err := s.resourceOf(m, waited)
+// need says what a task needs before it may run. With an error it is archived. waitedFor is the resource for which it has waited, if
+// any.
+func (s *Server) need(m *taskredis.Message, waitedFor string) (engine.Need, error) {
+	// By its header it may have waited for another one, and may have the right lock already.
+	resource, err := s.resourceOf(m, waitedFor != "" && waitedFor != m.Headers[HeaderResource])
 	if err != nil || resource == "" {
 		return engine.Need{}, err
 	}
@@ -67,16 +69,16 @@ func (s *Server) need(m *taskredis.Message, waited bool) (engine.Need, error) {
 }
 
 // resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as
-// the payload or its [ResourceFunc] may have changed since the task got its header. Of a task that has not waited a handler
-// by [Handle] finds that out itself; one that has waited may have the right lock already.
-func (s *Server) resourceOf(m *taskredis.Message, waited bool) (string, error) {
+// the payload or its [ResourceFunc] may have changed since the task got its header. A handler by [Handle] finds that out itself, and
+// nobody reads the payload twice, unless the header is doubtful.
+func (s *Server) resourceOf(m *taskredis.Message, doubtful bool) (string, error) {
 	resource, guarded := m.Headers[HeaderResource]
 	if name, ok := s.cfg.Resources[m.Type]; ok {
 		var err error
 		if resource, err = name(m.Payload); err != nil {
 			return "", fmt.Errorf("%s: resource: %w", m.Type, err)
 		}
-	} else if name, ok := s.typed[m.Type]; ok && (waited || !guarded) {
+	} else if name, ok := s.typed[m.Type]; ok && (doubtful || !guarded) {
 		resource = cmp.Or(name(m.Payload), resource)
 	}
 	if resource == "" && !guarded && s.cfg.Resources[m.Type] == nil {

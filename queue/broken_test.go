@@ -140,8 +140,8 @@ func TestFunctionsThatBreak(t *testing.T) {
 					b.act(1, func() error { return errors.New("out of stock") })
 				}
 				g := b.occupy()
-				o := queue.Options{Policy: tt.policy, Retries: 1}
-				if tt.want == asynq.TaskStateArchived {
+				o := queue.Options{Policy: tt.policy, Retries: 9}
+				if tt.want == asynq.TaskStateArchived && tt.policy != nil {
 					o.Retries = queue.NoRetries
 				}
 				id := b.enqueue(b.job(1), o)

@@ -226,18 +226,24 @@ func TestExternalStoreCannotBeAsked(t *testing.T) {
 	b.wantOrder(0, 1)
 }
 
-// A lock whose part of the store does not answer does not keep the slots from other resources.
+// A lock whose part of the store does not answer does not keep the slots from other resources, and does not rest for long once it does.
 func TestExternalStoreThatIsSilent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	store := silent{Store: locktest.NewMemory(), key: b.lockKey(), asked: make(chan struct{}, 100)}
+	store := silent{Store: locktest.NewMemory(), key: b.lockKey(), asked: make(chan struct{}, 100), speaks: new(atomic.Bool)}
 	b.serve(queue.ServerConfig{Store: store, Asynq: asynq.Config{Concurrency: 1}}, b.run)
-	b.enqueue(b.job(0))
+	id := b.enqueue(b.job(0))
 	<-store.asked
 	start := time.Now()
 	b.awaitGone(b.enqueue(job{Res: b.resource + ".other", N: 1}))
 	took := time.Since(start)
-	expect.That(t, took < 10*time.Second, "want the slot back after about 2 s, have %v", took)
+	expect.That(t, took < 10*time.Second, "want the slot back after about 1 s, have %v", took)
+	<-store.asked
+	store.speaks.Store(true)
+	start = time.Now()
+	b.awaitGone(id)
+	took = time.Since(start)
+	expect.That(t, took < 8*time.Second, "want it asked again after 2 to 4 s, have %v", took)
 }
 
 // A task that asks an external store about once a second looks when its MaxWait is over, and not a second later.
@@ -370,12 +376,13 @@ func TestWaitCountsForTheOwnLockAlone(t *testing.T) {
 type silent struct {
 	lock.Store
 
-	key   string
-	asked chan struct{}
+	key    string
+	asked  chan struct{}
+	speaks *atomic.Bool
 }
 
 func (s silent) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	if c.Key != s.key {
+	if c.Key != s.key || s.speaks.Load() {
 		return s.Store.Acquire(ctx, c)
 	}
 	s.asked <- struct{}{}
@@ -389,7 +396,7 @@ func TestExternalStoreRecoveryBeforeTheLock(t *testing.T) {
 	b := setupUnfenced(t)
 	locks := newQueueless(locktest.NewMemory())
 	asked := make(chan struct{}, 10)
-	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: silent{locks, b.lockKey(), asked}, Lock: quickRecovery.Lock}}}
+	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: silent{locks, b.lockKey(), asked, new(atomic.Bool)}, Lock: quickRecovery.Lock}}}
 	victim.serve(b)
 	id := b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
 	within(t, patience, "its request", asked)

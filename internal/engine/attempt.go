@@ -93,18 +93,12 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 	l.lookBy(a.overrunsAt)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan *Refusal, 1)
-	if a.member != nil {
-		go l.runAttempt(a) //nolint:contextcheck // as below
-		return
+	if a.member == nil {
+		l.running += a.slots
+		l.atWork.Add(1)
+		l.beatIfLate(a)
 	}
-	l.running += a.slots
-	l.atWork.Add(1)
-	l.beatIfLate(a)
-	select {
-	case l.next <- a:
-	default:
-		go l.runAttempts(a) //nolint:contextcheck // the attempt has a context of its own
-	}
+	l.spawn(func() { l.runAttempt(a) }) //nolint:contextcheck // the attempt has a context of its own
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.

@@ -184,7 +184,7 @@ func TestHeldLinesWaitForATaskThatAsks(t *testing.T) {
 	onIsland(t, func(i *island) {
 		var order []string
 		i.add("x-first", "\na\nb")
-		need := func(m *taskredis.Message, _ bool) (Need, error) {
+		need := func(m *taskredis.Message, _ string) (Need, error) {
 			if m.Retried > 0 {
 				time.Sleep(15 * time.Second) // longer than nobody looks at a held line
 			}

@@ -52,7 +52,7 @@ type loop struct {
 	notified chan []string // likewise, by a wake-up that no other server has: without a slot it is passed on
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
-	next     chan *attempt // to a goroutine that has run another attempt before
+	spare    chan func()   // to a goroutine that has nothing to do, see spawn
 
 	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
@@ -84,7 +84,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		notified: make(chan []string),
 		canceled: make(chan string, 16),
 		requests: make(chan func()),
-		next:     make(chan *attempt),
+		spare:    make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		scopes:   make(map[string]*scope),
@@ -92,6 +92,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		drained:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
+	l.told.spawn = l.spawn
 	for queue := range cfg.Queues {
 		if name := l.scopeOf(queue); l.scopes[name] == nil {
 			l.scopes[name] = newScope(l, name)
@@ -157,6 +158,26 @@ func (l *loop) run(ctx context.Context) {
 			f()
 		}
 	}
+}
+
+// spawn runs f in a goroutine that has run another function before, if one is free: the stack of a new one would have to grow
+// first, for a fifth of what a task costs this process. The goroutines last as long as the loop.
+func (l *loop) spawn(f func()) {
+	select {
+	case l.spare <- f:
+		return
+	default:
+	}
+	go func() {
+		for {
+			f()
+			select {
+			case f = <-l.spare:
+			case <-l.done:
+				return
+			}
+		}
+	}()
 }
 
 // do has the loop run f, and returns when it has. It returns an error when ctx ends, or once the loop has ended.

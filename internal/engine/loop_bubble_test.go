@@ -102,7 +102,7 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 			ended = context.Cause(ctx)
 			return ended
 		})
-		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
+		cfg.Need = func(m *taskredis.Message, _ string) (Need, error) {
 			if m.ID == "asks" {
 				return Need{Resource: "r2"}, nil // its lock is never answered
 			}
@@ -193,7 +193,7 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := loopConfig(t, nil)
 		cfg.Overrun = time.Second
-		cfg.Need = func(*taskredis.Message, bool) (Need, error) { return Need{Resource: "r"}, nil }
+		cfg.Need = func(*taskredis.Message, string) (Need, error) { return Need{Resource: "r"}, nil }
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
 			switch {

@@ -10,10 +10,21 @@ import (
 	"sync"
 )
 
-// Functions of the user, but for the handler, run by one of the three below, so that none of them can end the process, or
-// a goroutine of the engine: try for those whose failure is an error of a task, protect for those that have an answer to fall
-// back to, tell for those that are only told something. What nobody can recover from, such as a fatal error of the
+// Functions of the user, but for the handler, run by one of those below, so that none of them can end the process, or
+// a goroutine of the engine: try and caught for those whose failure is an error of a task, protect for those that have an answer to
+// fall back to, tell and a teller for those that are only told something. What nobody can recover from, such as a fatal error of the
 // runtime, still ends the process.
+
+// caught returns what f returns, or a [*brokenError] if f panics. It is for the goroutine of an attempt, in which f may be: the end of
+// that is the end of the attempt.
+func caught[T any](f func() (T, error)) (result T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = broken(p)
+		}
+	}()
+	return f()
+}
 
 // try returns what f returns, or a [*brokenError] if f panics or ends its goroutine. A call of [runtime.Goexit], also
 // by [testing.T.FailNow], cannot be stopped in its own goroutine, so f has another one, which takes about a
@@ -53,6 +64,8 @@ func tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
 // A teller tells functions of the user things one after the other, in a goroutine of its own while there is something to tell: the
 // loop, which keeps the locks, must not wait for them.
 type teller struct {
+	spawn func(f func()) // has a goroutine run f
+
 	mu      sync.Mutex
 	waiting []func()
 	done    chan struct{} // closed when all has been told; nil if it has been
@@ -61,29 +74,43 @@ type teller struct {
 func (t *teller) tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting = append(t.waiting, func() { tell(ctx, logger, what, f) })
+	t.waiting = append(t.waiting, func() {
+		returned := false
+		defer func() {
+			if !returned {
+				logBroken(ctx, logger, what, broken(recover()))
+			}
+		}()
+		f()
+		returned = true
+	})
 	if t.done == nil {
-		t.done = make(chan struct{})
-		go t.run(t.done)
+		done := make(chan struct{})
+		t.done = done
+		t.spawn(func() { t.run(done) })
 	}
 }
 
 func (t *teller) run(done chan struct{}) {
-	defer close(done)
+	over := false
+	defer func() {
+		if over {
+			close(done)
+		} else {
+			t.spawn(func() { t.run(done) }) // a function has ended this goroutine
+		}
+	}()
 	for {
 		t.mu.Lock()
-		waiting := t.waiting
-		t.waiting = nil
-		if len(waiting) == 0 {
-			t.done = nil
-		}
-		t.mu.Unlock()
-		if len(waiting) == 0 {
+		if over = len(t.waiting) == 0; over {
+			t.waiting, t.done = nil, nil
+			t.mu.Unlock()
 			return
 		}
-		for _, f := range waiting {
-			f()
-		}
+		f := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		t.mu.Unlock()
+		f()
 	}
 }
 

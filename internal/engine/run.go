@@ -21,19 +21,6 @@ import (
 // otherwise, as queuetest does.
 type InfoKey struct{}
 
-// runAttempts runs one attempt after the other in the same goroutine, as long as the loop lasts: the stack of a new one would have
-// to grow first, for a fifth of what a task costs this process.
-func (l *loop) runAttempts(a *attempt) {
-	for {
-		l.runAttempt(a)
-		select {
-		case a = <-l.next:
-		case <-l.done:
-			return
-		}
-	}
-}
-
 // runAttempt runs an attempt from its start to its report:
 //
 //	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer
@@ -53,7 +40,10 @@ func (l *loop) runAttempt(a *attempt) {
 		}
 		if outcome.Kind == "" {
 			a.err = ErrGoexit
-			outcome = l.outcomeOf(ctx, a, ErrGoexit)
+			if a.task == nil { // it was not the handler, but what says which resource the task needs
+				a.err = fmt.Errorf("%w: %w", broken(nil), asynq.SkipRetry)
+			}
+			outcome = l.outcomeOf(ctx, a, a.err)
 		}
 		if a.task != nil && a.task.batch != nil {
 			a.task.batch.endAll(a.err)
@@ -159,7 +149,7 @@ func (t *Task) Begin(ctx context.Context) error {
 
 // refused asks what becomes of a task that is not to wait.
 func (l *loop) refused(ctx context.Context, t *Task, r Refusal) error {
-	_, err := try(func() (struct{}, error) { return struct{}{}, l.cfg.Refused(ctx, t, r) })
+	_, err := caught(func() (struct{}, error) { return struct{}{}, l.cfg.Refused(ctx, t, r) })
 	return err
 }
 
@@ -177,7 +167,11 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 	if l.cfg.Need == nil || a.Fence == taskredis.WaitOver {
 		return Need{Resource: l.resource(a)}, nil
 	}
-	need, err := try(func() (Need, error) { return l.cfg.Need(a.message, a.Parks > 0) })
+	waitedFor := ""
+	if a.Parks > 0 {
+		waitedFor = l.resource(a)
+	}
+	need, err := caught(func() (Need, error) { return l.cfg.Need(a.message, waitedFor) })
 	if a.Losses > 0 { // its handler may have begun, though an operator who takes its lock ends its place
 		need.Policy = taskredis.Policy{MaxWait: need.Policy.MaxWait}
 	}

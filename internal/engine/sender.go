@@ -149,13 +149,13 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 	f.resendAt = now.Add(f.silence)
 	f.silence = min(2*f.silence, mostSilence)
 	step, l := f.Step, s.loop
-	go func() {
+	l.spawn(func() {
 		answer, err := l.calls.Step(ctx, step)
 		select {
 		case l.answers <- answered{s, step.Number, now, answer, err}:
 		case <-ctx.Done():
 		}
-	}()
+	})
 }
 
 // answered takes the answer to a try.

@@ -495,7 +495,7 @@ func (w *world) startServer(i int) {
 	}.withDefaults()
 	cfg := &config
 	if w.plain > 0 || w.sets > 0 {
-		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
+		cfg.Need = func(m *taskredis.Message, _ string) (Need, error) {
 			w.apart(m.ID, n)
 			return Need{Resource: string(m.Payload)}, nil
 		}
