@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -75,10 +76,21 @@ func (s *shift) heldBy(t *testing.T, w *worker) (id, resource string) {
 	return id, resource
 }
 
-// freeze stops a process in the middle of its work, and returns the task that stays with it, and its resource.
+// freeze stops a process in the middle of its work, and returns the task that stays with it, and its resource. It does not stop the
+// process while that writes to the ledger: SQLite would keep all others from it.
 func (s *shift) freeze(t *testing.T, w *worker) (id, resource string) {
 	t.Helper()
-	expect.OK(t, w.Cmd.Process.Signal(syscall.SIGSTOP))
+	db := expect.Value(sql.Open("sqlite", "file:"+s.ledger+"?_txlock=immediate&_busy_timeout=1000"))(t)
+	defer func() { _ = db.Close() }()
+	expect.Eventually(t, "a moment without a write", func() bool {
+		expect.OK(t, w.Cmd.Process.Signal(syscall.SIGSTOP))
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			expect.OK(t, w.Cmd.Process.Signal(syscall.SIGCONT))
+			return false
+		}
+		return tx.Rollback() == nil
+	})
 	since := time.Now()
 	expect.Eventually(t, "no outcome of it is under way", func() bool {
 		was := id

@@ -219,8 +219,8 @@ func TestUnique(t *testing.T) {
 	eachOf(t, everywhere, map[string]row{
 		"success":          {},
 		"a failure":        {fails: true, opts: queue.Options{Retries: queue.NoRetries}, state: asynq.TaskStateArchived},
-		"its deadline":     {wait: 3 * time.Second, state: asynq.TaskStateArchived},
-		"its MaxWait":      {opts: queue.Options{Policy: &queue.Policy{MaxWait: time.Second}}, state: asynq.TaskStateArchived},
+		"its deadline":     {wait: 6 * time.Second, state: asynq.TaskStateArchived},
+		"its MaxWait":      {opts: queue.Options{Policy: &queue.Policy{MaxWait: 6 * time.Second}}, state: asynq.TaskStateArchived},
 		"archived by hand": {ends: func(b *bundle, id string) error { return b.inspector.ArchiveTask(b.queue, id) }, state: asynq.TaskStateArchived},
 		"deleted by hand":  {ends: func(b *bundle, id string) error { return b.inspector.DeleteTask(b.queue, id) }},
 	}, func(b *bundle, tt row) {

@@ -39,7 +39,7 @@ func (e *lateError) Unwrap() error { return e.error }
 // A committer sends calls on locks to one Redis. Those that come while others are under way go together as soon as some of these
 // are answered, as a database commits its transactions in groups: under load one script serves many locks, and without load a
 // call leaves at once.
-// There is no goroutine for that which lives on: a caller sends its own call, and a group has a goroutine until it is answered.
+// There is no goroutine for that which lives on: a caller sends its own call, and a goroutine sends groups until none waits.
 //
 // Two calls on the same lock are not under way together. So a script that runs twice, as its answer was lost, does to each lock
 // what a call does that runs twice.
@@ -83,10 +83,12 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 	switch {
 	case g == nil:
 	case len(g.calls) == 1 && g.calls[0] == c:
-		m.lead(g) //nolint:contextcheck // each call has its own
+		if next := m.lead(g); next != nil { //nolint:contextcheck // each call has its own
+			go m.leadAll(next) //nolint:contextcheck // as above
+		}
 		return c.reply, c.err
 	default: // among them are some that this caller may not have the time to wait for
-		go m.lead(g) //nolint:contextcheck // as above
+		go m.leadAll(g) //nolint:contextcheck // as above
 	}
 	select {
 	case <-c.done:
@@ -140,18 +142,18 @@ func (m *committer) depart() *group {
 func (m *committer) hurry() {
 	for _, g := range m.groups {
 		if g.timer == nil {
-			g.timer = time.AfterFunc(patience-time.Since(g.left), func() { m.end(g) })
+			g.timer = time.AfterFunc(patience-time.Since(g.left), func() { m.leadAll(m.end(g)) })
 		}
 	}
 }
 
-// end ends the waiting for a group, if it has not ended, and sends the next one.
-func (m *committer) end(g *group) {
+// end ends the waiting for a group, if it has not ended, and returns the one that leaves then; nil for none.
+func (m *committer) end(g *group) *group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.Index(m.groups, g)
 	if i < 0 {
-		return
+		return nil
 	}
 	m.groups = slices.Delete(m.groups, i, i+1)
 	for _, c := range g.calls {
@@ -160,9 +162,7 @@ func (m *committer) end(g *group) {
 	if g.timer != nil {
 		g.timer.Stop()
 	}
-	if next := m.depart(); next != nil {
-		go m.lead(next)
-	}
+	return m.depart()
 }
 
 // withdraw reports whether a call has not left, and does not any more.
@@ -176,14 +176,22 @@ func (m *committer) withdraw(c *call) bool {
 	return i >= 0
 }
 
-// lead sends a group.
-func (m *committer) lead(g *group) {
+// lead sends a group, and returns the one that leaves when it is answered; nil for none.
+func (m *committer) lead(g *group) *group {
 	ctx, cancel := together(g.calls)
 	m.send(ctx, g.calls)
 	cancel()
-	m.end(g)
+	next := m.end(g)
 	for _, c := range g.calls {
 		close(c.done)
+	}
+	return next
+}
+
+// leadAll sends a group, if there is one, and those that leave after it. In a goroutine for each of them its stack would have to grow.
+func (m *committer) leadAll(g *group) {
+	for g != nil {
+		g = m.lead(g)
 	}
 }
 
