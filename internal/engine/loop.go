@@ -53,6 +53,7 @@ type loop struct {
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
 	spare    chan func()   // to a goroutine that has nothing to do, see spawn
+	idle     atomic.Int64  // how many of these there are
 
 	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
@@ -161,7 +162,8 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // spawn runs f in a goroutine that has run another function before, if one is free: the stack of a new one would have to grow
-// first, for a fifth of what a task costs this process. The goroutines last as long as the loop.
+// first, for a fifth of what a task costs this process. As many of them as there are slots wait
+// for the next function, as long as the loop lasts.
 func (l *loop) spawn(f func()) {
 	select {
 	case l.spare <- f:
@@ -171,8 +173,13 @@ func (l *loop) spawn(f func()) {
 	go func() {
 		for {
 			f()
+			if l.idle.Add(1) > int64(l.cfg.Concurrency) {
+				l.idle.Add(-1)
+				return
+			}
 			select {
 			case f = <-l.spare:
+				l.idle.Add(-1)
 			case <-l.done:
 				return
 			}

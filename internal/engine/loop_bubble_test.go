@@ -422,6 +422,30 @@ func TestHeartbeatThatIsWantedSoonFollowsTheOneUnderWay(t *testing.T) {
 	})
 }
 
+// Many functions run at once, such as those of a batch. Of their goroutines as many are kept as there are slots, and used again.
+func TestGoroutinesThatAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := loopConfig(t, func(context.Context, *Task) error { return nil })
+		l := newLoop(cfg, script{})
+		defer synctest.Wait()
+		defer close(l.done)
+		var ran atomic.Int64
+		for range 3 {
+			run := make(chan struct{})
+			for range 4 * cfg.Concurrency {
+				l.spawn(func() { <-run; ran.Add(1) })
+			}
+			synctest.Wait()
+			expect.Equal(t, "goroutines that wait, all at work", l.idle.Load(), 0)
+			close(run)
+			synctest.Wait()
+			expect.Equal(t, "goroutines that wait, none at work", l.idle.Load(), int64(cfg.Concurrency))
+		}
+		expect.Equal(t, "functions that ran", ran.Load(), int64(12*cfg.Concurrency))
+	})
+}
+
 // A function of the user that is told something does not return. The loop looks after locks all the same.
 func TestWhoIsToldDoesNotReturn(t *testing.T) {
 	t.Parallel()
