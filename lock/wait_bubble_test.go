@@ -340,7 +340,7 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 	})
 }
 
-// TestLookEndsWithItsCaller: who is told what is wrong with the store after a wait is not kept for longer than the caller's context lasts.
+// TestLookEndsWithItsCaller: after a wait a caller asks whether the store is there, but not beyond the end of its context.
 func TestLookEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

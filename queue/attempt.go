@@ -51,7 +51,7 @@ func (a *attempt) isHolder(holder string) bool {
 // need says what a task needs before it may run. With an error it is archived. waitedFor is the resource for which it has waited, if
 // any.
 func (s *Server) need(m *taskredis.Message, waitedFor string) (engine.Need, error) {
-	// By its header it may have waited for another one, and may have the right lock already.
+	// If that is not what its header says, it may have the right lock already.
 	resource, err := s.resourceOf(m, waitedFor != "" && waitedFor != m.Headers[HeaderResource])
 	if err != nil || resource == "" {
 		return engine.Need{}, err
@@ -69,8 +69,8 @@ func (s *Server) need(m *taskredis.Message, waitedFor string) (engine.Need, erro
 }
 
 // resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as
-// the payload or its [ResourceFunc] may have changed since the task got its header. A handler by [Handle] finds that out itself, and
-// nobody reads the payload twice, unless the header is doubtful.
+// the payload or its [ResourceFunc] may have changed since the task got its header. A handler by [Handle] finds that out itself, so
+// its payload is read here only if there is no header, or if that is doubtful.
 func (s *Server) resourceOf(m *taskredis.Message, doubtful bool) (string, error) {
 	resource, guarded := m.Headers[HeaderResource]
 	if name, ok := s.cfg.Resources[m.Type]; ok {

@@ -59,8 +59,8 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	} else {
 		s.fault(ctx, "a lock could not be asked for", err)
 	}
-	// A lock about which nobody answers rests for as long as it has kept a slot from others. If for longer, it would stand still for as much
-	// longer after a failover.
+	// A lock about which nobody answers rests for as long as it has kept a slot from others, and not for longer: so long it also stands
+	// still after a failover.
 	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))

@@ -98,7 +98,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 		l.atWork.Add(1)
 		l.beatIfLate(a)
 	}
-	l.spawn(func() { l.runAttempt(a) }) //nolint:contextcheck // the attempt has a context of its own
+	l.goroutines.run(func() { l.runAttempt(a) }) //nolint:contextcheck // the attempt has a context of its own
 }
 
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.

@@ -41,9 +41,10 @@ type caller interface {
 // next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [scope] has two
 // senders, so that under load Redis works on the step of one while this process works on the answer of the other.
 type loop struct {
-	cfg    *Config
-	calls  caller
-	logger *slog.Logger
+	cfg        *Config
+	calls      caller
+	logger     *slog.Logger
+	goroutines *goroutines
 
 	reports  chan report
 	answers  chan answered
@@ -52,8 +53,6 @@ type loop struct {
 	notified chan []string // likewise, by a wake-up that no other server has: without a slot it is passed on
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
-	spare    chan func()   // to a goroutine that has nothing to do, see spawn
-	idle     atomic.Int64  // how many of these there are
 
 	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
@@ -85,7 +84,6 @@ func newLoop(cfg *Config, calls caller) *loop {
 		notified: make(chan []string),
 		canceled: make(chan string, 16),
 		requests: make(chan func()),
-		spare:    make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		scopes:   make(map[string]*scope),
@@ -93,7 +91,8 @@ func newLoop(cfg *Config, calls caller) *loop {
 		drained:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	l.told.spawn = l.spawn
+	l.goroutines = &goroutines{most: int64(cfg.Concurrency), done: l.done, next: make(chan func())}
+	l.told.goroutines = l.goroutines
 	for queue := range cfg.Queues {
 		if name := l.scopeOf(queue); l.scopes[name] == nil {
 			l.scopes[name] = newScope(l, name)
@@ -159,32 +158,6 @@ func (l *loop) run(ctx context.Context) {
 			f()
 		}
 	}
-}
-
-// spawn runs f in a goroutine that has run another function before, if one is free: the stack of a new one would have to grow
-// first, for a fifth of what a task costs this process. As many of them as there are slots wait
-// for the next function, as long as the loop lasts.
-func (l *loop) spawn(f func()) {
-	select {
-	case l.spare <- f:
-		return
-	default:
-	}
-	go func() {
-		for {
-			f()
-			if l.idle.Add(1) > int64(l.cfg.Concurrency) {
-				l.idle.Add(-1)
-				return
-			}
-			select {
-			case f = <-l.spare:
-				l.idle.Add(-1)
-			case <-l.done:
-				return
-			}
-		}
-	}()
 }
 
 // do has the loop run f, and returns when it has. It returns an error when ctx ends, or once the loop has ended.

@@ -434,13 +434,13 @@ func TestGoroutinesThatAreKept(t *testing.T) {
 		for range 3 {
 			run := make(chan struct{})
 			for range 4 * cfg.Concurrency {
-				l.spawn(func() { <-run; ran.Add(1) })
+				l.goroutines.run(func() { <-run; ran.Add(1) })
 			}
 			synctest.Wait()
-			expect.Equal(t, "goroutines that wait, all at work", l.idle.Load(), 0)
+			expect.Equal(t, "goroutines that wait, all at work", l.goroutines.waiting.Load(), 0)
 			close(run)
 			synctest.Wait()
-			expect.Equal(t, "goroutines that wait, none at work", l.idle.Load(), int64(cfg.Concurrency))
+			expect.Equal(t, "goroutines that wait, none at work", l.goroutines.waiting.Load(), int64(cfg.Concurrency))
 		}
 		expect.Equal(t, "functions that ran", ran.Load(), int64(12*cfg.Concurrency))
 	})

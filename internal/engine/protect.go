@@ -10,20 +10,21 @@ import (
 	"sync"
 )
 
-// Functions of the user, but for the handler, run by one of those below, so that none of them can end the process, or
-// a goroutine of the engine: try and caught for those whose failure is an error of a task, protect for those that have an answer to
-// fall back to, tell and a teller for those that are only told something. What nobody can recover from, such as a fatal error of the
-// runtime, still ends the process.
+// Functions of the user, but for the handler, are run by one of those below, so that none of them can end the process, or a
+// goroutine that is still needed: try and caught for those whose failure is an error of a task, protect for those that have an answer
+// to fall back to, tell and a teller for those that are only told something. What nobody can recover from, such as a fatal error of
+// the runtime, still ends the process.
 
-// caught returns what f returns, or a [*brokenError] if f panics. It is for the goroutine of an attempt, in which f may be: the end of
-// that is the end of the attempt.
-func caught[T any](f func() (T, error)) (result T, err error) {
+// watch calls f. If f panics or ends its goroutine, it calls broke, and a panic ends there.
+func watch(f func(), broke func(*brokenError)) {
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
-			err = broken(p)
+		if !returned {
+			broke(broken(recover()))
 		}
 	}()
-	return f()
+	f()
+	returned = true
 }
 
 // try returns what f returns, or a [*brokenError] if f panics or ends its goroutine. A call of [runtime.Goexit], also
@@ -33,16 +34,15 @@ func try[T any](f func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		returned := false
-		defer func() {
-			if !returned {
-				err = broken(recover())
-			}
-		}()
-		result, err = f()
-		returned = true
+		watch(func() { result, err = f() }, func(b *brokenError) { err = b })
 	}()
 	<-done
+	return result, err
+}
+
+// caught is try in the goroutine of its caller, for an attempt: [loop.runAttempt] notices if f ends that.
+func caught[T any](f func() (T, error)) (result T, err error) {
+	watch(func() { result, err = f() }, func(b *brokenError) { err = b })
 	return result, err
 }
 
@@ -64,7 +64,7 @@ func tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
 // A teller tells functions of the user things one after the other, in a goroutine of its own while there is something to tell: the
 // loop, which keeps the locks, must not wait for them.
 type teller struct {
-	spawn func(f func()) // has a goroutine run f
+	goroutines *goroutines
 
 	mu      sync.Mutex
 	waiting []func()
@@ -75,19 +75,12 @@ func (t *teller) tell(ctx context.Context, logger *slog.Logger, what string, f f
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waiting = append(t.waiting, func() {
-		returned := false
-		defer func() {
-			if !returned {
-				logBroken(ctx, logger, what, broken(recover()))
-			}
-		}()
-		f()
-		returned = true
+		watch(f, func(b *brokenError) { logBroken(ctx, logger, what, b) })
 	})
 	if t.done == nil {
 		done := make(chan struct{})
 		t.done = done
-		t.spawn(func() { t.run(done) })
+		t.goroutines.run(func() { t.run(done) })
 	}
 }
 
@@ -97,7 +90,7 @@ func (t *teller) run(done chan struct{}) {
 		if over {
 			close(done)
 		} else {
-			t.spawn(func() { t.run(done) }) // a function has ended this goroutine
+			t.goroutines.run(func() { t.run(done) }) // a function has ended this goroutine
 		}
 	}()
 	for {

@@ -40,6 +40,10 @@ func TestTry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			have, err := try(tc.f)
+			if name != "Goexit" { // which would end the test
+				_, same := caught(tc.f)
+				expect.Equal(t, "error of caught", fmt.Sprint(same), fmt.Sprint(err))
+			}
 			if tc.want == "" {
 				expect.That(t, have == "text" && (err == nil || errors.Is(err, errOwn)), "want what the function returned, have %q, %v", have, err)
 				return

@@ -149,7 +149,7 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 	f.resendAt = now.Add(f.silence)
 	f.silence = min(2*f.silence, mostSilence)
 	step, l := f.Step, s.loop
-	l.spawn(func() {
+	l.goroutines.run(func() {
 		answer, err := l.calls.Step(ctx, step)
 		select {
 		case l.answers <- answered{s, step.Number, now, answer, err}:

@@ -27,7 +27,7 @@ type call struct {
 	err   error
 }
 
-// A lateError is that of a caller who has gone, at its deadline, before its call had an answer. Redis may still do what it says.
+// A lateError is that of a caller who has gone, at its deadline, before its call had an answer. Redis may still do what the call says.
 type lateError struct {
 	error
 

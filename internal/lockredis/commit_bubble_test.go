@@ -256,52 +256,42 @@ func TestCommitForThoseWhoLeave(t *testing.T) {
 // not overtake that.
 func TestReleaseBehindALateAcquire(t *testing.T) {
 	t.Parallel()
-	for name, answered := range map[string]bool{"answered": true, "hangs": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, 1, func(t *testing.T, p *post, m *committer) {
-				t.Helper()
-				s := &redisStore{do: m.do}
-				first := p.make(t.Context(), m, "first")
-				acquired := make(chan error, 1)
-				go func() {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					_, err := s.Acquire(ctx, store.Request{Key: "a", Token: "token"})
-					acquired <- err
-				}()
-				synctest.Wait()
-				b := p.make(t.Context(), m, "b")
-				p.answer()
-				p.wantSent(t, "first", "a b")
-				time.Sleep(time.Second)
-				synctest.Wait()
-				want(t, context.DeadlineExceeded, acquired)
+	bubble(t, 1, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		s := &redisStore{do: m.do}
+		start := func(call func(ctx context.Context) error) <-chan error {
+			over := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				over <- call(ctx)
+			}()
+			synctest.Wait()
+			return over
+		}
+		release := func(ctx context.Context) error { return s.Release(ctx, "a", "token", store.Release{}) }
+		later := func() { time.Sleep(time.Second); synctest.Wait() }
 
-				released := make(chan error, 1)
-				go func() {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					released <- s.Release(ctx, "a", "token", store.Release{})
-				}()
-				synctest.Wait()
-				time.Sleep(2 * patience)
-				p.wantSent(t, "first", "a b")
-				if answered {
-					p.answer()
-				} else {
-					time.Sleep(time.Second)
-					synctest.Wait()
-					want(t, context.DeadlineExceeded, released)
-					p.answer()
-					go func() { released <- s.Release(t.Context(), "a", "token", store.Release{}) }()
-					synctest.Wait()
-				}
-				p.wantSent(t, "first", "a b", "a")
-				want(t, nil, first, b)
-				p.answer()
-				want(t, redisreply.ErrReply, released) // the answer of a post
-			})
+		first := p.make(t.Context(), m, "first")
+		acquired := start(func(ctx context.Context) error {
+			_, err := s.Acquire(ctx, store.Request{Key: "a", Token: "token"})
+			return err
 		})
-	}
+		b := p.make(t.Context(), m, "b")
+		p.answer()
+		p.wantSent(t, "first", "a b")
+		later()
+		want(t, context.DeadlineExceeded, acquired)
+
+		released := start(release)
+		later()
+		want(t, context.DeadlineExceeded, released)
+		released = start(release)
+		p.wantSent(t, "first", "a b")
+		p.answer()
+		p.wantSent(t, "first", "a b", "a")
+		want(t, nil, first, b)
+		p.answer()
+		want(t, redisreply.ErrReply, released) // the answer of a post
+	})
 }

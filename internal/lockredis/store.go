@@ -20,7 +20,7 @@ type redisStore struct {
 	rdb   redis.Scripter
 	do    func(ctx context.Context, key string, args ...any) (any, error)
 	rules func(resource string) *store.Rule // nil for none
-	late  sync.Map                          // by token: until when Redis may still acquire a lock for a caller who has gone
+	late  sync.Map                          // of acquires that their callers have left: by token, what is closed when they are over
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter], and a
