@@ -26,8 +26,9 @@ func (p *post) make(ctx context.Context, m *committer, key string) <-chan error 
 	return over
 }
 
-// answer has the calls answered that are under way.
+// answer has the calls answered that are under way, so late that all groups may leave that wait.
 func (p *post) answer() {
+	time.Sleep(lastAfter)
 	p.answers <- struct{}{}
 	synctest.Wait()
 }
@@ -145,11 +146,18 @@ func TestCommitBesideWhatIsUnderWay(t *testing.T) {
 		t.Helper()
 		var calls []<-chan error
 		var sent []string
-		for i := range mostGroups {
+		for i := range mostGroups - 1 {
 			sent = append(sent, fmt.Sprint(i))
 			calls = append(calls, p.make(t.Context(), m, sent[i]))
 			p.wantSent(t, sent...)
 		}
+		calls = append(calls, p.make(t.Context(), m, "soon"))
+		p.wantSent(t, sent...)
+		time.Sleep(lastAfter)
+		calls = append(calls, p.make(t.Context(), m, "later"))
+		sent = append(sent, "soon later")
+		p.wantSent(t, sent...)
+		time.Sleep(lastAfter)
 		calls = append(calls, p.make(t.Context(), m, "a"), p.make(t.Context(), m, "b"))
 		p.wantSent(t, sent...)
 		p.answer()
@@ -165,7 +173,7 @@ func TestCommitBesideWhatIsUnderWay(t *testing.T) {
 // A call waits for the one that is under way for its lock, but not if that hangs; others do not wait for it.
 func TestCommitOfOneLock(t *testing.T) {
 	t.Parallel()
-	bubble(t, 2, func(t *testing.T, p *post, m *committer) {
+	bubble(t, mostGroups, func(t *testing.T, p *post, m *committer) {
 		t.Helper()
 		calls := []<-chan error{p.make(t.Context(), m, "a")}
 		calls = append(calls, p.make(t.Context(), m, "{a}siding:permit:1"))
