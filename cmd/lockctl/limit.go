@@ -68,7 +68,7 @@ Without --rate the rates in the settings of the workers stay.`,
   lockctl limit set 'api:*' 10 --rate 100/1s --rate 5000/1h --reason 'a new contract'`,
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) != 2 {
-				return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
+				return cli.Misused(cmd, args)
 			}
 			o, err = l.override(args[0], args[1]) // here, so that cobra does not complain of a missing reason first
 			return err

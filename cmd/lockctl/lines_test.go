@@ -54,7 +54,7 @@ func TestStoppedLine(t *testing.T) {
 	b.says(t, "", "delete first --reason x --yes", cli.StatusFault, "nothing has changed: the task \"first\" holds the line of order:1: `lockctl retry first` or")
 	b.says(t, "", "retry nobody", cli.StatusFault, `no queue has a task "nobody"`)
 	b.says(t, "", "skip first", cli.StatusUsage, `required flag(s) "reason" not set`)
-	b.says(t, "", "retry", cli.StatusUsage, `want "retry TASK", have 0 arguments`)
+	b.says(t, "", "retry", cli.StatusUsage, `want "retry TASK", have no arguments`)
 	b.says(t, "no\n", "skip first --reason drill", cli.StatusFault, "Type yes: lockctl: first: the answer was \"no\": nothing has changed\n")
 
 	// It fails again, and the line stops again.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/queue"
@@ -37,7 +38,7 @@ tasks of each kind in each queue are looked at.`,
   lockctl tasks order:536365 --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
+				return cli.Misused(cmd, args)
 			}
 			if len(args) == 1 {
 				return store.CheckResource(args[0])

@@ -28,15 +28,15 @@ func TestUsage(t *testing.T) {
 		"argument of list":       {[]string{"list", "x"}, "want no arguments, have [\"x\"]"},
 		"argument of top":        {[]string{"top", "3"}, "want no arguments, have [\"3\"]"},
 		"sort":                   {[]string{"list", "--sort", "age"}, "--sort: want waiters, oldest, left, resource, since, have \"age\""},
-		"no resource":            {[]string{"show"}, "want \"show RESOURCE\", have 0 arguments"},
-		"two resources":          {[]string{"show", "a", "b"}, "want \"show RESOURCE\", have 2 arguments"},
+		"no resource":            {[]string{"show"}, "want \"show RESOURCE\", have no arguments"},
+		"two resources":          {[]string{"show", "a", "b"}, "want \"show RESOURCE\", have [\"a\" \"b\"]"},
 		"empty resource":         {[]string{"show", ""}, "lock: bad resource name: it is empty"},
 		"braces":                 {[]string{"show", "order:{1"}, "lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"order:{1\""},
 		"control character":      {[]string{"show", "a\nb"}, "lock: bad resource name: it holds a control character: \"a\\nb\""},
 		"from":                   {[]string{"show", "x", "--from", "0"}, "--from: want 1 or more, have 0"},
 		"count":                  {[]string{"show", "x", "--count", "-1"}, "--count: want 0 to 10000, have -1"},
 		"count no number":        {[]string{"show", "x", "--count", "many"}, "--count: want a whole number, have \"many\""},
-		"no task":                {[]string{"why"}, "want \"why TASK\", have 0 arguments"},
+		"no task":                {[]string{"why"}, "want \"why TASK\", have no arguments"},
 		"empty queue":            {[]string{"delete", "x", "--reason", "y", "--yes", "--queue", ""}, "--queue: want a text, have nothing"},
 		"empty task":             {[]string{"why", ""}, "want the id of a task, have nothing"},
 		"top none":               {[]string{"top", "-n", "0"}, "-n: want 1 or more, have 0"},
@@ -50,10 +50,10 @@ func TestUsage(t *testing.T) {
 		"release braces":         {[]string{"release", "{x", "--reason", "y"}, "lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\""},
 		"password shown":         {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD"},
 		"empty settings":         {[]string{"list", "--config="}, "--config: want the path of a file, have nothing"},
-		"argument of why":        {[]string{"why", "a", "b"}, "want \"why TASK\", have 2 arguments"},
+		"argument of why":        {[]string{"why", "a", "b"}, "want \"why TASK\", have [\"a\" \"b\"]"},
 		"no limit command":       {[]string{"limit"}, "want a command: list, set or unset"},
 		"unknown limit command":  {[]string{"limit", "x"}, "unknown command \"x\" for \"lockctl limit\""},
-		"limit without a number": {[]string{"limit", "set", "a", "--reason", "r"}, "want \"set PATTERN HOLDERS --reason TEXT\", have 1 arguments"},
+		"limit without a number": {[]string{"limit", "set", "a", "--reason", "r"}, "want \"set PATTERN HOLDERS --reason TEXT\", have [\"a\"]"},
 		"limit below zero":       {[]string{"limit", "set", "a", "-1", "--reason", "r"}, "want a flag, or -- before arguments that begin with a minus, have \"-1\""},
 		"limit as a flag":        {[]string{"limit", "set", "a", "-x", "--reason", "r"}, "unknown shorthand flag: 'x' in -x"},
 		"bad limit":              {[]string{"limit", "set", "a*", "abc", "--rate", "100"}, "pattern: want a resource, a pattern that ends in \":*\" such as \"account:*\", or \"*\", have \"a*\"; holders: want a whole number from 0 to 1000, have \"abc\"; --rate: want starts/period such as 100/1s, have \"100\"; --reason: want a text, have nothing"},
@@ -63,7 +63,7 @@ func TestUsage(t *testing.T) {
 		"rate of none":           {[]string{"limit", "set", "a", "1", "--reason", "r", "--rate", "0/1s"}, "--rate: starts: want 1 to 10000, have 0"},
 		"rate of no time":        {[]string{"limit", "set", "a", "1", "--reason", "r", "--rate", "1/0s"}, "--rate: period: want 1ms to 744h0m0s, have 0s"},
 		"long name":              {[]string{"limit", "set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)}, "--by: want at most 200 bytes, have 201"},
-		"no pattern":             {[]string{"limit", "unset"}, "want \"unset PATTERN\", have 0 arguments"},
+		"no pattern":             {[]string{"limit", "unset"}, "want \"unset PATTERN\", have no arguments"},
 		"pattern with braces":    {[]string{"limit", "unset", "{x"}, "pattern: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\""},
 		"argument of limit list": {[]string{"limit", "list", "x"}, "want no arguments, have [\"x\"]"},
 	} {
@@ -117,6 +117,14 @@ func TestHelp(t *testing.T) {
 		if hidden := len(command) > 0; strings.Contains(have.out, "--redis-tls-ca-file") == hidden {
 			t.Errorf("%q: want the flags of all settings in the help of the program alone, have\n%s", command, have.out)
 		}
+		wantResult(t, have, lockctl(t, append([]string{"help"}, command...)...))
+	}
+	for want, args := range map[string][]string{
+		`unknown command "lst" for "lockctl"; did you mean list?`:      {"help", "lst"},
+		`unknown command "ste" for "lockctl limit"; did you mean set?`: {"help", "limit", "ste"},
+		`unknown command "order:1" for "lockctl show"`:                 {"help", "show", "order:1"},
+	} {
+		wantResult(t, result{"", "lockctl: " + want + "\nRun 'lockctl help --help' for usage.\n", cli.StatusUsage}, lockctl(t, args...))
 	}
 }
 

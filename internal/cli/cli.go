@@ -41,6 +41,15 @@ func Fault(err error) error { return Exit(StatusFault, err) }
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	AddVersion(root)
+	root.InitDefaultHelpCmd()
+	if help, _, _ := root.Find([]string{"help"}); help != root { // that of cobra ends well if there is no such command
+		help.Args = func(_ *cobra.Command, args []string) error {
+			if cmd, rest, _ := root.Find(args); len(rest) > 0 {
+				return Subcommand(cmd, rest)
+			}
+			return nil
+		}
+	}
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -91,7 +100,15 @@ func Subcommand(cmd *cobra.Command, args []string) error {
 // One returns an error unless a command has one argument. It is for [cobra.Command].Args.
 func One(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
+		return Misused(cmd, args)
 	}
 	return nil
+}
+
+// Misused is the error of a command that has too many arguments, or too few.
+func Misused(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want %q, have no arguments", cmd.Use)
+	}
+	return fmt.Errorf("want %q, have %q", cmd.Use, args)
 }
