@@ -26,16 +26,9 @@ type Verdict struct {
 	Wrong []string
 	// Excused has the accounts of the kinds of fault.
 	Excused map[Kind]*Account
-	// Again has the times, in order, after which guarded tasks of killed workers ran again.
-	Again []time.Duration
 	// Told has the times, in order, after which the contexts of revoked leases ended. Those that
 	// another fault may have put off are left out.
 	Told []time.Duration
-	// Overdue has for how much longer than their MaxWait tasks had been enqueued, in order, when they were
-	// ended for that.
-	Overdue []time.Duration
-	// Revoked says how often revocations had which end.
-	Revoked map[string]int
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
 	// the pools' rates kept a task away: one started within a tenth of the period after the rate let it.
 	Together, Throttled int
@@ -55,13 +48,12 @@ type Account struct {
 	Effective int           // faults that are known to have hit something
 	Lost      int           // tasks that Redis forgot
 	Overlaps  int           // runs that believed in a lock that another run had by then
-	Shared    int           // fences that two masters gave
 	Idle      time.Duration // the longest that a free resource stood idle while a task waited
 }
 
 // Check looks for what must not be.
 func Check(h *History) *Verdict {
-	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account), Revoked: make(map[string]int)}}
+	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account)}}
 	c.prepare()
 	c.checkTasks()
 	c.checkEnds()
@@ -77,8 +69,6 @@ func Check(h *History) *Verdict {
 	c.checkRepeats()
 	c.checkProcesses()
 	c.checkFaults()
-	c.measureKilled()
-	c.measureOverdue()
 	for _, key := range h.Forever {
 		c.wrong("key without expiry: %s", key)
 	}
@@ -158,22 +148,6 @@ func (c *checker) latest(by time.Duration) *Fault {
 		}
 	}
 	return latest
-}
-
-// measureKilled measures when the tasks of killed workers ran again.
-func (c *checker) measureKilled() {
-	for _, f := range c.Faults {
-		for _, r := range c.Runs {
-			if f.Kind != KillWorker || r.Process != f.Process || r.Resource == "" || r.Begin > f.Start || r.Returned > 0 {
-				continue
-			}
-			later := slices.IndexFunc(c.byTask[r.Task], func(next Run) bool { return next.Begin > f.Start })
-			if later >= 0 {
-				c.Again = append(c.Again, c.byTask[r.Task][later].Begin-f.Start)
-			}
-		}
-	}
-	slices.Sort(c.Again)
 }
 
 func (c *checker) checkTasks() {

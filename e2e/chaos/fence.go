@@ -14,10 +14,7 @@ func (c *checker) checkFences() {
 		}
 		g := grant{r.Resource, r.Fence}
 		if other, twice := given[g]; twice {
-			if f := c.twoMasters(other, r); f != nil {
-				shared[g] = true
-				c.account(f.Kind).Shared++
-			} else if oneBatch(other, r) {
+			if c.twoMasters(other, r) || oneBatch(other, r) {
 				shared[g] = true
 			} else {
 				c.wrong("fence %d of %s was given to %s on %s and %s on %s", r.Fence, r.Resource, other.Task, other.Process, r.Task, r.Process)
@@ -38,10 +35,9 @@ func (c *checker) checkFences() {
 	}
 }
 
-// twoMasters returns the fault during which two servers may have granted a lock to a and b, nil if
-// there is none.
-func (c *checker) twoMasters(a, b Run) *Fault {
+// twoMasters reports whether two servers may have granted a lock to a and b.
+func (c *checker) twoMasters(a, b Run) bool {
 	return c.firstFault(func(f *Fault) bool {
 		return f.Kind.trait().twoMasters && f.Start <= min(a.Begin, b.Begin) && max(a.Begin, b.Begin) <= f.End+belief
-	})
+	}) != nil
 }

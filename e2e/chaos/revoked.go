@@ -28,7 +28,6 @@ func (c *checker) checkRevocations() {
 		f := &c.Faults[i]
 		for _, call := range f.Revocations {
 			r, ok := c.revoked(f, call)
-			c.Revoked[c.end(r, call)]++
 			if l := (lease{f.Resource, call.Fence}); ok && !seen[l] {
 				seen[l] = true
 				c.checkTold(r, call)
@@ -62,26 +61,6 @@ func (c *checker) revoked(f *Fault, call Revocation) (Run, bool) {
 		}
 	}
 	return last, true
-}
-
-// end says what became of a call and of the run whose lease it has ended, which is zero if there is none.
-func (c *checker) end(r Run, call Revocation) string {
-	switch {
-	case call.Outcome != WasRevoked:
-		return string(call.Outcome)
-	case r.Task == "":
-		return "revoked a lease under which no handler began"
-	case r.Lost >= call.Start:
-		return "ended a context"
-	case r.Lost != 0:
-		return "revoked a lease that was lost before"
-	case r.Returned == 0:
-		return "revoked the lease of a worker that died"
-	case r.Returned < call.Start: // and its release has not come to Redis
-		return "revoked a lease whose handler had returned"
-	default:
-		return "revoked a lease whose handler returned before it could notice"
-	}
 }
 
 // checkTold checks that the holder of a revoked lease did not go on for long. Without an answer of

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -18,22 +17,14 @@ func (v *Verdict) Summary(h *History) string {
 	for _, t := range traits {
 		n := came(h.Faults, t.kind)
 		if a := cmp.Or(v.Excused[t.kind], &Account{}); n > 0 || h.Planned[t.kind] > 0 {
-			fmt.Fprintf(b, "%3d × %s (%d had an effect): %d tasks lost, %d overlapping holds, %d shared fences, idle for %.2f s at most\n",
-				n, t.kind, a.Effective, a.Lost, a.Overlaps, a.Shared, a.Idle.Seconds())
+			fmt.Fprintf(b, "%3d × %s (%d had an effect): %d tasks lost, %d overlapping holds, idle for %.2f s at most\n",
+				n, t.kind, a.Effective, a.Lost, a.Overlaps, a.Idle.Seconds())
 		}
 	}
-	after := func(text string, times []time.Duration) {
-		if n := len(times); n > 0 {
-			fmt.Fprintf(b, "%d %s after %.1f s (median), %.1f s at most\n", n, text, times[n/2].Seconds(), times[n-1].Seconds())
-		}
+	if n := len(v.Told); n > 0 {
+		fmt.Fprintf(b, "%d contexts of revoked leases ended after %.1f s (median), %.1f s at most\n", n, v.Told[n/2].Seconds(), v.Told[n-1].Seconds())
 	}
-	after("tasks of killed workers ran again", v.Again)
-	after("contexts of revoked leases ended", v.Told)
-	after("waits passed their MaxWait, and were ended", v.Overdue)
 	outcomes := make(map[string]int)
-	for end, n := range v.Revoked {
-		outcomes["revocations: "+end] = n
-	}
 	for _, t := range h.Tasks {
 		for what, is := range map[string]bool{"whose enqueue had no answer": t.Unknown, "that an operator deleted": t.Deleted, "that an operator archived": t.Shelved} {
 			if is {

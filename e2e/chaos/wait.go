@@ -57,16 +57,6 @@ func (c *checker) checkOverdue() {
 	}
 }
 
-// measureOverdue measures how late tasks were ended by their MaxWait.
-func (c *checker) measureOverdue() {
-	for _, e := range c.Ends {
-		if t := c.Tasks[e.Task]; t != nil && e.By == queue.EventWaitedTooLong {
-			c.Overdue = append(c.Overdue, e.At-t.Sent-t.Policy.MaxWait)
-		}
-	}
-	slices.Sort(c.Overdue)
-}
-
 // unfinished returns how many other tasks may have waited for t's resource.
 func (c *checker) unfinished(t *Task, at time.Duration) (count int) {
 	for _, other := range c.tasksOf[t.Resource] {
