@@ -70,9 +70,11 @@ func (j judge) unguarded() Verdict {
 	}
 }
 
-// before says how many come first.
+// before says how many come first; nothing of a task that has lost its place.
 func (j judge) before() string {
 	switch n := j.x.lock.Position; n {
+	case 0:
+		return ""
 	case 1:
 		return " This task is the first."
 	case 2:

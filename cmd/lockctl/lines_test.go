@@ -4,8 +4,11 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
@@ -56,6 +59,12 @@ func TestStoppedLine(t *testing.T) {
 	b.says(t, "", "skip first", cli.StatusUsage, `required flag(s) "reason" not set`)
 	b.says(t, "", "retry", cli.StatusUsage, `want "retry TASK", have no arguments`)
 	b.says(t, "no\n", "skip first --reason drill", cli.StatusFault, "Type yes: lockctl: first: the answer was \"no\": nothing has changed\n")
+
+	line := taskredis.LineKey("default", "lock:order:1")
+	third := redis.Z{Member: "third", Score: expect.Value(b.rdb.ZScore(t.Context(), line, "third").Result())(t)}
+	expect.OK(t, b.rdb.ZRem(t.Context(), line, "third").Err()) // as an eviction or a failover does
+	b.says(t, "", "why third", exitTrouble, "has to have that task run, or to give it up.\n")
+	expect.OK(t, b.rdb.ZAdd(t.Context(), line, third).Err())
 
 	// It fails again, and the line stops again.
 	b.says(t, "", "retry first", cli.StatusOK, "first runs again as soon as order:1 is free. 2 tasks wait behind it.\n")
