@@ -88,6 +88,18 @@ func isOther(name string) bool {
 	return slices.Contains([]string{"SIDING_CONFIG", "SIDING_ORDERS", "SIDING_SEED", "SIDING_VERIFY"}, name) || strings.HasPrefix(name, "SIDING_TEST_")
 }
 
+// isServiceLink reports whether a variable is one of those by which Kubernetes tells each pod of the services in its namespace. One
+// of them may be called siding, or siding-worker.
+func isServiceLink(name string, vars map[string]string) bool {
+	for host := range vars {
+		service, ok := strings.CutSuffix(host, "_SERVICE_HOST")
+		if ok && (strings.HasPrefix(name, service+"_SERVICE_") || strings.HasPrefix(name, service+"_PORT")) {
+			return true
+		}
+	}
+	return false
+}
+
 // A loader collects the values and all errors.
 type loader struct {
 	config   Config
@@ -112,7 +124,7 @@ func (l *loader) environment(vars map[string]string) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if !isOther(name) && !slices.Contains(known, name) {
+		if !isOther(name) && !isServiceLink(name, vars) && !slices.Contains(known, name) {
 			l.fail("%s: no such setting%s", name, unknown(name, known))
 		}
 	}

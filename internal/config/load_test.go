@@ -325,10 +325,17 @@ func TestUnknownVariables(t *testing.T) {
 	if _, err := load("", vars); err != nil {
 		t.Errorf("want no error, have %v", err)
 	}
-	vars["SIDING_CONCURENCY"], vars["SIDING_LANES"], vars["SIDING_REDIS_ADDR"], vars["SIDING_SHARDS"] = "3", "3", "x:1", "x"
+	for _, link := range []string{"SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_8080_TCP", "PORT_8080_TCP_ADDR"} {
+		vars["SIDING_"+link], vars["SIDING_WORKER_"+link] = "x", "x" // of Kubernetes
+	}
+	if _, err := load("", vars); err != nil {
+		t.Errorf("services of the namespace: want no error, have %v", err)
+	}
+	vars["SIDING_CONCURENCY"], vars["SIDING_HTTP_PORT"], vars["SIDING_LANES"], vars["SIDING_REDIS_ADDR"], vars["SIDING_SHARDS"] = "3", "80", "3", "x:1", "x"
 	_, err := load("", vars)
 	want := "SIDING_SHARDS: want a name without {}/?#%\\ and a number of 1 to 1000, as name=number, have x\n" +
-		"SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
+		"SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\n" +
+		"SIDING_HTTP_PORT: no such setting; worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
 		"SIDING_REDIS_ADDR: no such setting; did you mean SIDING_REDIS_ADDRS? worker --help lists all"
 	expect.That(t, err != nil && err.Error() == want, "\nwant %s\nhave %v", want, err)
 }
