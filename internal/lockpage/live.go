@@ -22,7 +22,7 @@ const (
 func (h *Handler) live(show http.HandlerFunc) http.HandlerFunc {
 	show = h.patient(show)
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") == "text/event-stream" {
+		if r.Header.Get("Accept") == "text/event-stream" && r.Method == http.MethodGet { // HEAD gets no page, and would wait for it
 			h.watch(w, r, show)
 		} else {
 			show(w, r)

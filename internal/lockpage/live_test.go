@@ -22,11 +22,29 @@ type watch struct {
 
 func watchPage(ctx context.Context, t *testing.T, address string) watch {
 	t.Helper()
-	r := expect.Value(http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody))(t)
+	return watchBy(ctx, t, http.MethodGet, address)
+}
+
+func watchBy(ctx context.Context, t *testing.T, method, address string) watch {
+	t.Helper()
+	r := expect.Value(http.NewRequestWithContext(ctx, method, address, http.NoBody))(t)
 	r.Header.Set("Accept", "text/event-stream")
 	reply := expect.Value(http.DefaultClient.Do(r))(t)
 	t.Cleanup(func() { _ = reply.Body.Close() })
 	return watch{reply, bufio.NewScanner(reply.Body)}
+}
+
+// Who asks for the head of a page gets it, and watches nothing.
+func TestHeadOfWatch(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(open(t, lockpage.Config{Source: newSource()}))
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := watchBy(ctx, t, http.MethodHead, server.URL+"/locks")
+	if kind := w.reply.Header.Get("Content-Type"); w.reply.StatusCode != http.StatusOK || kind != "text/html; charset=utf-8" {
+		t.Errorf("want the head of a page, have status %d, %s", w.reply.StatusCode, kind)
+	}
 }
 
 // event returns the next page, "" once there is none any more.
