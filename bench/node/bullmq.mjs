@@ -22,7 +22,6 @@ export async function openBullMQ({ host, port, workers, delay }, recorder) {
     const { id, key } = job.data;
     const holder = randomUUID();
     if ((await locks.set(`lock:${key}`, holder, "PX", ttl, "NX")) !== "OK") {
-      recorder.refuse();
       await job.moveToDelayed(Date.now() + delay, token);
       throw new DelayedError();
     }

@@ -8,7 +8,6 @@ export class Recorder {
     this.called = tasks.map(() => never);
     this.storedAt = tasks.map(() => never);
     this.runs = [];
-    this.refused = 0;
     this.done = new Set();
     this.ended = new Promise((resolve) => (this.end = resolve));
   }
@@ -31,10 +30,6 @@ export class Recorder {
     for (const t of tasks) this.storedAt[t.id] = now;
   }
 
-  refuse() {
-    this.refused++;
-  }
-
   // The handler of a task: it works for as long as the plan says.
   async handle(id) {
     const start = this.now();
@@ -46,6 +41,6 @@ export class Recorder {
   }
 
   trace() {
-    return { began: this.began, called: this.called, stored: this.storedAt, runs: this.runs, refused: this.refused };
+    return { began: this.began, called: this.called, stored: this.storedAt, runs: this.runs };
   }
 }

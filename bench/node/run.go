@@ -48,7 +48,6 @@ type message struct {
 		Began          time.Duration
 		Called, Stored []*time.Duration // null for never
 		Runs           [][3]int64
-		Refused        int
 	}
 }
 
@@ -183,7 +182,7 @@ func (m message) trace() trace.Trace {
 		}
 		return all
 	}
-	t := trace.Trace{Began: m.Trace.Began, Called: times(m.Trace.Called), Stored: times(m.Trace.Stored), Refused: m.Trace.Refused}
+	t := trace.Trace{Began: m.Trace.Began, Called: times(m.Trace.Called), Stored: times(m.Trace.Stored)}
 	for _, r := range m.Trace.Runs {
 		t.Runs = append(t.Runs, trace.Run{Task: int(r[0]), Start: time.Duration(r[1]), End: time.Duration(r[2])})
 	}

@@ -10,23 +10,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
-	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/bench/node"
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 const (
 	// utmost bounds what a run takes beyond its limit: enqueueing beforehand, and the end.
 	utmost = 2 * time.Minute
-	// emptyQuery is the case of what is measured before the contest.
-	emptyQuery = "an empty query, before all"
 	// connecting is how many round trips of a network workers get to connect, besides settle.
 	connecting = 10
 )
@@ -37,9 +32,7 @@ type bench struct {
 
 	log        io.Writer
 	plans      map[string]workload.Plan // by scenario
-	postgres   *pgtest.Server
-	node       string // folder of its programs
-	network    network
+	node       string                   // folder of its programs
 	results    report.Results
 	unfinished map[[2]string]bool // contender and scenario
 }
@@ -53,75 +46,28 @@ func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 		b.plans[s.Name] = s.plan(b.scale)
 	}
 	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
-		switch n {
-		case contest.Postgres:
-			b.postgres, err = pgtest.Run(ctx)
-		case contest.Node:
+		if n == contest.Node {
 			b.node, err = node.Install(ctx)
-		case contest.Nothing:
 		}
 		return err
 	}, log)
 	if len(b.contenders) == 0 || len(b.scenarios) == 0 {
-		b.close()
 		return nil, errors.New("nothing is left to be measured")
 	}
-	if o.rtt > 0 {
-		if err := b.lay(ctx); err != nil {
-			b.close()
-			return nil, err
-		}
-	}
 	return b, nil
-}
-
-// lay makes the network, and tries it on servers like those that contenders will have.
-func (b *bench) lay(ctx context.Context) error {
-	server, err := redistest.Run(ctx)
-	if err != nil {
-		return err
-	}
-	defer server.Stop()
-	servers := []backend.Server{backend.Redis(server.Addr)}
-	if b.postgres != nil {
-		url, err := b.postgres.CreateDatabase(ctx)
-		if err != nil {
-			return err
-		}
-		servers = append(servers, backend.Postgres(url))
-	}
-	b.network.rtt = b.rtt
-	for _, server := range servers {
-		t, err := b.network.try(ctx, server)
-		if err != nil {
-			return err
-		}
-		b.network.tried = append(b.network.tried, t)
-		b.results.Add(t.server, report.Figure{Case: emptyQuery, Name: "without the network", Unit: "ms"}, report.MS(t.without))
-		b.results.Add(t.server, report.Figure{Case: emptyQuery, Name: "with it", Unit: "ms"}, report.MS(t.with))
-	}
-	return nil
-}
-
-func (b *bench) close() {
-	if b.postgres != nil {
-		b.postgres.Stop()
-	}
 }
 
 // writeSetting says what is measured, and on what.
 func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	server, err := redisstat.Version(ctx)
-	programs := []string{server}
-	if b.postgres != nil && err == nil {
-		version, asked := b.postgres.Version(ctx)
-		programs, err = append(programs, "PostgreSQL "+version), asked
-	}
 	if err != nil {
 		return err
 	}
-	about := []string{fmt.Sprintf("%d rounds, scale %v, at most %v for each run", b.rounds, b.scale, b.limit), "network: " + b.network.String()}
-	return contest.WriteSetting(ctx, w, programs, about, b.contenders, b.scenarios)
+	about := []string{
+		fmt.Sprintf("%d rounds, scale %v, at most %v for each run", b.rounds, b.scale, b.limit),
+		fmt.Sprintf("network: %v more for each round trip", b.rtt),
+	}
+	return contest.WriteSetting(ctx, w, []string{server}, about, b.contenders, b.scenarios)
 }
 
 func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
@@ -160,32 +106,14 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	defer server.Stop()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { _ = client.Close() }()
-	far, closeLink, err := b.network.link(ctx, backend.Redis(server.Addr))
+	far, closeLink, err := link(ctx, server.Addr, b.rtt)
 	if err != nil {
 		return nil, err
 	}
 	defer closeLink()
-	m := &measurement{
-		course: course{plan: plan, limit: b.limit, redis: far.Address(), node: b.node},
-		unsafe: c.unsafe, inRedis: c.Needs != contest.Postgres, alone: plan.Alone(),
-	}
-	if m.roundTrip, err = b.network.roundTrip(ctx, far); err != nil {
+	m := &measurement{course: course{plan: plan, limit: b.limit, redis: far, node: b.node}, unsafe: c.unsafe, alone: plan.Alone()}
+	if m.roundTrip, err = roundTrip(ctx, far, b.rtt); err != nil {
 		return nil, err
-	}
-	if c.Needs == contest.Postgres {
-		url, err := b.postgres.CreateDatabase(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := system.RiverTables(ctx, url); err != nil {
-			return nil, err
-		}
-		far, closeLink, err := b.network.link(ctx, backend.Postgres(url))
-		if err != nil {
-			return nil, err
-		}
-		defer closeLink()
-		m.database = far.Address()
 	}
 	var start time.Time
 	var before redisstat.Usage

@@ -28,11 +28,10 @@ type contender struct {
 
 // A course is one run of one contender.
 type course struct {
-	plan     workload.Plan
-	limit    time.Duration // after it has begun, when it is cut off
-	redis    string        // address of a Redis of its own
-	database string        // URL of a PostgreSQL database of its own, if it needs one
-	node     string        // folder of the Node programs, if it needs them
+	plan  workload.Plan
+	limit time.Duration // after it has begun, when it is cut off
+	redis string        // address of a Redis of its own
+	node  string        // folder of the Node programs, if it needs them
 	// Call begin before the clock starts, and end when all tasks have run
 	// or the limit has passed, before anything is stopped.
 	begin, end func(context.Context) error
@@ -50,9 +49,6 @@ type outcome struct {
 func contenders() []contender {
 	all := sidingContenders()
 	all = append(all, asynqContenders()...)
-	for _, snooze := range []time.Duration{time.Second, 100 * time.Millisecond} {
-		all = append(all, riverContender(snooze))
-	}
 	for _, delay := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
 		all = append(all, bullmqContender(delay))
 	}
@@ -109,22 +105,8 @@ func asynqContenders() []contender {
 	}
 }
 
-// many is how many tasks River and the contenders in Node enqueue with one call.
+// many is how many tasks the contenders in Node enqueue with one call.
 const many = 100
-
-func riverContender(snooze time.Duration) contender {
-	// As often as Siding looks, instead of once a second, and River's least, instead of 100 ms: with so few workers, it
-	// bounds the rate.
-	r := system.River{Snooze: snooze, Poll: 10 * time.Millisecond, Cooldown: time.Millisecond}
-	return contender{
-		Contender: contest.Contender{
-			Name: fmt.Sprintf("river-%v", snooze), Modules: []string{"github.com/riverqueue/river"}, Needs: contest.Postgres,
-			Config: fmt.Sprintf("PostgreSQL without fsync; pg_try_advisory_lock, JobSnooze(%v) if it is taken; FetchCooldown %v, FetchPollInterval %v, enqueues %d with a call",
-				snooze, r.Cooldown, r.Poll, many),
-		},
-		run: inProcess(r.Open, many),
-	}
-}
 
 func bullmqContender(delay time.Duration) contender {
 	return contender{

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +26,8 @@ func inProcess(open func(context.Context, system.Config) (system.System, error),
 		rec := trace.NewRecorder(c.plan.Tasks)
 		var sent redisstat.Sent
 		s, err := open(ctx, system.Config{
-			Server: cmp.Or(c.database, c.redis), Dial: sent.Dial, Workers: c.plan.Workers,
-			Drain: stopTimeout, Refused: rec.Refuse,
+			Server: c.redis, Dial: sent.Dial, Workers: c.plan.Workers,
+			Drain:  stopTimeout,
 			Handle: func(ctx context.Context, task, _ int, _ int64) error { return rec.Handle(ctx, task) },
 		})
 		if err != nil {

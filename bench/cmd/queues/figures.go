@@ -13,7 +13,6 @@ type measurement struct {
 	outcome
 
 	unsafe    bool
-	inRedis   bool            // keeps its tasks in Redis
 	alone     []bool          // which tasks have a key of their own
 	handOffs  []time.Duration // see trace.HandOffs
 	roundTrip time.Duration   // of a script that does nothing, in the middle
@@ -53,21 +52,12 @@ func times(name, percentile string, of func(*measurement) []time.Duration) figur
 	}}
 }
 
-// perTask and perSecond divide what a run cost. What it cost in Redis means nothing for those that keep their tasks elsewhere.
-func perTask(name, unit string, ofRedis bool, of func(*measurement) float64) figure {
+// perTask divides what a run cost.
+func perTask(name, unit string, of func(*measurement) float64) figure {
 	return figure{name, unit, false, func(m *measurement) (float64, bool) {
-		return of(m) / float64(m.Done()), m.Done() > 0 && (m.inRedis || !ofRedis)
+		return of(m) / float64(m.Done()), m.Done() > 0
 	}}
 }
-
-func perSecond(name, unit string, ofRedis bool, of func(*measurement) float64) figure {
-	return figure{name, unit, false, func(m *measurement) (float64, bool) {
-		return of(m) / m.took.Seconds(), m.inRedis || !ofRedis
-	}}
-}
-
-func (m *measurement) commandsSent() float64 { return float64(m.sent) }
-func (m *measurement) commandsRun() float64  { return float64(m.used.Run()) }
 
 var (
 	makespan = figure{"makespan", "s", true, func(m *measurement) (float64, bool) { return m.Makespan().Seconds(), true }}
@@ -79,9 +69,6 @@ var (
 	toWorked = figure{"makespan", "times what the busiest key's handlers took", true, func(m *measurement) (float64, bool) {
 		took := m.Longest(m.plan.Tasks).Seconds()
 		return m.Makespan().Seconds() / took, took > 0 && !m.unsafe
-	}}
-	enqueueing = figure{"enqueued", "tasks/s", true, func(m *measurement) (float64, bool) {
-		return float64(len(m.plan.Tasks)) / m.Enqueueing().Seconds(), true
 	}}
 	throughput = figure{"done", "tasks/s", false, func(m *measurement) (float64, bool) {
 		return float64(m.Done()) / m.took.Seconds(), m.Done() > 0
@@ -97,35 +84,19 @@ var (
 		}
 		return report.MS(sum) / float64(len(m.handOffs)), len(m.locked()) > 0
 	}}
-	// refusals are per task that has company on its key.
-	refusals = figure{"refused", "per contended task", false, func(m *measurement) (float64, bool) {
-		contended := 0
-		for _, alone := range m.alone {
-			if !alone {
-				contended++
-			}
-		}
-		return float64(m.Refused) / float64(contended), !m.unsafe && contended > 0
-	}}
 	inversions = figure{"out of order", "% of hand-offs", false, func(m *measurement) (float64, bool) {
 		n, of := m.Inversions(m.plan.Tasks)
 		return 100 * float64(n) / float64(of), !m.unsafe && of > 0
 	}}
 
 	handOffs = []figure{
-		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), refusals, inversions,
+		handOffP50, meanHandOff, handOffP99, times("hand-off", "max", (*measurement).locked), inversions,
 	}
 	costs = []figure{
-		perTask("commands sent", "per task", true, (*measurement).commandsSent),
-		perTask("commands run", "per task", true, (*measurement).commandsRun),
-		perTask("Redis CPU", "µs per task", true, func(m *measurement) float64 { return float64(m.used.CPU.Microseconds()) }),
-		perTask("client CPU", "µs per task", false, func(m *measurement) float64 { return float64(m.cpu.Microseconds()) }),
-	}
-	load = []figure{
-		perSecond("commands sent", "1/s", true, (*measurement).commandsSent),
-		perSecond("commands run", "1/s", true, (*measurement).commandsRun),
-		perSecond("Redis CPU", "%", true, func(m *measurement) float64 { return 100 * m.used.CPU.Seconds() }),
-		perSecond("client CPU", "%", false, func(m *measurement) float64 { return 100 * m.cpu.Seconds() }),
+		perTask("commands sent", "per task", func(m *measurement) float64 { return float64(m.sent) }),
+		perTask("commands run", "per task", func(m *measurement) float64 { return float64(m.used.Run()) }),
+		perTask("Redis CPU", "µs per task", func(m *measurement) float64 { return float64(m.used.CPU.Microseconds()) }),
+		perTask("client CPU", "µs per task", func(m *measurement) float64 { return float64(m.cpu.Microseconds()) }),
 	}
 	// latencies are those of tasks with a key of their own. Each lasts from the call that enqueues one to the start of its handler.
 	latencies = []figure{times("bystanders' latency", "p50", ofBystanders), times("bystanders' latency", "p99", ofBystanders)}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
@@ -46,14 +45,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer b.close()
 	if err := b.writeSetting(ctx, setting); err != nil {
 		return err
 	}
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	names := slices.Concat(b.network.servers(), contest.Names(b.contenders))
+	names := contest.Names(b.contenders)
 	if o.JSON {
 		return b.results.WriteJSON(stdout, names)
 	}

@@ -57,7 +57,7 @@ func TestOthers(t *testing.T) {
 			var out, log strings.Builder
 			args := []string{
 				"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended",
-				"-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq", "-rtt", rtt,
+				"-contenders", "siding,sleep,bullmq-10ms,groupmq", "-rtt", rtt,
 			}
 			expect.OK(t, run(t.Context(), args, &out, &log))
 			rates := make(map[string]float64)
@@ -66,7 +66,7 @@ func TestOthers(t *testing.T) {
 					rates[f.Contender] = f.Median
 				}
 			}
-			for _, c := range []string{"siding", "sleep", "river-100ms", "bullmq-10ms", "groupmq"} {
+			for _, c := range []string{"siding", "sleep", "bullmq-10ms", "groupmq"} {
 				_, skipped, _ := strings.Cut(log.String(), "skipped: ")
 				expect.That(t, rates[c] > 0 || strings.Contains(skipped, c), "want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
 			}
@@ -112,7 +112,6 @@ func TestTwoAtOnce(t *testing.T) {
 		rounds: 1, scale: 0.02, limit: 10 * time.Second, contenders: []contender{c}, scenarios: scenarios()[:1],
 	}, io.Discard)
 	expect.OK(t, err)
-	defer b.close()
 	// Whether two tasks meet is up to the machine.
 	for range 10 {
 		if err = b.run(t.Context()); err != nil {

@@ -39,36 +39,32 @@ func scenarios() []scenario {
 		}, slices.Concat(figures...)}
 	}
 	behind := func(n func(int) int) []workload.Task { return some(n(1000), "", 5*ms) }
-	bystanders := func(n func(int) int) []workload.Task { return every(400, some(n(2000), "", 2*ms)) }
 	return []scenario{
 		of("H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: shuffled(some(n(200), hotKey, 10*ms), some(n(2000), "", 10*ms))}
-		}, []figure{makespan, toWorked, enqueueing}, handOffs, costs),
+		}, []figure{makespan, toWorked}, handOffs, costs),
 		of("hot", "2,000 tasks that do nothing on one key", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: some(n(2000), hotKey, 0)}
 		}, []figure{throughput}, handOffs, costs),
 		of("uncontended", "20,000 tasks that do nothing on keys of their own, enqueued beforehand", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: some(n(20_000), "", 0)}
-		}, []figure{throughput, enqueueing}, costs),
+		}, []figure{throughput}, costs),
 		of("transfers", "2,000 tasks of 10 ms, each on two of 50 keys", func(n func(int) int) workload.Plan {
 			return workload.Plan{Tasks: onTwo(50, some(n(2000), "", 10*ms))}
-		}, []figure{makespan, toInOrder, refusals, inversions}, costs),
+		}, []figure{makespan, toInOrder, inversions}, costs),
 		of("behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: behind(n)}
 		}, []figure{makespan}, latencies),
 		of("behind", "the same behind 100,000 tasks that do nothing, on one key", func(n func(int) int) workload.Plan {
 			return workload.Plan{Stored: true, Tasks: slices.Concat(some(n(100_000), hotKey, 0), behind(n))}
 		}, []figure{makespan}, latencies),
-		of("bystander-alone", "400 tasks of 2 ms per second on keys of their own", func(n func(int) int) workload.Plan {
-			return workload.Plan{Tasks: bystanders(n)}
-		}, latencies, load),
-		of("bystander", "the same beside a key with 50 tasks of 15 ms per second and 100 more at once", func(n func(int) int) workload.Plan {
+		of("bystander", "400 tasks of 2 ms per second on keys of their own, beside a key with 50 tasks of 15 ms per second and 100 more at once", func(n func(int) int) workload.Plan {
 			burst := some(n(100), hotKey, 15*ms)
 			for i := range burst {
 				burst[i].At = min(time.Second, time.Duration(n(1_000_000))*time.Microsecond)
 			}
-			return workload.Plan{Tasks: merged(bystanders(n), every(50, some(n(250), hotKey, 15*ms)), burst)}
-		}, latencies, handOffs, load),
+			return workload.Plan{Tasks: merged(every(400, some(n(2000), "", 2*ms)), every(50, some(n(250), hotKey, 15*ms)), burst)}
+		}, latencies, handOffs),
 	}
 }
 

@@ -69,46 +69,49 @@ func (t *trial) strike(f judge.Fault, of ...*worker) {
 	t.faults = append(t.faults, f)
 }
 
-// busy returns the worker of a slot as soon as it is at work, or after a while if nothing is left
-// for it.
-func (t *trial) busy(ctx context.Context, slot int) *worker {
+// busy returns the slot of a worker that is at work, as soon as one is; that of any if nothing is left for them.
+func (t *trial) busy(ctx context.Context) (slot int) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	w := t.now[slot]
 	_ = expect.Until(ctx, func() error {
-		open := 0
-		records, err := journal.Read(w.journal)
-		for _, r := range records {
-			if r.Kind == judge.Start {
-				open++
-			} else {
-				open--
+		for i, w := range t.now {
+			open := 0
+			records, err := journal.Read(w.journal)
+			for _, r := range records {
+				if r.Kind == judge.Start {
+					open++
+				} else {
+					open--
+				}
+			}
+			if err == nil && open > 0 {
+				slot = i
+				return nil
 			}
 		}
-		if err == nil && open == 0 {
-			err = errors.New("no task runs")
-		}
-		return err
+		return errors.New("no task runs")
 	})
-	return w
+	return slot
 }
 
-func (t *trial) kill(ctx context.Context, slot int) error {
-	w := t.busy(ctx, slot)
+func (t *trial) kill(ctx context.Context) error {
+	slot := t.busy(ctx)
+	w := t.now[slot]
 	w.Kill()
 	t.strike(judge.Fault{Kills: true}, w)
 	return t.employ(ctx, slot)
 }
 
-func (t *trial) pause(ctx context.Context, slot int) error {
-	w := t.busy(ctx, slot)
+func (t *trial) pause(ctx context.Context) error {
+	t.struck = t.busy(ctx)
+	w := t.now[t.struck]
 	w.Pause()
 	t.strike(judge.Fault{}, w)
 	return nil
 }
 
-func (t *trial) resume(_ context.Context, slot int) error {
-	w := t.now[slot]
+func (t *trial) resume(context.Context) error {
+	w := t.now[t.struck]
 	i := slices.IndexFunc(t.faults, func(f judge.Fault) bool { return slices.Contains(f.Processes, w.PID()) })
 	t.faults[i].Still = proc.Now() - t.faults[i].At
 	w.Resume()
@@ -141,13 +144,14 @@ func (t *trial) shutDown(ctx context.Context) error {
 	return ended(ctx, t.server)
 }
 
-func (t *trial) cut(ctx context.Context, slot int) error {
-	t.strike(judge.Fault{}, t.busy(ctx, slot))
-	return t.gates[slot].close()
+func (t *trial) cut(ctx context.Context) error {
+	t.struck = t.busy(ctx)
+	t.strike(judge.Fault{}, t.now[t.struck])
+	return t.gates[t.struck].close()
 }
 
-func (t *trial) mend(ctx context.Context, slot int) error {
-	return t.gates[slot].open(context.WithoutCancel(ctx))
+func (t *trial) mend(ctx context.Context) error {
+	return t.gates[t.struck].open(context.WithoutCancel(ctx))
 }
 
 func signal(s *proc.Server, sig os.Signal) error {

@@ -13,12 +13,12 @@ type gate struct {
 	line   delay.Line
 	addr   string
 	cancel context.CancelFunc
-	closed chan error
+	closed chan error // one of the proxy, and then nil
 }
 
 // newGate returns an open gate at an address of its own.
 func newGate(ctx context.Context, network, server string) (*gate, error) {
-	g := &gate{line: delay.Line{Network: network, Server: server}, closed: make(chan error, 1)}
+	g := &gate{line: delay.Line{Network: network, Server: server}}
 	return g, proc.OnFreePorts(func() (err error) {
 		if g.addr, err = proc.FreeAddr(ctx); err != nil {
 			return err
@@ -34,11 +34,16 @@ func (g *gate) open(ctx context.Context) error {
 		return err
 	}
 	ctx, g.cancel = context.WithCancel(ctx)
-	go func() { g.closed <- g.line.Serve(ctx, listener) }()
+	closed := make(chan error, 1)
+	g.closed = closed
+	go func() {
+		closed <- g.line.Serve(ctx, listener)
+		close(closed)
+	}()
 	return nil
 }
 
-// close cuts all connections and refuses new ones, until open.
+// close cuts all connections and refuses new ones, until open. A gate that is closed stays so.
 func (g *gate) close() error {
 	g.cancel()
 	return <-g.closed

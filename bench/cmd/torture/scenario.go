@@ -24,35 +24,35 @@ type scenario struct {
 // An event does something at a time after the first task has started.
 type event struct {
 	at time.Duration
-	do func(ctx context.Context, t *trial) error
+	do func(*trial, context.Context) error
 }
 
 func scenarios() []scenario {
-	slot := func(do func(*trial, context.Context, int) error, slot int) func(context.Context, *trial) error {
-		return func(ctx context.Context, t *trial) error { return do(t, ctx, slot) }
+	terminate := func(slot int) func(*trial, context.Context) error {
+		return func(t *trial, ctx context.Context) error { return t.terminate(ctx, slot) }
 	}
 	return []scenario{
 		{contest.Scenario{Name: "calm", About: "nothing happens"}, nil},
-		{contest.Scenario{Name: "kill9", About: "SIGKILL to one worker after 3 s and to another after 5 s; each is replaced at once"}, []event{
-			{3 * time.Second, slot((*trial).kill, 0)},
-			{5 * time.Second, slot((*trial).kill, 1)},
+		{contest.Scenario{Name: "kill9", About: "SIGKILL to a worker with a task after 3 s and after 5 s; each is replaced at once"}, []event{
+			{3 * time.Second, (*trial).kill},
+			{5 * time.Second, (*trial).kill},
 		}},
-		{contest.Scenario{Name: "stop", About: "SIGSTOP to one worker after 3 s, SIGCONT 12 s later"}, []event{
-			{3 * time.Second, slot((*trial).pause, 0)},
-			{3*time.Second + away, slot((*trial).resume, 0)},
+		{contest.Scenario{Name: "stop", About: "SIGSTOP to a worker with a task after 3 s, SIGCONT 12 s later"}, []event{
+			{3 * time.Second, (*trial).pause},
+			{3*time.Second + away, (*trial).resume},
 		}},
 		{contest.Scenario{Name: "term", About: "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time"}, []event{
-			{3 * time.Second, slot((*trial).terminate, 0)},
-			{4500 * time.Millisecond, slot((*trial).terminate, 1)},
-			{6 * time.Second, slot((*trial).terminate, 2)},
+			{3 * time.Second, terminate(0)},
+			{4500 * time.Millisecond, terminate(1)},
+			{6 * time.Second, terminate(2)},
 		}},
 		{contest.Scenario{Name: "restart", About: "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data"}, []event{
-			{3 * time.Second, func(ctx context.Context, t *trial) error { return t.shutDown(ctx) }},
-			{3*time.Second + down, func(ctx context.Context, t *trial) error { return t.server.Start(ctx) }},
+			{3 * time.Second, (*trial).shutDown},
+			{3*time.Second + down, func(t *trial, ctx context.Context) error { return t.server.Start(ctx) }},
 		}},
-		{contest.Scenario{Name: "cut", About: "the connections of one worker are cut after 3 s, and new ones refused for 12 s"}, []event{
-			{3 * time.Second, slot((*trial).cut, 0)},
-			{3*time.Second + away, slot((*trial).mend, 0)},
+		{contest.Scenario{Name: "cut", About: "the connections of a worker with a task are cut after 3 s, and new ones refused for 12 s"}, []event{
+			{3 * time.Second, (*trial).cut},
+			{3*time.Second + away, (*trial).mend},
 		}},
 	}
 }

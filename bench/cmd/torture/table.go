@@ -15,6 +15,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
@@ -150,7 +151,8 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	programs := []string{server}
-	if out, err := exec.CommandContext(ctx, "postgres", "--version").Output(); err == nil {
+	if postgres, err := proc.Look("postgresql", "postgres", "/usr/lib/postgresql/*/bin/postgres"); err == nil {
+		out, _ := exec.CommandContext(ctx, postgres, "--version").Output()
 		programs = append(programs, strings.TrimPrefix(strings.TrimSpace(string(out)), "postgres "))
 	}
 	return contest.WriteSetting(ctx, w, programs, []string{

@@ -47,6 +47,7 @@ type trial struct {
 	client client
 	gates  []*gate
 	now    []*worker // by slot
+	struck int       // the slot of the worker that stands still, or is cut off
 	all    []*worker // those before, too
 	faults []judge.Fault
 	stored chan error // gets the result of enqueueing
@@ -135,7 +136,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 		if err := sleep.For(ctx, began+e.at-proc.Now()); err != nil {
 			return judge.Verdict{}, err
 		}
-		if err := e.do(ctx, t); err != nil {
+		if err := e.do(t, ctx); err != nil {
 			return judge.Verdict{}, err
 		}
 	}

@@ -2,29 +2,20 @@
 package backend
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/url"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/sidingq/siding/bench/internal/redisstat"
 )
 
 // A Server is known by the address that contenders are given.
 type Server interface {
-	Name() string
 	Address() string
 	// Listens returns where a proxy finds it.
 	Listens() (network, addr string, err error)
 	// At returns the same server behind a proxy.
 	At(proxy string) (Server, error)
-	// RoundTrips times so many empty queries, one after the other.
-	RoundTrips(ctx context.Context, count int) ([]time.Duration, error)
 }
 
 // Redis returns the server at the address of a Redis.
@@ -32,23 +23,15 @@ func Redis(addr string) Server { return redisAt(addr) }
 
 type redisAt string
 
-func (redisAt) Name() string                        { return "Redis" }
 func (r redisAt) Address() string                   { return string(r) }
 func (r redisAt) Listens() (_, _ string, err error) { return "tcp", string(r), nil }
 func (redisAt) At(proxy string) (Server, error)     { return redisAt(proxy), nil }
-
-func (r redisAt) RoundTrips(ctx context.Context, count int) ([]time.Duration, error) {
-	client := redis.NewClient(&redis.Options{Addr: string(r)})
-	defer func() { _ = client.Close() }()
-	return redisstat.RoundTrip(ctx, client, count)
-}
 
 // Postgres returns the server of a PostgreSQL database, by its URL.
 func Postgres(url string) Server { return postgresAt(url) }
 
 type postgresAt string
 
-func (postgresAt) Name() string      { return "PostgreSQL" }
 func (p postgresAt) Address() string { return string(p) }
 
 func (p postgresAt) Listens() (network, addr string, err error) {
@@ -75,20 +58,4 @@ func (p postgresAt) At(proxy string) (Server, error) {
 	query.Set("sslmode", "disable")
 	u.RawQuery = query.Encode()
 	return postgresAt(u.String()), nil
-}
-
-func (p postgresAt) RoundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
-	conn, err := pgx.Connect(ctx, string(p))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	for range count {
-		start := time.Now()
-		if _, err := conn.Exec(ctx, "SELECT 1"); err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(start))
-	}
-	return took, nil
 }

@@ -145,7 +145,6 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) (failure error)
 		for _, key := range task.Keys {
 			held, err := s.locker.Obtain(ctx, "lock:"+key, cmp.Or(s.TTL, 30*time.Second), options)
 			if errors.Is(err, redislock.ErrNotObtained) {
-				s.refused()
 				return errTaken
 			}
 			if err != nil {

@@ -17,8 +17,7 @@ import (
 
 // A River is how River is set up. It keeps the tasks of a key apart by an advisory lock.
 type River struct {
-	Snooze         time.Duration // of a task whose key is taken
-	Cooldown, Poll time.Duration // FetchCooldown and FetchPollInterval; 0 for River's
+	Snooze time.Duration // of a task whose key is taken
 }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -66,7 +65,6 @@ func (r River) Open(ctx context.Context, c Config) (System, error) {
 	known := river.NewWorkers()
 	river.AddWorker(known, &riverWorker{Config: c, pool: pool, snooze: r.Snooze})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		FetchCooldown: r.Cooldown, FetchPollInterval: r.Poll,
 		JobTimeout: c.TTL, RescueStuckJobsAfter: c.TTL,
 		Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
 		Workers: known, Logger: silent,
@@ -89,7 +87,6 @@ type riverWorker struct {
 func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error {
 	taken, err := withAdvisoryLock(ctx, w.pool, job.Args.Key, func() error { return w.Handle(ctx, job.Args.ID, job.Attempt-1, 0) })
 	if err == nil && !taken {
-		w.refused()
 		return river.JobSnooze(w.snooze)
 	}
 	return err

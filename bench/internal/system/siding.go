@@ -55,11 +55,6 @@ func (d Siding) Open(_ context.Context, c Config) (System, error) {
 		Asynq:  asynq.Config{Concurrency: c.Workers, ShutdownTimeout: c.Drain},
 		Lock:   lock.Config{TTL: c.TTL},
 		Logger: silent,
-		Observe: func(e queue.Event) {
-			if e.Kind == queue.EventParked {
-				c.refused()
-			}
-		},
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: c.Server, Dialer: c.Dial, ContextTimeoutEnabled: true})
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})

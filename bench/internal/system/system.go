@@ -38,13 +38,6 @@ type Config struct {
 	TTL     time.Duration // after which a silent holder of a key is taken for dead; 0 for the system's default
 	Drain   time.Duration // what tasks get that run when the workers stop
 	Handle  Handler
-	Refused func() // called when a task finds its key taken; nil for nobody
-}
-
-func (c Config) refused() {
-	if c.Refused != nil {
-		c.Refused()
-	}
 }
 
 // asynqLeft returns how many tasks of asynq are still to be done, without those given up.

@@ -82,13 +82,6 @@ func (r *Recorder) Handle(ctx context.Context, task int) error {
 	return nil
 }
 
-// Refuse notes that a task found its key taken.
-func (r *Recorder) Refuse() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.trace.Refused++
-}
-
 // All is closed when every task has run.
 func (r *Recorder) All() <-chan struct{} { return r.all }
 

@@ -21,12 +21,11 @@ type Run struct {
 
 // A Trace is what happened. All times are on one monotonic clock.
 type Trace struct {
-	Began   time.Duration   // when the workers were there, with nothing to do or about to start
-	Called  []time.Duration // by task: when its enqueueing began, or Never
-	Stored  []time.Duration // by task: when it was enqueued, or Never
-	Runs    []Run           // that came to their end, in any order
-	Refused int             // how often a task found its key taken
-	Left    int             // tasks that the queue still has in the end, not counting those it gave up
+	Began  time.Duration   // when the workers were there, with nothing to do or about to start
+	Called []time.Duration // by task: when its enqueueing began, or Never
+	Stored []time.Duration // by task: when it was enqueued, or Never
+	Runs   []Run           // that came to their end, in any order
+	Left   int             // tasks that the queue still has in the end, not counting those it gave up
 }
 
 // Done returns how many tasks have run.
@@ -49,9 +48,6 @@ func (t *Trace) Makespan() time.Duration {
 	}
 	return end - t.Start()
 }
-
-// Enqueueing returns how long it took to enqueue all.
-func (t *Trace) Enqueueing() time.Duration { return slices.Max(t.Stored) - slices.Min(t.Called) }
 
 // Latencies returns the times from the enqueueing of the given tasks to the start of their first
 // runs. For tasks that were enqueued before the workers were there it is the time since then.

@@ -112,9 +112,6 @@ func TestTimes(t *testing.T) {
 	if have := tr.Longest(tasks()); have != 69 {
 		t.Errorf("the longest key: want 69, have %d", have)
 	}
-	if have := tr.Enqueueing(); have != 51 {
-		t.Errorf("enqueueing: want 51, have %d", have)
-	}
 	if diff := cmp.Diff([]time.Duration{7}, tr.Latencies(alone)); diff != "" {
 		t.Errorf("latencies (-want +have):\n%s", diff)
 	}

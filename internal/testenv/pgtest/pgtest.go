@@ -108,11 +108,3 @@ func DSN(tb testing.TB) string {
 	}
 	return dsn
 }
-
-// Version returns that of the server, such as "15.18".
-func (s *Server) Version(ctx context.Context) (version string, err error) {
-	err = s.do(func(db *sql.DB) error {
-		return db.QueryRowContext(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&version)
-	})
-	return version, err
-}
