@@ -9,12 +9,14 @@ local function text_of(caught) return type(caught) == 'table' and caught.err or 
 local function has_prefix(text, prefix) return string.sub(text, 1, #prefix) == prefix end
 
 -- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
--- again what waits.
+-- again what waits. Any other error, such as for want of memory, is that of the second call.
 local function ours(command, key, ...)
   local reply = try(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  troubles[#troubles + 1] = key .. ': ' .. reply.err
-  call('DEL', key)
+  if string.find(reply.err, 'WRONGTYPE', 1, true) then
+    troubles[#troubles + 1] = key .. ': ' .. reply.err
+    call('DEL', key)
+  end
   return call(command, key, ...)
 end
 

@@ -25,6 +25,9 @@ local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV,
 -- include notify
 -- include upkeep
 
+-- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
+try('ZREM', retries[1], '')
+
 local MOST, ACTIVE = 50, 500
 local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
 

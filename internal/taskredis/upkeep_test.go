@@ -292,6 +292,20 @@ func TestUpkeepFindsNothingToMend(t *testing.T) {
 	})
 }
 
+// What is lost while Redis has no memory left is put back, and what is there stays as it is.
+func TestUpkeepWithoutMemory(t *testing.T) {
+	t.Parallel()
+	d := newDesk(newBench(t, redistest.Start(t).Client(t))) // of its own, as it gets full
+	for i := range 120 {
+		d.waits(fmt.Sprint(i), 100+i, d.in(time.Hour))
+	}
+	value(d, d.rdb.ZRem(d.Context(), LineKey(d.q, d.lock), "7"))
+	value(d, d.rdb.ConfigSet(d.Context(), "maxmemory", "1"))
+	expect.Equal(d, "mended", d.mends().Waiting, 1)
+	expect.Equal(d, "mended again", d.mends().Waiting, 0)
+	expect.Equal(d, "in line", value(d, d.rdb.ZCard(d.Context(), LineKey(d.q, d.lock))), 120)
+}
+
 func TestUpkeepGivesLeases(t *testing.T) {
 	t.Parallel()
 	atDesk(t, func(d *desk) {
