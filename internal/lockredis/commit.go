@@ -41,8 +41,8 @@ func (e *lateError) Unwrap() error { return e.error }
 // call leaves at once.
 // There is no goroutine for that which lives on: a caller sends its own call, and a goroutine sends groups until none waits.
 //
-// Two calls on the same lock are not under way together. So a script that runs twice, as its answer was lost, does to each lock
-// what a call does that runs twice.
+// Two calls on the same lock are not under way together, unless the first hangs. So a script that runs twice, as its answer was lost,
+// does to each lock what a call does that runs twice.
 type committer struct {
 	send func(ctx context.Context, calls []*call) // gives each its answer
 

@@ -96,8 +96,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a release overtakes the acquire of its token", "store.go",
-		"if late, ok := s.late.Load(token); ok {",
-		"if late, ok := s.late.Load(token); ok && false {",
+		"if !isLate || err != nil && !errors.Is(err, store.ErrLost) {",
+		"if isLate || !isLate {",
 		[]string{"TestReleaseBehindALateAcquire"},
 	},
 	{

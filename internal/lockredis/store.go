@@ -106,18 +106,27 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL), ""))
 }
 
-// Release waits for an Acquire of its token that its caller has left. It may be one of a group which go-redis sends again, such as
-// after a failover, and would take the lock after the release has found nothing to free.
+// Release does so at once, and once more when an Acquire of its token is over that its caller has left. That may be one of a group
+// which go-redis sends again, such as after a failover, and would take the lock after the first release.
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
-	if late, ok := s.late.Load(token); ok {
-		done, _ := late.(<-chan struct{})
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return fmt.Errorf("an acquire is under way: %w", ctx.Err())
-		}
+	late, isLate := s.late.Load(token)
+	release := func() error {
+		return lostIf0(s.do(ctx, key, kind("release", r.Rule), token, ms(r.Timeout), ms(r.QueueTTL), lines(r.Nonce, number(r.Fence))))
 	}
-	return lostIf0(s.do(ctx, key, kind("release", r.Rule), token, ms(r.Timeout), ms(r.QueueTTL), lines(r.Nonce, number(r.Fence))))
+	err := release()
+	if !isLate || err != nil && !errors.Is(err, store.ErrLost) {
+		return err
+	}
+	over, _ := late.(<-chan struct{})
+	select {
+	case <-over:
+	case <-ctx.Done():
+		return fmt.Errorf("an acquire is under way: %w", ctx.Err())
+	}
+	if again := release(); !errors.Is(again, store.ErrLost) {
+		return again
+	}
+	return err
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) error {
