@@ -146,7 +146,7 @@ func (l *loop) result(by *sender, a *attempt, result taskredis.Result, reply tas
 		a.granted <- &Refusal{Holder: reply.Holder, Waiting: reply.Waiting, Coalesced: reply.Other}
 	case taskredis.Settled:
 		l.tellSettled(a)
-		if a.failure != nil && l.cfg.Failed != nil {
+		if !a.leftOff && a.failure != nil && l.cfg.Failed != nil {
 			task, outcome, failure := l.taskOf(a), a.outcome.Kind, a.failure
 			l.told.tell(a.ctx, l.logger, "Failed", func() { l.cfg.Failed(a.ctx, task, outcome, failure) })
 		}

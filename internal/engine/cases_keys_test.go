@@ -26,20 +26,22 @@ func TestKeysOfAWrongType(t *testing.T) {
 		aside int  // which of those that wait is set aside, from 1 on; 0 for none
 		holds bool // until the key is gone nobody can have the resource; the log names the lock
 		early bool // the key is there before any task was taken
+		dies  bool // and the server dies that has the resource, beside another one
 	}{
-		"lock":                      {key: lock, value: list, holds: true},
-		"mark of a limit":           {key: lock, value: list, rules: rated, holds: true},
-		"wait queue":                {key: "{" + lock + "}:queue", value: text},
-		"lines":                     {key: taskredis.LinesKey(lock), value: text},
-		"fence":                     {key: "{" + lock + "}:fence", value: list},
-		"permits":                   {key: "{" + lock + "}:permits", value: text, rules: rated, holds: true},
-		"starts":                    {key: "{" + lock + "}:starts", value: text, rules: rated, holds: true},
-		"line":                      {key: taskredis.LineKey("q", lock), value: text},
-		"ready set":                 {key: taskredis.ReadyKey("q"), value: text},
-		"the first task that waits": {key: taskredis.TaskKey("q", "task-000002"), value: text, aside: 1},
-		"another task that waits":   {key: taskredis.TaskKey("q", "task-000004"), value: text, aside: 3},
-		"a pending task":            {key: taskredis.TaskKey("q", "task-000004"), value: text, aside: 3, early: true},
-		"the task at work":          {key: taskredis.TaskKey("q", "task-000001"), value: text},
+		"lock":                            {key: lock, value: list, holds: true},
+		"mark of a limit":                 {key: lock, value: list, rules: rated, holds: true},
+		"wait queue":                      {key: "{" + lock + "}:queue", value: text},
+		"lines":                           {key: taskredis.LinesKey(lock), value: text},
+		"fence":                           {key: "{" + lock + "}:fence", value: list},
+		"permits":                         {key: "{" + lock + "}:permits", value: text, rules: rated, holds: true},
+		"permits, and a holder that dies": {key: "{" + lock + "}:permits", value: text, rules: rated, holds: true, dies: true},
+		"starts":                          {key: "{" + lock + "}:starts", value: text, rules: rated, holds: true},
+		"line":                            {key: taskredis.LineKey("q", lock), value: text},
+		"ready set":                       {key: taskredis.ReadyKey("q"), value: text},
+		"the first task that waits":       {key: taskredis.TaskKey("q", "task-000002"), value: text, aside: 1},
+		"another task that waits":         {key: taskredis.TaskKey("q", "task-000004"), value: text, aside: 3},
+		"a pending task":                  {key: taskredis.TaskKey("q", "task-000004"), value: text, aside: 3, early: true},
+		"the task at work":                {key: taskredis.TaskKey("q", "task-000001"), value: text},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,10 +66,18 @@ func TestKeysOfAWrongType(t *testing.T) {
 			if tt.holds {
 				named = lock
 			}
-			f.node(l, work, ttl(2*time.Second), func(c *Config) { c.Logger = log.logger() })
+			start := func() *node {
+				return f.node(l, work, ttl(2*time.Second), func(c *Config) { c.Logger = log.logger() })
+			}
+			n, first := start(), 1 // attempts at the first task
 			f.eventually(f.parked("q", parked))
 			if !tt.early {
 				spoil()
+			}
+			if tt.dies {
+				n.kill()
+				start()
+				first++
 			}
 			close(may)
 
@@ -93,6 +103,12 @@ func TestKeysOfAWrongType(t *testing.T) {
 				}
 				f.do("del", tt.key)
 			}
+			f.within(20*time.Second, func() error {
+				if have := len(slices.DeleteFunc(slices.Clone(l.of("a")), func(v visit) bool { return v.ID != "task-000001" })); have != first {
+					return fmt.Errorf("want %d attempts at the first task, have %d", first, have)
+				}
+				return nil
+			})
 			f.within(20*time.Second, func() error {
 				for i := 1; i <= waiting; i++ {
 					id := fmt.Sprintf("task-%06d", 1+i)

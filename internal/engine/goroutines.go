@@ -21,6 +21,7 @@ func (g *goroutines) run(f func()) {
 	go func() {
 		for {
 			f()
+			f = nil // with all that it refers to, such as a task
 			if g.waiting.Add(1) > g.most {
 				g.waiting.Add(-1)
 				return

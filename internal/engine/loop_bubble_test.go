@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -443,6 +445,12 @@ func TestGoroutinesThatAreKept(t *testing.T) {
 			expect.Equal(t, "goroutines that wait, none at work", l.goroutines.waiting.Load(), int64(cfg.Concurrency))
 		}
 		expect.Equal(t, "functions that ran", ran.Load(), int64(12*cfg.Concurrency))
+		large := new([1 << 20]byte)
+		freed := weak.Make(large)
+		l.goroutines.run(func() { large[0]++ })
+		synctest.Wait()
+		runtime.GC()
+		expect.That(t, freed.Value() == nil, "want nothing kept of a function that has run")
 	})
 }
 

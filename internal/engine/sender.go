@@ -122,7 +122,7 @@ func (s *sender) addOutcomes(f *flight) {
 			bytes += len(a.outcome.Message)
 			n++
 		}
-		*waiting = append((*waiting)[:0], (*waiting)[n:]...)
+		*waiting = slices.Delete(*waiting, 0, n)
 	}
 }
 

@@ -51,13 +51,6 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
 		return err
 	}
-	own := taskredis.ServerInfo{
-		Host: store.Host(), PID: os.Getpid(), ID: uuid.NewString(), Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
-		Started: sent, Versions: s.cfg.Versions, Terms: &s.cfg.Terms,
-	}
-	if err := s.agree(ctx, &own); err != nil {
-		return err
-	}
 	for _, queue := range queues {
 		moved, err := taskredis.TakeOver(ctx, s.cfg.Redis, queue)
 		if err != nil {
@@ -66,6 +59,13 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		if moved > 0 {
 			s.cfg.Logger.InfoContext(ctx, "tasks that waited for an earlier release were taken over", "queue", queue, "tasks", moved)
 		}
+	}
+	own := taskredis.ServerInfo{
+		Host: store.Host(), PID: os.Getpid(), ID: uuid.NewString(), Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+		Started: sent, Versions: s.cfg.Versions, Terms: &s.cfg.Terms,
+	}
+	if err := s.agree(ctx, &own); err != nil {
+		return err
 	}
 	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: own.ID, Holder: store.Process(),

@@ -181,14 +181,26 @@ func (m *committer) withdraw(c *call) bool {
 
 // lead sends a group, and returns the one that leaves when it is answered; nil for none.
 func (m *committer) lead(g *group) *group {
-	ctx, cancel := together(g.calls)
-	m.send(ctx, g.calls)
-	cancel()
+	m.sendAll(g.calls)
 	next := m.end(g)
 	for _, c := range g.calls {
 		close(c.done)
 	}
 	return next
+}
+
+// sendAll sends calls. A hook of the user's client may panic: nobody but their callers could make something of it.
+func (m *committer) sendAll(calls []*call) {
+	ctx, cancel := together(calls)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			for _, c := range calls {
+				c.err = fmt.Errorf("the client of Redis has panicked: %v", p)
+			}
+		}
+	}()
+	m.send(ctx, calls)
 }
 
 // leadAll sends a group, if there is one, and those that leave after it. In a goroutine for each of them its stack would have to grow.

@@ -259,6 +259,29 @@ func TestCommitForThoseWhoLeave(t *testing.T) {
 	}
 }
 
+// A hook of the user's client that panics, in a goroutine that the user does not know, ends no process, and nobody waits for ever.
+func TestCommitOfAClientThatPanics(t *testing.T) {
+	t.Parallel()
+	bubble(t, mostGroups, func(t *testing.T, p *post, m *committer) {
+		t.Helper()
+		one, two := p.make(t.Context(), m, "one"), p.make(t.Context(), m, "two")
+		send := m.send
+		m.send = func(context.Context, []*call) { panic("a hook") }
+		a, b := p.make(t.Context(), m, "a"), p.make(t.Context(), m, "b")
+		p.answer()
+		for _, over := range []<-chan error{a, b} {
+			if err := <-over; err == nil || err.Error() != "the client of Redis has panicked: a hook" {
+				t.Errorf("want the panic as the error, have %v", err)
+			}
+		}
+		m.send = send
+		c := p.make(t.Context(), m, "c")
+		p.answer()
+		p.answer()
+		want(t, nil, one, two, c)
+	})
+}
+
 // Redis may acquire a lock after the caller has gone, as others are waited for whose calls go with it. The release comes at once, for
 // what Redis has done, and once more when nothing is under way that may take the lock.
 func TestReleaseBehindALateAcquire(t *testing.T) {

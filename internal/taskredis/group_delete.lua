@@ -14,9 +14,10 @@
 -- Guarantee: if the set was reclaimed meanwhile, its tasks stay in the group.
 
 local set, sets, group, groups, archived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local task, name, unread = ARGV[1], ARGV[2], {unpack(ARGV, 3)}
+local task, name = ARGV[1], ARGV[2]
 
-for _, id in ipairs(unread) do
+for i = 3, #ARGV do
+  local id = ARGV[i] -- of one that cannot be read
   if redis.call('ZREM', set, id) == 1 and type(redis.pcall('HSET', task .. id, 'state', 'archived')) == 'number' then
     redis.call('ZADD', archived, redis.call('TIME')[1], id)
   end

@@ -197,6 +197,20 @@ func TestDeleteOfAReclaimedSet(t *testing.T) {
 	})
 }
 
+// A group may have thousands of tasks that cannot be read: more than Lua takes as the arguments of a function.
+func TestDeleteOfManyUnreadable(t *testing.T) {
+	t.Parallel()
+	onGroups(t, func(t *grouping) {
+		t.put(t.queue, "g", "t1", 100)
+		set := t.take(t.queue, "g", everything)
+		for i := range 10_000 {
+			set.Unreadable = append(set.Unreadable, fmt.Sprint("bad", i))
+		}
+		t.must(t.groups.Delete(t.Context(), set))
+		expect.Equal(t, "sets", t.rdb.ZCard(t.Context(), aggregationSetsKey(t.queue)).Val(), 0)
+	})
+}
+
 // Until the deadline that this process goes by, nobody reclaims the set.
 func TestDeadlineOfASet(t *testing.T) {
 	t.Parallel()
