@@ -39,7 +39,10 @@ local function take_or_park(q, id)
     local waits_until = until_of(ends)
     Lines().wait_in_line(q.name, id, lock_of(locks), have.siding_ticket, waits_until, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(locks), 'siding_until', waits_until)
-    if have.siding_held then call('HSET', task, 'siding_held', digits(now)) end
+    if have.siding_held then
+      call('HSET', task, 'siding_held', digits(now))
+      for one in each(lock_of(locks)) do Hold().list_line(q.name, one, digits(now)) end
+    end
     q.passed, q.quiet = q.passed + 1, false
     return false
   end

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
@@ -39,6 +40,25 @@ func TestEachTaskThatStopsALineIsListed(t *testing.T) {
 			}
 		}
 		s.takes("3 ", nil, 3, "q")
+	})
+}
+
+// A task that an operator has run holds its line no more, also if its lock is busy: sets of other queues would pass it.
+func TestHoldOfATaskThatIsRunEnds(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(t *bench, s *stepper) {
+		t.pending("q", "1", "a")
+		taken := s.takes("1 ", nil, 3, "q")[0]
+		s.takes("", []Outcome{{Name: taken.Name, Kind: Retry, Message: taken.Encoded, After: time.Hour, Hold: true}}, 3, "q")
+		until := func() time.Time {
+			return time.UnixMicro(int64(value(t, t.rdb.ZScore(t.Context(), HeldKey("q"), "lock:a"))))
+		}
+		expect.That(t, until().After(time.Now()), "want the line held")
+		value(t, t.rdb.Set(t.Context(), "lock:a", "another program", time.Minute))
+		t.must(t.rdb.SAdd(t.Context(), "asynq:queues", "q").Err()) // as clients do
+		t.must(asynq.NewInspectorFromRedisClient(t.rdb).RunTask("q", "1"))
+		s.takes("", nil, 3, "q")
+		expect.That(t, !until().After(time.Now()), "want the line held no more, have it held until %v", until())
 	})
 }
 
