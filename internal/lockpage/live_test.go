@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,13 +86,38 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A patient source shows each browser the list once, and again once it may: to make a hundred pages anew each second takes much.
+type patient struct {
+	*source
+
+	may chan struct{}
+}
+
+type shownKey struct{}
+
+func (s patient) Held(ctx context.Context) (inspect.List, error) {
+	if shown, _ := ctx.Value(shownKey{}).(*atomic.Bool); shown.Swap(true) {
+		select {
+		case <-s.may:
+		case <-ctx.Done():
+			return inspect.List{}, ctx.Err()
+		}
+	}
+	return s.source.Held(ctx)
+}
+
 // More than a hundred browsers would cost the worker too much. Who leaves makes room.
 func TestWatchIsBounded(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(open(t, lockpage.Config{Source: newSource()}))
+	const most = 100
+	s := patient{newSource(), make(chan struct{})}
+	h := open(t, lockpage.Config{Source: s})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, new(atomic.Bool))))
+	}))
 	t.Cleanup(server.Close)
 	ctx, leave := context.WithCancel(t.Context())
-	for range 100 {
+	for range most {
 		if w := watchPage(ctx, t, server.URL+"/locks"); w.reply.StatusCode != http.StatusOK {
 			t.Fatalf("want status 200, have %d", w.reply.StatusCode)
 		}
@@ -100,6 +126,7 @@ func TestWatchIsBounded(t *testing.T) {
 		t.Errorf("one more: want status 503, have %d", w.reply.StatusCode)
 	}
 	leave()
+	close(s.may)
 	expect.Eventually(t, "room", func() bool { return watchPage(t.Context(), t, server.URL+"/locks").reply.StatusCode == http.StatusOK })
 }
 
