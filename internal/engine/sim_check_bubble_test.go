@@ -418,14 +418,28 @@ func (w *world) nobodyCrashed(queue string, at *attempt0) {
 		held := w.redis.db.HGet(key, "siding_lock")
 		needs, holds := false, false
 		for _, one := range store.SplitLocks(held) {
-			value, _ := w.redis.db.Get(one)
-			holds = holds || value == w.redis.db.HGet(key, "siding_attempt")
+			attempt := w.redis.db.HGet(key, "siding_attempt")
+			_, first, _ := strings.Cut(attempt, "\n") // one of a batch runs under the lock of its first, or its permit
+			holds = holds || w.held(one, cmp.Or(first, attempt))
 			needs = needs || slices.Contains(store.Names(at.resource), resourcesOf(one))
 		}
 		if needs && !holds && ticket < at.ticket && lease <= now {
 			w.failf("%s takes %s with ticket %d, but %s with ticket %d has crashed", at.id, at.resource, at.ticket, id, ticket)
 		}
 	}
+}
+
+// held reports whether an attempt holds a lock by a key: that of the lock, or of a permit.
+func (w *world) held(key, attempt string) bool {
+	keys := []string{key}
+	numbers, _ := w.redis.db.HKeys(store.Beside(key, "permits")) // an error says that there are none
+	for _, number := range numbers {
+		keys = append(keys, store.PermitKey(key, number))
+	}
+	return slices.ContainsFunc(keys, func(key string) bool {
+		value, _ := w.redis.db.Get(key)
+		return value == attempt
+	})
 }
 
 // waits reports whether a member of a line waits for its lock.
