@@ -28,6 +28,7 @@ func TestTLS(t *testing.T) {
 	right.Addrs = []string{strict.Addr}
 	right.TLS, right.TLSServerName, right.TLSCAFile = true, redistest.ServerName, ours.File
 	right.TLSCertFile, right.TLSKeyFile = cert, key
+	right.DialTimeout = 20 * time.Second // the race detector takes long to read the system's authorities
 	with := func(edit func(*config.Redis)) config.Redis {
 		r := right
 		edit(&r)
