@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
@@ -41,7 +40,7 @@ type trial struct {
 	node     string // folder of the Node programs
 	plan     string // file of the tasks
 
-	near   backend.Server // as this program reaches it
+	near   backend // as this program reaches it
 	server *proc.Server
 	quit   syscall.Signal // ends the server without a loss
 	client client
@@ -99,7 +98,7 @@ func (t *trial) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.server, t.near, t.quit = s.Server, backend.Redis(s.Addr), syscall.SIGTERM
+		t.server, t.near, t.quit = s.Server, redisAt(s.Addr), syscall.SIGTERM
 		return nil
 	}
 	s, err := pgtest.Run(ctx)
@@ -111,11 +110,11 @@ func (t *trial) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.near = backend.Postgres(url)
+	t.near = postgresAt(url)
 	return system.RiverTables(ctx, url)
 }
 
-func (t *trial) setting(server backend.Server, journal string) setting {
+func (t *trial) setting(server backend, journal string) setting {
 	return setting{
 		Contender: t.Name, Server: server.Address(), Plan: t.plan, Journal: journal,
 		Slots: slots, TTL: int(ttl.Milliseconds()),

@@ -1,5 +1,4 @@
-// Package backend knows the servers that keep the contenders' tasks, near and behind a proxy.
-package backend
+package main
 
 import (
 	"net"
@@ -9,27 +8,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Server is known by the address that contenders are given.
-type Server interface {
+// A backend is a server that keeps tasks, near or behind a proxy, by the address that contenders are given.
+type backend interface {
 	Address() string
 	// Listens returns where a proxy finds it.
 	Listens() (network, addr string, err error)
 	// At returns the same server behind a proxy.
-	At(proxy string) (Server, error)
+	At(proxy string) (backend, error)
 }
 
-// Redis returns the server at the address of a Redis.
-func Redis(addr string) Server { return redisAt(addr) }
-
+// A redisAt is the address of a Redis.
 type redisAt string
 
 func (r redisAt) Address() string                   { return string(r) }
 func (r redisAt) Listens() (_, _ string, err error) { return "tcp", string(r), nil }
-func (redisAt) At(proxy string) (Server, error)     { return redisAt(proxy), nil }
+func (redisAt) At(proxy string) (backend, error)    { return redisAt(proxy), nil }
 
-// Postgres returns the server of a PostgreSQL database, by its URL.
-func Postgres(url string) Server { return postgresAt(url) }
-
+// A postgresAt is the URL of a PostgreSQL database.
 type postgresAt string
 
 func (p postgresAt) Address() string { return string(p) }
@@ -43,7 +38,7 @@ func (p postgresAt) Listens() (network, addr string, err error) {
 	return network, addr, nil
 }
 
-func (p postgresAt) At(proxy string) (Server, error) {
+func (p postgresAt) At(proxy string) (backend, error) {
 	u, err := url.Parse(string(p))
 	if err != nil {
 		return nil, err
