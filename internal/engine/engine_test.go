@@ -53,6 +53,17 @@ func (f *fleet) eventually(check func() error) {
 	f.within(20*time.Second, check)
 }
 
+// A server that does not start does not look like one that runs.
+func TestStartThatFailsLeavesNoEntry(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.do("set", "siding:{q}:contended", "tasks of an earlier release") // which are looked for in the retry set
+	f.do("set", taskredis.RetryKey("q"), "another type")
+	err := New(f.config(nil)).Start(t.Context(), taskredis.Rules{})
+	entries := f.rdb.ZCard(t.Context(), "asynq:servers").Val()
+	expect.That(t, err != nil && entries == 0, "want an error and no entry, have %v and %d", err, entries)
+}
+
 func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

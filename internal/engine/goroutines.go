@@ -5,7 +5,7 @@ import "sync/atomic"
 // The goroutines of a loop run functions. Those that have run one wait for the next, as many as there are slots, until the loop ends:
 // in a new one the stack would have to grow first, in the code of go-redis or the user, for a fifth of what a task costs this process.
 type goroutines struct {
-	most    int64
+	most    int64           // that wait
 	done    <-chan struct{} // closed when the loop has ended
 	next    chan func()     // to one that waits
 	waiting atomic.Int64    // how many do

@@ -189,7 +189,8 @@ func (m *committer) lead(g *group) *group {
 	return next
 }
 
-// sendAll sends calls. A hook of the user's client may panic: nobody but their callers could make something of it.
+// sendAll sends calls. If a hook of the user's client panics, that is their error: it may be in a goroutine of which the user knows
+// nothing, and would end the process there.
 func (m *committer) sendAll(calls []*call) {
 	ctx, cancel := together(calls)
 	defer cancel()

@@ -106,7 +106,7 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 	return lostIf0(s.do(ctx, key, "renew", token, ms(ttl), ms(fenceTTL), ""))
 }
 
-// Release does so at once, and once more when an Acquire of its token is over that its caller has left. That may be one of a group
+// Release is sent at once, and once more when an Acquire of its token is over that its caller has left. That may be one of a group
 // which go-redis sends again, such as after a failover, and would take the lock after the first release.
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
 	late, isLate := s.late.Load(token)

@@ -818,6 +818,17 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 	})
 }
 
+// A crashed task whose ticket is no number has no place in its line. Those who wait in that keep theirs.
+func TestStepKeepsALineBesideAWrongTicket(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s, _ := t.oneWaits("q")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_ticket", "ten").Err())
+		t.crash("q", "1", "lock:q")
+		s.takes("2 ", nil, 1, "q")
+	})
+}
+
 // Who asks for a lock does not pass a crashed task either that this step has not put back, as more have crashed than it may.
 func TestAskBehindManyCrashes(t *testing.T) {
 	t.Parallel()
