@@ -598,7 +598,6 @@ func TestRightsOfAnOperator(t *testing.T) {
 		"doctor",
 		"list",
 		"list --all",
-		"top",
 		"show order:536365",
 		"why runs",
 		"why waits",
@@ -677,7 +676,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 			_ = inspector.CancelProcessing("anything")
 			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
 				_, _, _ = locks.Show(t.Context(), "anything", 1, 1)
-				_, _ = locks.Top(t.Context(), 1)
+				_, _ = locks.Held(t.Context())
 			}
 			g.revokeForEach(t, rdb)
 		},

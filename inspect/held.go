@@ -16,14 +16,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-const (
-	// mostContended bounds how many contended locks are read.
-	mostContended = 2000
-	// If there are more, Top samples about mostSampled waiting tasks, and reads mostCandidates of
-	// their locks.
-	mostSampled    = 1000
-	mostCandidates = 200
-)
+// mostContended bounds how many contended locks are read.
+const mostContended = 2000
 
 // A fleet has the queues, the servers and the running tasks.
 type fleet struct {
@@ -72,7 +66,7 @@ func (i *Inspector) spotsOf(locks string, m *taskredis.Message) (spots []spot) {
 	resource := m.Headers[queue.HeaderResource]
 	if find, ok := i.cfg.Resources[m.Type]; ok {
 		var err error
-		if resource, err = find(m.Payload); err != nil {
+		if resource, err = resourceIn(find, m.Payload); err != nil {
 			return nil
 		}
 	}
@@ -84,6 +78,16 @@ func (i *Inspector) spotsOf(locks string, m *taskredis.Message) (spots []spot) {
 		spots = append(spots, spot{resource: name})
 	}
 	return spots
+}
+
+// resourceIn calls a function of the user. A task with which that panics names no resource, as for a server.
+func resourceIn(find queue.ResourceFunc, payload []byte) (resource string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return find(payload)
 }
 
 // resourcesOf returns the resources of the same.
@@ -139,47 +143,6 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	}
 	list.LeftOut = max(0, more)
 	slices.SortFunc(list.Locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
-	return list, nil
-}
-
-// Top lists the n locks with the most waiting time, summed up over their waiters, the most first. If
-// there are more than 2,000 contended locks, Top reads about 1,000 waiting tasks at random, and at most
-// 200 of their locks. As a rule it then finds each lock with a hundredth of all the waiting time.
-// [List.LeftOut] counts the contended locks that were not read.
-func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
-	f, err := i.fleet(ctx)
-	if err != nil {
-		return List{}, err
-	}
-	g, more, err := i.contended(ctx, f.queues)
-	if err != nil {
-		return List{}, err
-	}
-	targets := g.targets
-	if more > 0 {
-		all := len(targets) + more
-		if targets, err = i.candidates(ctx, f.queues); err != nil {
-			return List{}, err
-		}
-		more = max(0, all-len(targets))
-	}
-	sights, err := i.lookAt(ctx, targets)
-	if err != nil {
-		return List{}, err
-	}
-	list := List{LeftOut: more}
-	for n := range sights {
-		if l := f.lockOf(&sights[n]); l.Waiting > 0 {
-			list.Locks = append(list.Locks, l)
-		}
-	}
-	slices.SortFunc(list.Locks, func(a, b Lock) int {
-		return cmp.Or(cmp.Compare(b.WaitTime, a.WaitTime), cmp.Compare(a.Resource, b.Resource))
-	})
-	list.Locks = list.Locks[:min(max(0, n), len(list.Locks))]
-	for n := range list.Locks {
-		f.name(i, &list.Locks[n])
-	}
 	return list, nil
 }
 

@@ -226,10 +226,9 @@ func TestRevoked(t *testing.T) {
 	holder := b.running(0)
 	b.waiting(1, 1)
 	b.revoke()
-	top := b.top(1)
 	shown, _ := b.show(1, 0)
 	scanned := b.scan()
-	for name, l := range map[string]*inspect.Lock{"held": b.held(b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
+	for name, l := range map[string]*inspect.Lock{"held": b.held(b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
 		want := inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}
 		expect.That(t, l != nil && l.State == inspect.Revoked && l.Leased() && l.Task != nil && *l.Task == want && l.Left > 0, "%s: want the revoked lock of %+v, have %+v", name, want, l)
 	}
@@ -254,6 +253,17 @@ type legacy struct {
 }
 
 func (legacy) Kind() string { return "test:note" }
+
+// A function of the user panics: its task is one without a resource, as for a server.
+func TestResourceFuncPanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.enqueue(legacy{b.resource})
+	i := expect.Value(inspect.New(b.rdb, inspect.Config{Resources: map[string]queue.ResourceFunc{"test:note": func([]byte) (string, error) { panic("no payload") }}}))(t)
+	if e, err := i.Why(t.Context(), b.queue, id); err != nil || e.Resource != "" || e.State != inspect.StatePending {
+		t.Errorf("want a pending task without a resource, have %+v, %v", e, err)
+	}
+}
 
 func TestHeldByPayload(t *testing.T) {
 	t.Parallel()
@@ -288,21 +298,6 @@ func TestHeldByPayload(t *testing.T) {
 	})
 }
 
-func TestTop(t *testing.T) {
-	t.Parallel()
-	b := setupAlone(t)
-	b.seed(100, 4)
-	for i, waited := range map[int]time.Duration{0: time.Minute, 2: time.Hour} {
-		b.do("zadd", "{lock:"+b.seeded(i)+"}:queue", us(time.Now().Add(-waited)), "siding-goroutine:x:1")
-	}
-	list := b.top(2)
-	b.wantNoToken(list)
-	expect.That(t, len(list.Locks) == 2 && list.Locks[0].Resource == b.seeded(2) && list.Locks[1].Resource == b.seeded(0) && list.LeftOut == 0 && list.Locks[0].Waiting == 26, "want the third and the first, have %+v", list)
-	if list = b.top(0); len(list.Locks) != 0 {
-		t.Errorf("want none, have %+v", list)
-	}
-}
-
 // Too many contended locks are not read, and are counted.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
@@ -312,38 +307,23 @@ func TestLeftOut(t *testing.T) {
 	expect.That(t, len(list.Locks) == 2000 && list.LeftOut == 100, "want 2,000 and 100 left out, have %d and %d", len(list.Locks), list.LeftOut)
 }
 
-// Of many contended locks Top finds the one with the most waiting time.
-func TestTopOfMany(t *testing.T) {
+// Waiters may have waited for longer, all together, than a [time.Duration] is.
+func TestCenturiesOfWaiting(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(3000, 3000)
-	b.seed(1000, 1) // these wait for the first now
-	list := b.top(3)
-	if l := list.Locks[0]; len(list.Locks) != 3 || l.Resource != b.seeded(0) || l.Waiting != 1000 || list.LeftOut < 2000 || list.LeftOut >= 3000 {
-		t.Errorf("want the first with 1,000 waiters, and the rest left out, have %+v and %d", l, list.LeftOut)
+	b.seed(4, 4)
+	const waiters = 1000
+	b.seed(waiters, 1)
+	pipe := b.rdb.Pipeline()
+	for i := range waiters { // each has waited since 1970
+		pipe.HSet(t.Context(), b.taskKey(fmt.Sprint("task-", i)), "siding_ticket", 1)
+		pipe.ZAdd(t.Context(), b.line(b.seeded(0)), redis.Z{Score: 1, Member: fmt.Sprint("task-", i)})
 	}
-}
-
-// Top finds a lock whose waiters have waited for longer, all together, than a [time.Duration] is.
-func TestTopOfCenturies(t *testing.T) {
-	t.Parallel()
-	for resources, list := range map[int]string{4: "all", 3000: "a sample"} {
-		t.Run(list, func(t *testing.T) {
-			t.Parallel()
-			b := setupAlone(t)
-			b.seed(resources, resources)
-			const waiters = 1000
-			b.seed(waiters, 1)
-			pipe := b.rdb.Pipeline()
-			for i := range waiters { // each has waited since 1970
-				pipe.HSet(t.Context(), b.taskKey(fmt.Sprint("task-", i)), "siding_ticket", 1)
-				pipe.ZAdd(t.Context(), b.line(b.seeded(0)), redis.Z{Score: 1, Member: fmt.Sprint("task-", i)})
-			}
-			expect.OK(t, expect.Err(pipe.Exec(t.Context())))
-			l := b.top(1).Locks[0]
-			expect.That(t, l.Resource == b.seeded(0) && l.WaitTime == math.MaxInt64, "want the lock of 1,000 waiters, and the longest time there is, have %+v", l)
-		})
-	}
+	expect.OK(t, expect.Err(pipe.Exec(t.Context())))
+	list := get(b, b.inspector.Held)
+	inspect.Sort(list.Locks, "waited")
+	l := list.Locks[0]
+	expect.That(t, l.Resource == b.seeded(0) && l.WaitTime == math.MaxInt64, "want the lock of 1,000 waiters, and the longest time there is, have %+v", l)
 }
 
 func TestScan(t *testing.T) {

@@ -331,11 +331,6 @@ func (b *bed) show(from, count int) (inspect.Lock, []inspect.Waiter) {
 	return l, waiters
 }
 
-func (b *bed) top(n int) inspect.List {
-	b.Helper()
-	return get(b, func(ctx context.Context) (inspect.List, error) { return b.inspector.Top(ctx, n) })
-}
-
 func (b *bed) scan() []inspect.Lock {
 	b.Helper()
 	return get(b, func(ctx context.Context) ([]inspect.Lock, error) { return b.inspector.Scan(ctx, func(int) {}) })

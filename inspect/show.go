@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,7 +16,10 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. It takes a few round
+// MostListed is the last position of which [Inspector.Show] tells who waits there: Redis has to read all waiters up to it.
+const MostListed = 10_000
+
+// Show returns a lock and count of its waiters in order, from a position on, 1 for the first; up to [MostListed]. It takes a few round
 // trips, and one more each if the label of the holder names a task, which is then looked for, and for each queue whose
 // tasks wait for a free lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
@@ -33,8 +35,8 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	if err = cmp.Or(err, unlimited); err != nil {
 		return Lock{}, nil, err
 	}
-	const most = math.MaxInt32 // more than there are; Lua rounds larger numbers, and two of them are still one
-	first, count := min(max(0, from-1), most), min(max(0, count), most)
+	first := min(max(0, from-1), MostListed)
+	count = min(max(0, count), MostListed-first)
 	s, err := i.look(ctx, f.queues, resource, lockredis.LookAt{From: first, Count: count, Rates: limit.rates()})
 	if err != nil {
 		return Lock{}, nil, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -265,24 +264,4 @@ func (i *Inspector) gather(entries []taskredis.Ready) (g gathering) {
 		}
 	}
 	return g
-}
-
-// candidates returns the locks with the most waiting time in a sample of the waiting tasks.
-func (i *Inspector) candidates(ctx context.Context, queues []string) ([]target, error) {
-	sums, err := taskredis.SampleWaiting(ctx, i.rdb, queues, max(20, mostSampled/len(queues)))
-	if err != nil {
-		return nil, fmt.Errorf("inspect: %w", err)
-	}
-	total := make(map[string]time.Duration)
-	for e, waited := range sums {
-		total[e.Lock] = redisreply.Sum(total[e.Lock], waited)
-	}
-	entries := slices.SortedFunc(maps.Keys(sums), func(a, b taskredis.Ready) int {
-		return cmp.Or(cmp.Compare(total[b.Lock], total[a.Lock]), cmp.Compare(a.Lock, b.Lock))
-	})
-	entries = entries[:min(mostCandidates, len(entries))]
-	if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
-		return nil, fmt.Errorf("inspect: %w", err)
-	}
-	return i.gather(entries).targets, nil
 }

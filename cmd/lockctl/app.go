@@ -30,7 +30,6 @@ is wrong; 3 why or doctor has found that something is wrong.`
 // An inspector answers the questions of the program. It is an [inspect.Inspector].
 type inspector interface {
 	Held(ctx context.Context) (inspect.List, error)
-	Top(ctx context.Context, n int) (inspect.List, error)
 	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
 	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
 	Orphans(ctx context.Context) ([]inspect.Orphan, error)
@@ -144,7 +143,7 @@ Only release, limit, retry, skip, run, archive, delete and queue change anything
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(),
 		a.retryCommand(), a.skipCommand(), a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"

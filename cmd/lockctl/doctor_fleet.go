@@ -159,8 +159,12 @@ func (x *examination) contended(ctx context.Context) error {
 		}
 	}
 	overrides, err := x.limits(ctx)
-	if overrides == nil { // else some cannot be read
+	if overrides == nil {
 		return err
+	}
+	if err != nil {
+		x.add(warning, "locks", "a limit that an operator has set cannot be read: "+err.Error(),
+			"servers that start now ignore it", "`lockctl limit unset PATTERN` deletes it")
 	}
 	set := limits.New(nil).With(overrides)
 	for _, l := range x.locks {
@@ -178,7 +182,7 @@ func (x *examination) contended(ctx context.Context) error {
 	}
 	if x.leftOut > 0 {
 		x.add(warning, "locks", countOf(x.leftOut, "contended lock is", "contended locks are")+" not looked at, as there are too many",
-			"these may be free and not served", "`lockctl top` samples the tasks that wait for any; `lockctl show RESOURCE` looks at one lock")
+			"these may be free and not served", "`lockctl show RESOURCE` looks at one lock")
 	}
 	x.unless("locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
 	return nil

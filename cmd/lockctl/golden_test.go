@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 	stopping := locks[0]
 	stopping.State, stopping.Revoked = inspect.Revoked, &inspect.Revocation{At: now.Add(-time.Second), By: "alice@ops-1", Reason: "it hangs", Holder: stopping.Holder}
 	shared := locks[0]
-	shared.Holder, shared.Task, shared.Worker, shared.Since = "2 holders", nil, nil, time.Time{}
+	shared.Holder, shared.Task, shared.Worker, shared.Since, shared.Gone = "2 holders", nil, nil, time.Time{}, true
 	shared.Limit = &inspect.Limit{Pattern: "order:*", Holders: 3, By: "alice@ops-1", Reason: "stock count", At: now.Add(-time.Hour)}
 	shared.Permits = []inspect.Permit{
 		{State: inspect.Held, Holder: locks[0].Holder, Task: locks[0].Task, Worker: locks[0].Worker, Since: locks[0].Since, Left: locks[0].Left, Fence: locks[0].Fence},
@@ -54,15 +54,13 @@ func TestGolden(t *testing.T) {
 	}{
 		"list.txt":         {lists, 0, []string{"list"}, 0},
 		"list-100.txt":     {lists, 100, []string{"list", "--sort", "oldest"}, 0},
+		"list-120.txt":     {lists, 120, []string{"list", "--sort", "waited"}, 0},
 		"list-40.txt":      {lists, 40, []string{"list", "--sort", "resource"}, 0},
 		"list.json":        {lists, 100, []string{"list", "--json", "--sort", "since"}, 0},
 		"list-revoked.txt": {&fake{list: inspect.List{Locks: []inspect.Lock{stopping}}}, 0, []string{"list"}, 0},
 		"list-none.txt":    {lists, 100, []string{"list", "--filter", "nothing"}, 0},
 		"list-none.json":   {&fake{}, 0, []string{"list", "--json"}, 0},
 		"list-all.txt":     {lists, 120, []string{"list", "--all"}, 0},
-		"top.txt":          {lists, 120, []string{"top"}, 0},
-		"top.json":         {lists, 0, []string{"top", "--json", "-n", "2"}, 0},
-		"top-none.json":    {&fake{}, 0, []string{"top", "--json"}, 0},
 		"show.txt":         {show, 0, []string{"show", "order:536365"}, 0},
 		"show-more.txt":    {&fake{lock: locks[0], waiters: waiters[:1]}, 120, []string{"show", "order:536365", "--count", "1"}, 0},
 		"show-beyond.txt":  {&fake{lock: locks[0]}, 0, []string{"show", "order:536365", "--from", "10"}, 0},
@@ -180,7 +178,7 @@ func (closed) Write([]byte) (int, error) {
 // A reader that has seen enough is no fault.
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"top"}, {"show", "order:1"}, {"why", "77ab11"}} {
+	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"show", "order:1"}, {"why", "77ab11"}} {
 		a, _, errs := fakeApp(&fake{list: inspect.List{Locks: locks}, why: waitingTask()}, 0)
 		a.stdout = closed{}
 		if status := a.run(t.Context(), args); status != cli.StatusOK || errs.Len() > 0 {

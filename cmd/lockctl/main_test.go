@@ -66,8 +66,7 @@ type fake struct {
 	err     error
 }
 
-func (f *fake) Held(context.Context) (inspect.List, error)     { return f.list, f.err }
-func (f *fake) Top(context.Context, int) (inspect.List, error) { return f.list, f.err }
+func (f *fake) Held(context.Context) (inspect.List, error) { return f.list, f.err }
 func (f *fake) Show(context.Context, string, int, int) (inspect.Lock, []inspect.Waiter, error) {
 	return f.lock, f.waiters, f.err
 }

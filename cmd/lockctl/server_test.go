@@ -155,8 +155,8 @@ func TestHeldLock(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	b.says(t, "", "list", cli.StatusOK, "order:1   held   test:job first")
-	if top, _ := answer[[]inspect.Lock](t, b, "top"); len(top) != 1 || top[0].Waiting != 2 || top[0].WaitTime < top[0].OldestWait {
-		t.Errorf("top: want order:1 with 2 waiters, have %+v", top)
+	if list, _ := answer[[]inspect.Lock](t, b, "list", "--sort", "waited"); len(list) != 1 || list[0].Waiting != 2 || list[0].WaitTime < list[0].OldestWait {
+		t.Errorf("list: want order:1 with 2 waiters, have %+v", list)
 	}
 	one, _ := answer[shown](t, b, "show", "order:1")
 	if w := one.Waiters; len(w) != 2 || w[0].Task.ID != "second" || w[0].Position != 1 || w[1].Task.ID != "third" {

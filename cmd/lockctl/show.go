@@ -26,6 +26,7 @@ func (a *app) showCommand() *cobra.Command {
 		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
 Tasks of paused queues keep their places, and let others go before them.
 A lock with a limit may have several holders, each with a fencing token of its own.
+The first 10,000 waiters can be listed.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
 looks like a free one.`,
@@ -34,10 +35,10 @@ looks like a free one.`,
 		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case from < 1:
-				return fmt.Errorf("--from: want 1 or more, have %d", from)
-			case number < 0 || number > 10000:
-				return fmt.Errorf("--count: want 0 to 10000, have %d", number)
+			case from < 1 || from > inspect.MostListed:
+				return fmt.Errorf("--from: want 1 to %d, have %d", inspect.MostListed, from)
+			case number < 0 || number > inspect.MostListed:
+				return fmt.Errorf("--count: want 0 to %d, have %d", inspect.MostListed, number)
 			}
 			if err := store.CheckResource(args[0]); err != nil {
 				return err
@@ -150,9 +151,6 @@ func (a *app) permitText(l inspect.Lock) string {
 		if p.State == inspect.Reserved {
 			name, fence = "a goroutine", "-"
 		}
-		if p.Gone {
-			name += ", gone"
-		}
 		t.add(name, string(p.State), a.ago(p.Since), p.Left.String(), fence)
 	}
 	return "\n" + a.tableText(t)
@@ -207,7 +205,11 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 	}
 	text := "\n" + a.tableText(t)
 	if next := from + len(waiters); next <= l.Waiting {
-		text += fmt.Sprintf("and %d more, from position %d on: --from %d\n", l.Waiting-next+1, next, next)
+		text += fmt.Sprintf("and %d more", l.Waiting-next+1)
+		if next <= inspect.MostListed {
+			text += fmt.Sprintf(", from position %d on: --from %[1]d", next)
+		}
+		text += "\n"
 	}
 	return text
 }

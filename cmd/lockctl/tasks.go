@@ -118,7 +118,7 @@ func (a *app) taskTable(all []listed) *table {
 // find returns the first tasks of asynq's archives and then of its retry sets, those of a resource if it is not empty: archived ones
 // do not run again by themselves, and thousands may wait. It says whether it has left some out.
 func (c *connection) find(ctx context.Context, resource string, most int) (found []inspect.Task, leftOut bool, _ error) {
-	const page, pages = 1000, 10
+	const page, pages = 100, 100 // asynq reads the payloads of a page in one script
 	queues, err := c.Queues(ctx)
 	if err != nil {
 		return nil, false, err
@@ -142,7 +142,7 @@ func (c *connection) find(ctx context.Context, resource string, most int) (found
 				if len(found) > most {
 					return found[:most], true, nil
 				}
-				if len(some) < page {
+				if len(some) == 0 { // one with fewer may have had some that asynq cannot read
 					break
 				}
 				leftOut = leftOut || n == pages-1
@@ -160,8 +160,11 @@ func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resour
 		for i, t := range some {
 			locks[i] = pipe.HGet(ctx, taskredis.TaskKey(t.Queue, t.ID), "siding_lock")
 		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
+		cmds, _ := pipe.Exec(ctx) // it returns the first error, be that a task without a lock
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
 		}
 	}
 	isOf := func(key string) bool {

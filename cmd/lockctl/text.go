@@ -65,6 +65,8 @@ func holderOf(l inspect.Lock) string {
 // workerOf names the process that holds a lock.
 func workerOf(l inspect.Lock) string {
 	switch {
+	case l.Worker == nil && l.Gone: // that of one of several holders
+		return "gone"
 	case l.Worker == nil:
 		return "-"
 	case l.Gone:
@@ -95,4 +97,12 @@ func oldestOf(l inspect.Lock) string {
 		return "-"
 	}
 	return l.OldestWait.String()
+}
+
+// waitedOf is how long all waiters have waited.
+func waitedOf(l inspect.Lock) string {
+	if l.Waiting == 0 {
+		return "-"
+	}
+	return l.WaitTime.String()
 }

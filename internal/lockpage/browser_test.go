@@ -116,7 +116,6 @@ func TestPictures(t *testing.T) {
 				{"list", "/locks", "order:536365"},
 				{"resource", "/locks/resource?name=order:536365", "Who waits"},
 				{"task", "/locks/task?id=audit-7", "Nothing is wrong"},
-				{"top", "/locks/top", "Waited in all"},
 			} {
 				page.Go(address + look.path)
 				page.AwaitText(look.text)

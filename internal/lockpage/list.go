@@ -17,7 +17,7 @@ type order struct{ Name, Title string }
 
 // orders are all ways to sort the list, by the names that [inspect.Sort] gives them. The first is the default.
 var orders = []order{
-	{"oldest", "Longest wait"}, {"waiters", "Most waiting"}, {"since", "Held longest"}, {"left", "Least lease left"}, {"resource", "Resource"},
+	{"oldest", "Longest wait"}, {"waited", "Waited in all"}, {"waiters", "Most waiting"}, {"since", "Held longest"}, {"left", "Least lease left"}, {"resource", "Resource"},
 }
 
 // A listPage is the list of locks.
@@ -91,6 +91,9 @@ func filter(locks []inspect.Lock, query string) []inspect.Lock {
 		if l.Task != nil {
 			text += "\n" + l.Task.Queue + "\n" + l.Task.ID + "\n" + l.Task.Kind
 		}
+		for _, p := range l.Permits {
+			text += "\n" + p.Holder // which names its task, too
+		}
 		text = strings.ToLower(text)
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			found = append(found, l)
@@ -112,14 +115,4 @@ func (p listPage) SortURL(name string) string {
 		return RootPath
 	}
 	return RootPath + "?" + v.Encode()
-}
-
-// showTop shows the list of the hottest resources.
-func (h *Handler) showTop(w http.ResponseWriter, r *http.Request) {
-	list, err := h.cfg.Source.Top(r.Context(), 50)
-	if err != nil {
-		h.failAsking(w, r, err)
-		return
-	}
-	h.write(w, r, http.StatusOK, "top", page{Title: "Hottest resources", Tab: "top", Refresh: true, Content: list})
 }

@@ -30,7 +30,6 @@ const (
 // A Source answers the questions of the pages. An [inspect.Inspector] is one.
 type Source interface {
 	Held(ctx context.Context) (inspect.List, error)
-	Top(ctx context.Context, n int) (inspect.List, error)
 	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
 	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
 	Queues(ctx context.Context) ([]inspect.Queue, error)
@@ -77,12 +76,11 @@ type Handler struct {
 func New(cfg Config) *Handler {
 	h := &Handler{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
-	for _, name := range []string{"list", "top", "resource", "task", "error"} {
+	for _, name := range []string{"list", "resource", "task", "error"} {
 		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(templates, "templates/"+name+".html"))
 	}
 	h.mux.HandleFunc("GET "+filesPath, serveFile)
 	h.mux.HandleFunc("GET "+RootPath, h.live(h.showList))
-	h.mux.HandleFunc("GET "+RootPath+"/top", h.live(h.showTop))
 	h.mux.HandleFunc("GET "+RootPath+"/resource", h.live(h.showResource))
 	h.mux.HandleFunc("POST "+RootPath+"/resource", h.revoke)
 	h.mux.HandleFunc("GET "+RootPath+"/task", h.live(h.showTask))

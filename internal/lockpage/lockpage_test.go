@@ -1,11 +1,9 @@
 package lockpage_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -71,19 +69,6 @@ func (s *source) Held(context.Context) (inspect.List, error) {
 			list.Locks = append(list.Locks, l)
 		}
 	}
-	return list, s.err
-}
-
-func (s *source) Top(_ context.Context, n int) (inspect.List, error) {
-	defer s.ask("top")()
-	var list inspect.List
-	for _, l := range s.locks {
-		if l.Waiting > 0 {
-			list.Locks = append(list.Locks, l)
-		}
-	}
-	slices.SortFunc(list.Locks, func(a, b inspect.Lock) int { return cmp.Compare(b.WaitTime, a.WaitTime) })
-	list.Locks = list.Locks[:min(n, len(list.Locks))]
 	return list, s.err
 }
 

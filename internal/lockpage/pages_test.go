@@ -110,7 +110,7 @@ func TestLineMoved(t *testing.T) {
 	} {
 		tt.lock.Resource = "r"
 		h := open(t, lockpage.Config{Source: newSource(tt.lock)})
-		for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r"} {
+		for _, address := range []string{"/locks", "/locks/resource?name=r"} {
 			page := get(t, h, address).Body.String()
 			if have := regexp.MustCompile(`moved \d`).MatchString(page); have != tt.moved || have && !regexp.MustCompile(`moved ([3-9]|[1-5]\d)(\.\d)? s ago`).MatchString(page) {
 				t.Errorf("%s: %s: want moved %v, 3 s ago or, on a slow machine, some more, have %s", name, address, tt.moved, page)
@@ -147,7 +147,7 @@ func TestNamesOfAllKinds(t *testing.T) {
 		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: mayRevoke})
 		escaped := url.QueryEscape(name)
 		for _, address := range []string{
-			"/locks", "/locks?q=" + escaped, "/locks/top", "/locks/resource?name=" + escaped, "/locks/task?queue=" + escaped + "&id=" + escaped, "/locks?q=none" + escaped, "/locks/task?id=none" + escaped,
+			"/locks", "/locks?q=" + escaped, "/locks/resource?name=" + escaped, "/locks/task?queue=" + escaped + "&id=" + escaped, "/locks?q=none" + escaped, "/locks/task?id=none" + escaped,
 		} {
 			page := get(t, h, address).Body.String()
 			for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "' onmouse", `href="javascript`} {
@@ -190,7 +190,6 @@ func TestTenThousandResources(t *testing.T) {
 	}
 	h := open(t, lockpage.Config{Source: s})
 	have := rows(wantTexts(t, h, "/locks", "The first 200 of 10\u202f000 locks"))
-	// The hottest resources are links, too, but have other keys.
 	if len(have) != 200 || have[0] != "order:09999" || have[199] != "order:09800" {
 		t.Errorf("want the 200 with the longest waits, have %d from %s", len(have), have[0])
 	}
@@ -203,6 +202,20 @@ func TestWaitersByThePage(t *testing.T) {
 	wantTexts(t, h, "/locks/resource?name=r", "Waiters 1 to 200 of 450", `name=r&amp;from=201`, "!← previous")
 	wantTexts(t, h, "/locks/resource?name=r&from=401", "Waiters 401 to 450 of 450", `from=201`, "!next →")
 	wantTexts(t, h, "/locks/resource?name=r&from=-7", "Waiters 1 to 200 of 450") // a position that is none
+	h = open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Held, Waiting: 20_000, OldestWait: 9e9})})
+	wantTexts(t, h, "/locks/resource?name=r&from=30000", "Waiters 10\u202f000 to ", "!next →")
+}
+
+// A lock of several holders is found by each of them.
+func TestFilterFindsEachHolder(t *testing.T) {
+	t.Parallel()
+	s := newSource(inspect.Lock{Resource: "api", State: inspect.Held, Holder: "2 holders", Permits: []inspect.Permit{
+		{State: inspect.Held, Holder: "sync a1 on web-1 (pid 4)"}, {State: inspect.Held, Holder: "sync b2 on web-2 (pid 5)"},
+	}})
+	h := open(t, lockpage.Config{Source: s})
+	for _, query := range []string{"a1", "b2", "web-2"} {
+		wantTexts(t, h, "/locks?q="+query, "1 lock with “"+query+"”, of 1")
+	}
 }
 
 func TestRevoke(t *testing.T) {
@@ -367,7 +380,7 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 	wantTexts(t, h, "/locks/task?queue=low&id=none", "The queue low has no task none.")
 	s.fail(errAway)
 	h = open(t, lockpage.Config{Source: s})
-	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r", "/locks/task?id=a"} {
+	for _, address := range []string{"/locks", "/locks/resource?name=r", "/locks/task?id=a"} {
 		if reply := get(t, h, address); reply.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: want status 503, have %d", address, reply.Code)
 		}
@@ -392,7 +405,7 @@ func TestVisitorsShareTheList(t *testing.T) {
 func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	h := open(t, lockpage.Config{Source: shop()})
-	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=order:536365"} {
+	for _, address := range []string{"/locks", "/locks/resource?name=order:536365"} {
 		reply := get(t, h, address)
 		policy := reply.Header().Get("Content-Security-Policy")
 		expect.That(t, strings.Contains(policy, "default-src 'none'") && !strings.Contains(policy, "unsafe") && !strings.Contains(policy, "http"), "%s: want a strict policy, have %q", address, policy)

@@ -45,7 +45,7 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	}
 	p.From = 1
 	if from, err := strconv.Atoi(r.FormValue("from")); err == nil && from > 1 {
-		p.From = from
+		p.From = min(from, inspect.MostListed)
 	}
 	var err error
 	if p.Lock, p.Waiters, err = h.cfg.Source.Show(r.Context(), name, p.From, shown); err != nil {
@@ -56,7 +56,7 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	if p.From > 1 {
 		p.Previous = pageURL(name, max(1, p.From-shown))
 	}
-	if p.Last < p.Lock.Waiting && len(p.Waiters) > 0 {
+	if p.Last < min(p.Lock.Waiting, inspect.MostListed) && len(p.Waiters) > 0 {
 		p.Next = pageURL(name, p.Last+1)
 	}
 	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && len(p.Lock.Permits) < 2 && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)

@@ -413,6 +413,8 @@ func TestRevoke(t *testing.T) {
 		onBoth(t, func(w *world) {
 			w.rdb.Set(w.Context(), key, "8f3a60", time.Minute)
 			w.parks("q", "task")
+			w.rdb.Del(w.Context(), key)
+			w.rdb.HSet(w.Context(), key, "of another type", "as any lock of a program that Siding does not know")
 			outcome, holder, _, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Handoff: hand("revoke")})
 			w.must(err)
 			expect.Need(w, outcome == lockredis.Revoked && holder == store.ForeignHolder, "want it revoked, have %s of %q", outcome, holder)

@@ -39,8 +39,8 @@ local limits, overrides, slots = '', '', 'siding:slots'
 
 local lock = lock_of(key)
 local record = beside(lock, 'revoked')
-local value, left = call('GET', key), call('PTTL', key)
-local rest = string.match(value or '', '^siding:(.*)$')
+local value, left = value_of(key), call('PTTL', key)
+local rest = type(value) == 'string' and string.match(value, '^siding:(.*)$')
 local revoked = rest and has_prefix(rest, 'revoked-')
 local calls = call('HGET', record, 'calls') or ''
 local who = ''

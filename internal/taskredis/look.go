@@ -23,7 +23,6 @@ var (
 	lookTaskScript   = script("look_task")
 	lookActiveScript = script("look_active")
 	lookSizesScript  = script("look_sizes")
-	lookSampleScript = script("look_sample")
 )
 
 // QueueNames returns the names of all queues, sorted.
@@ -60,8 +59,11 @@ func exec(ctx context.Context, pipe redis.Pipeliner, n int) error {
 	if n == 0 {
 		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return err
+	cmds, _ := pipe.Exec(ctx) // it returns the first error, be that a missing key
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
 	}
 	return nil
 }
@@ -242,28 +244,6 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([
 		freed[i], _ = strconv.ParseInt(digits, 10, 64)
 	}
 	return freed, nil
-}
-
-// SampleWaiting estimates for how long the tasks of queues have waited, summed up for each line, from some of them at random:
-// so many of each queue. It returns only lines in which one of these waits, with Due 0.
-func SampleWaiting(ctx context.Context, rdb redis.UniversalClient, queues []string, of int) (map[Ready]time.Duration, error) {
-	sums := make(map[Ready]time.Duration)
-	for i, call := range lockredis.RunAll(ctx, rdb, lookSampleScript, len(queues), func(i int) ([]string, []any) {
-		return []string{RetryKey(queues[i])}, []any{queues[i], of}
-	}) {
-		row, err := call.Slice()
-		if err != nil {
-			return nil, fmt.Errorf("taskredis: sample waiting tasks: %w", err)
-		}
-		now := redisreply.Int(row, 0)
-		stands := float64(redisreply.Int(row, 1)) / float64(max(1, redisreply.Int(row, 2))) // for so many tasks each
-		for at := 3; at+1 < len(row); at += 2 {
-			waited := max(0, now-redisreply.Int(row, at+1))
-			line := Ready{Queue: queues[i], Lock: redisreply.Text(row, at)}
-			sums[line] = redisreply.Sum(sums[line], redisreply.Duration(stands*float64(waited), time.Microsecond))
-		}
-	}
-	return sums, nil
 }
 
 // ClockOf tells by how much the clock of a server is ahead of this machine's, at least and at most, which are a second or a
