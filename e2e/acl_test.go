@@ -499,7 +499,7 @@ func TestRightsOfADashboard(t *testing.T) {
 	g.revokeAll(t, g.client(t, aclDashboard))
 	send := func(method, path string, want int) { ask(method, "/dashboard/api/"+path, want) }
 	for _, path := range []string{
-		"", "/top", "/resource?name=order:1", "/task?id=pending-1", "/task?id=scheduled-1", "/task?id=retry-3",
+		"", "/resource?name=order:1", "/task?id=pending-1", "/task?id=scheduled-1", "/task?id=retry-3",
 	} {
 		ask(http.MethodGet, "/locks"+path, http.StatusOK)
 	}

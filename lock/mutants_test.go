@@ -264,8 +264,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"one more than the limit", "../internal/lockredis/permits.lua",
-		"if permits.used >= rule.limit then",
-		"if permits.used > rule.limit then",
+		"permits.used < rule.limit and",
+		"permits.used <= rule.limit and",
 		[]string{"TestLimitGrantsSoManyPermits/redis"},
 	},
 	{

@@ -123,6 +123,51 @@ func TestKeysOfAWrongType(t *testing.T) {
 	}
 }
 
+// TestQueueOfAnotherType: a key of asynq's of one queue has another type. The other queue of the server goes on, and no attempt at its
+// tasks is forgotten.
+func TestQueueOfAnotherType(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{
+		"pending": taskredis.PendingKey("spoilt"), "active": taskredis.ActiveKey("spoilt"),
+		"lease": taskredis.LeaseKey("spoilt"), "retry": taskredis.RetryKey("spoilt"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, l, log := newFleet(t), newLedger(t), &logbook{}
+			f.crowd("spoilt", 5, "b", "c")
+			f.do("del", key)
+			f.do("set", key, "another type")
+			resources := names(10)
+			f.crowd("q", 20, resources...)
+			work := func(*Task) time.Duration { return 5 * time.Millisecond }
+			f.node(l, work, ttl(15*time.Second), serves("q", "spoilt"), func(c *Config) { c.Logger = log.logger() })
+			done := func(queue string, n int) func() error {
+				return func() error {
+					if have := len(slices.DeleteFunc(l.all(), func(v visit) bool { return v.Queue != queue || v.ended.IsZero() })); have < n {
+						return fmt.Errorf("want %d tasks of %s done, have %d", n, queue, have)
+					}
+					return nil
+				}
+			}
+			f.within(8*time.Second, done("q", 200))
+			f.eventually(func() error {
+				if log.count("WRONGTYPE") == 0 {
+					return fmt.Errorf("want the type in the log, have\n%v", log)
+				}
+				return nil
+			})
+			if have := len(slices.DeleteFunc(l.all(), func(v visit) bool { return v.Queue != "q" })); have != 200 {
+				t.Errorf("want one attempt at each of 200 tasks, have %d", have)
+			}
+			if key == taskredis.PendingKey("spoilt") {
+				return // the tasks are lost with it
+			}
+			f.do("del", key)
+			f.within(20*time.Second, done("spoilt", 10))
+		})
+	}
+}
+
 // do sends Redis a command.
 func (f *fleet) do(args ...any) {
 	f.t.Helper()

@@ -55,7 +55,7 @@ end
 -- Keeps a task the only one of its kind for as long as it waits, and a minute more. The task then knows when that was to end.
 --   key  its key of uniqueness; false for none
 local function keep_unique(task, key, id, ends)
-  if not key or call('GET', key) ~= id then return end
+  if not key or try('GET', key) ~= id then return end
   local left = call('TTL', key)
   if left < 0 or left >= ends - now_s + 60 then return end -- below 0: it never ends
   call('HSETNX', task, 'siding_unique_until', now_s + left)

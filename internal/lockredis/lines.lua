@@ -24,6 +24,9 @@ local function first_line(lock)
   return head[1], tonumber(head[2] or math.huge)
 end
 
+-- Whether a server of a queue has had a free slot just now. A time ahead of the clock says nothing: that has stepped back since.
+local function is_served(queue) return math.abs(now - tonumber(call('HGET', slots, queue) or '0')) < SEEN end
+
 -- Offers a lock that may be taken from a time on, us, to lines: all of them, by the tickets of their heads. The line with the
 -- oldest head may have it at once; the others a moment later, if a server of that line's queue has a slot for it. Of all
 -- that are due the one is first that was taken longest ago, as its fence tells: so resources take turns, also if many
@@ -35,8 +38,7 @@ local function offer(lock, lines, due, queue)
   end
   local oldest, others = lines[1], due
   if #lines > 2 then
-    local seen = oldest == queue and now or tonumber(call('HGET', slots, oldest) or '0')
-    if now - seen < SEEN then others = math.max(due, now) + OFFER end
+    if oldest == queue or is_served(oldest) then others = math.max(due, now) + OFFER end
   end
   mark(lock, oldest, due)
   for i = 3, #lines, 2 do mark(lock, lines[i], others) end
@@ -105,4 +107,4 @@ local function wait_in_line(queue, id, locks, ticket, ends, due)
   end
 end
 
-return OFFER, SEEN, first_line, hand_on, freed_for, may_take, wait_in_line
+return OFFER, is_served, first_line, hand_on, freed_for, may_take, wait_in_line

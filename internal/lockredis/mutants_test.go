@@ -120,8 +120,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a permit is free although it is reserved", "permits.lua",
-		"if permits.used >= rule.limit then",
-		"if permits.used - permits.reservations >= rule.limit then",
+		"permits.used < rule.limit and",
+		"permits.used - permits.reservations < rule.limit and",
 		[]string{"TestPermitsOfBothKinds"},
 	},
 	{

@@ -2,6 +2,7 @@ package lockredis_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -293,6 +295,33 @@ func TestMarkThatOutlivesAllPermits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The limit of a lock was raised while many wait: who frees it lets them all in, with a number of commands for each that does not
+// grow with how many there are.
+func TestLimitThatWasRaised(t *testing.T) {
+	t.Parallel()
+	const waiters = 200
+	w := newWorld(t, redistest.Start(t).Client(t))
+	w.takes("holder")
+	for i := range waiters {
+		w.waits(fmt.Sprint(i))
+	}
+	w.rule = &store.Rule{Limit: 1000}
+	ran := func() int {
+		stats := expect.Value(w.rdb.Info(t.Context(), "stats").Result())(t)
+		n := 0
+		_, text, _ := strings.Cut(stats, "total_commands_processed:")
+		_, _ = fmt.Sscan(text, &n)
+		return n
+	}
+	before := ran()
+	w.leaves("holder")
+	if have := ran() - before; have > 20*waiters {
+		t.Errorf("want at most 20 commands for each of %d waiters, have %d in all", waiters, have)
+	}
+	n := w.rdb.HLen(t.Context(), store.Beside(key, "permits")).Val()
+	expect.That(t, n == waiters, "want as many permits reserved, have %d", n)
 }
 
 // A permit is reserved for a goroutine that has gone. Its process, which learns that from the call, does not know the rule. If the

@@ -54,33 +54,46 @@ local function next_start(lock, rates, reservations)
   return from > now and from or 0
 end
 
--- What open_key returns of a lock with a rule, while nobody has the whole lock.
-local function open_key(lock, rule)
-  local permits, taken, expired, first = {used = 0, reservations = 0}, {}, {}, nil
-  for _, number in ipairs(call('HKEYS', permits_of(lock))) do
-    local key = permit_of(lock, number)
-    local holder = value_of(key)
+-- Reads the permits of a lock that are in use.
+local function read_permits(lock)
+  local permits, keys, expired = {used = 0, reservations = 0, holders = {}, free = 1}, {}, {}
+  local numbers = call('HKEYS', permits_of(lock))
+  if #numbers == 0 then return permits end
+  for i, number in ipairs(numbers) do keys[i] = permit_of(lock, number) end
+  for i, holder in ipairs(call('MGET', unpack(keys))) do -- at most 1,000, as a limit
     if holder then
-      taken[number], permits.used = true, permits.used + 1
+      permits.holders[keys[i]], permits.used = holder, permits.used + 1
       if reserved(holder) then permits.reservations = permits.reservations + 1 end
-      local left = look_in(key, holder)
-      if not first or left < first then first, permits.key, permits.value = left, key, holder end
     else
-      expired[#expired + 1] = number
+      expired[#expired + 1] = numbers[i]
     end
   end
   if #expired > 0 then call('HDEL', permits_of(lock), unpack(expired)) end
-  if permits.used >= rule.limit then return nil, permits.value or LIMITED, now + (first or PAUSED), permits end
-  local from = next_start(lock, rule.rates, permits.reservations)
-  if from > 0 then
+  return permits
+end
+
+-- What open_key returns of a lock with a rule whose permits have been read.
+local function open_permit(lock, rule, permits)
+  local from = permits.used < rule.limit and next_start(lock, rule.rates, permits.reservations)
+  if from == 0 then
+    if rule.limit == 1 and #rule.rates == 0 then return lock, nil, nil, permits end -- as those have it who know no rule
+    while permits.holders[permit_of(lock, permits.free)] do permits.free = permits.free + 1 end
+    return permit_of(lock, permits.free), nil, nil, permits
+  end
+  local first
+  for key, holder in pairs(permits.holders) do
+    local left = look_in(key, holder)
+    if not first or left < first then first, permits.key, permits.value = left, key, holder end
+  end
+  if from then
     permits.from = from
     return nil, LIMITED, from, permits
   end
-  if rule.limit == 1 and #rule.rates == 0 then return lock, nil, nil, permits end -- as those have it who know no rule
-  local number = 1
-  while taken[tostring(number)] do number = number + 1 end
-  return permit_of(lock, number), nil, nil, permits
+  return nil, permits.value or LIMITED, now + (first or PAUSED), permits
 end
+
+-- The same of a lock that nobody has as a whole.
+local function open_key(lock, rule) return open_permit(lock, rule, read_permits(lock)) end
 
 -- Writes down that a permit is in use for so many ms.
 local function keep(key, lock, fence, lasts)
@@ -88,6 +101,14 @@ local function keep(key, lock, fence, lasts)
   call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
   local value = value_of(lock)
   if (not value or value == LIMITED) and call('PTTL', lock) < tonumber(lasts) then call('SET', lock, LIMITED, 'PX', lasts) end
+end
+
+-- Reserves a permit that was found free with this value, for so many ms. Returns what open_key returns after that.
+local function reserve(key, lock, rule, permits, value, lasts)
+  call('SET', key, value, 'PX', lasts)
+  keep(key, lock, '0', lasts)
+  permits.holders[key], permits.used, permits.reservations = value, permits.used + 1, permits.reservations + 1
+  return open_permit(lock, rule, permits)
 end
 
 -- Writes down that a permit was taken.
@@ -130,4 +151,4 @@ local function renewed(lock, lasts)
   return true
 end
 
-return permit_of, permits_of, number_of, parse_rule, rule, next_start, open_key, keep, taken, not_started, find_permit, delete_key, renewed
+return permit_of, permits_of, number_of, parse_rule, rule, next_start, open_key, reserve, taken, not_started, find_permit, delete_key, renewed

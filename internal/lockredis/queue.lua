@@ -30,10 +30,14 @@ local function reserve(lock, before, by)
     if not waiter or ticket >= before then break end
     call('ZREM', wait_queue_of(lock), waiter)
     if tell_waiter(waiter) then
-      call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', given.handoff)
+      local reservation = 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter
+      if key == lock then
+        call('SET', key, reservation, 'PX', given.handoff)
+        key, value, due, permits = open_key(lock)
+      else
+        key, value, due, permits = Permits().reserve(key, lock, rule_of(lock), permits, reservation, given.handoff)
+      end
       call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', given.fence_ttl + given.handoff)
-      if key ~= lock then Permits().keep(key, lock, '0', given.handoff) end
-      key, value, due, permits = open_key(lock)
     end
   end
   return key, value, due, permits

@@ -28,7 +28,7 @@ end
 local function delete_waiting(queue, id, lock)
   local task = asynq(queue, 't:' .. id)
   local unique = call('HGET', task, 'unique_key')
-  if unique and call('GET', unique) == id then call('DEL', unique) end
+  if unique and try('GET', unique) == id then call('DEL', unique) end
   call('ZREM', siding(queue, 'line:' .. lock), id)
   call('ZREM', asynq(queue, 'retry'), id)
   call('DEL', task)
@@ -48,7 +48,7 @@ end
 -- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line.
 local function goes_on(queue, lock)
   local held = call('ZSCORE', siding(queue, 'held'), lock)
-  return now - tonumber(call('HGET', slots, queue) or '0') < Lines().SEEN and not (held and (tonumber(held) or math.huge) > now)
+  return Lines().is_served(queue) and not (held and (tonumber(held) or math.huge) > now)
 end
 
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,

@@ -11,7 +11,7 @@ local function archive(queue, id, unique)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'unique_key', 'siding_unique_until')
     if have[2] then unique, ends = have[1] or '', tonumber(have[2]) end
   end
-  if unique ~= '' and call('GET', unique) == id then
+  if unique ~= '' and try('GET', unique) == id then
     if ends and ends > now_s then call('EXPIREAT', unique, ends) else call('DEL', unique) end
   end
   local key = asynq(queue, 'archived')

@@ -123,7 +123,7 @@ local function from_ready(q)
 end
 
 local function fetch(q)
-  if q.paused or q.blocked then return false end
+  if recover(q.name, q.index) or q.paused then return false end -- nobody goes before what has crashed
   local pending = q.turn == 'pending'
   for _ = 1, 3 do -- as a task that goes to its line may make that ready
     local take_from = pending and from_pending or from_ready

@@ -7,6 +7,7 @@
 -- be UTF-8, which asynq refuses.
 local function sentence(lock, value)
   local holder = type(value) == 'string' and string.match(value, '^siding:[^:]*:([%w%p ]*)$')
+  holder = holder and string.sub(holder, 1, 200) -- ids may be long
   local text = 'waits for ' .. string.sub(lock, #prefix + 1) .. (holder and ', held by ' .. holder or value and value ~= LIMITED and not reserved(value) and ', held by another program' or ', in its turn')
   if string.find(text, '[\128-\255]') then
     local rest = string.gsub(text, '[\194-\223][\128-\191]', '')
@@ -54,7 +55,7 @@ local function park(q, id, task, lock, have, ends)
     if b.free then
       -- If the line of another queue is older, and somebody serves that, it comes first.
       local first = Lines().first_line(lock)
-      if first ~= q.name and now - tonumber(call('HGET', slots, first) or '0') < Lines().SEEN then due = now + Lines().OFFER end
+      if first ~= q.name and Lines().is_served(first) then due = now + Lines().OFFER end
     end
     ours('ZADD', q.ready, behind and 'NX' or 'LT', digits(due), lock)
     mine.joined, q.quiet = true, false

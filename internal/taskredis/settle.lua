@@ -109,7 +109,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     else
       deleted[#deleted + 1] = task
     end
-    if o.unique ~= '' and call('GET', o.unique) == id then deleted[#deleted + 1] = o.unique end
+    if o.unique ~= '' and try('GET', o.unique) == id then deleted[#deleted + 1] = o.unique end
     counted(queue, 0)
   elseif (kind == 'retry' or kind == 'snooze') and o.order == 'hold' and line_locks then
     local _, ends = place_of(task)
@@ -189,14 +189,16 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, o)
   end
 end
 
+local function take_out(queue, ids)
+  for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '1', id) end
+  call('ZREM', asynq(queue, 'lease'), unpack(ids))
+end
+
 -- Takes what has ended out of the sets of what is at work, and counts it.
 local function clear()
   if #deleted > 0 then call('DEL', unpack(deleted)) end
-  for queue, ids in pairs(ended) do
-    for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '1', id) end
-    call('ZREM', asynq(queue, 'lease'), unpack(ids))
-  end
-  for queue, c in pairs(counts) do count(queue, c[1], c[2]) end
+  for queue, ids in pairs(ended) do try_queue(queue, take_out, queue, ids) end
+  for queue, c in pairs(counts) do try_queue(queue, count, queue, c[1], c[2]) end
   deleted, ended, counts = {}, {}, {}
 end
 

@@ -105,6 +105,16 @@ local busy = {}
 local queues = {}
 local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end, with their queues: nobody goes before these
 local more_crashed = {} -- by queue: whether more have crashed than this step puts back
+local asking = {} -- by attempt: those that ask in this step
+
+-- Calls f for a queue. Returns whether it has not failed, as it does if a key of the queue is of another type: then the step goes
+-- on with the others. The second is what f returns.
+local function try_queue(queue, f, ...)
+  local ok, result = pcall(f, ...)
+  if ok then return true, result end
+  troubles[#troubles + 1] = queue .. ': ' .. text_of(result)
+  return false
+end
 
 -- include asynq
 -- include Permits
@@ -220,6 +230,7 @@ for i = 1, tonumber(arg()) do
   end
   if kind == 'ask' then
     asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, o}
+    asking[attempt] = true
   elseif kind == 'more' then
     mores[#mores + 1] = {i, queue, id, attempt, o}
     results[i] = 'more'
@@ -244,7 +255,6 @@ local function queue_at(i)
     pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
     ready = siding(name, 'ready'), task = asynq(name, 't:'),
     paused = call('EXISTS', asynq(name, 'paused')) == 1,
-    blocked = recover(name, i), -- more have crashed than one step puts back: nobody may go before them
     ids = {}, next = 0,         -- of pending, as read: the first is the head
     passed = 0,                 -- how many of those have been parked or have begun, and are still in pending
     waits = {},                 -- of those that were parked: pairs for the retry set
@@ -254,6 +264,7 @@ local function queue_at(i)
     seen = {},                  -- by id: whether it was taken out of pending in this step, where a repair may put it twice
     empty = false,              -- whether pending is
     quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
+    spoilt = false,             -- whether one of asynq's keys of the queue is of another type
   }
   queues[i] = q
   return q
@@ -261,16 +272,13 @@ end
 
 for _, one in ipairs(asks) do
   one.came = tonumber(try('HGET', asynq(one[2], 't:' .. one[3]), 'siding_ticket')) or 0
-  recover(one[2], -one[1])
+  try_queue(one[2], recover, one[2], -one[1])
 end
 table.sort(asks, function(a, b) return a.came < b.came end)
 for _, one in ipairs(asks) do settle_one(unpack(one, 1, 8)) end
 clear()
 
-for _, m in ipairs(mores) do
-  local ok, found = pcall(Ready().more, unpack(m))
-  if not ok then troubles[#troubles + 1] = m[2] .. ': ' .. text_of(found) end
-end
+for _, m in ipairs(mores) do try_queue(m[2], Ready().more, unpack(m)) end
 
 local slot_left = false -- that has found nothing
 for _ = 1, tonumber(arg()) do
@@ -278,7 +286,12 @@ for _ = 1, tonumber(arg()) do
   while free > 0 and not aged and so.bytes <= MOST_BYTES do
     local found = false
     for i = 1, #order do
-      found = found or fetch(queue_at(string.byte(order, i)))
+      local q = queue_at(string.byte(order, i))
+      if not q.spoilt then
+        local ok, has = try_queue(q.name, fetch, q)
+        q.spoilt, found = not ok, has
+      end
+      if found then break end
     end
     if not found then -- nor do the others, as nothing is added from here on
       slot_left = true
@@ -295,7 +308,8 @@ local states, served = {}, {}
 for i, name in ipairs(names) do
   local q, turn, paused, has_more, due = queues[i], '', 0, 0, -1
   if q then
-    flush(q)
+    if not try_queue(name, flush, q) then q.spoilt = true end
+    if q.spoilt then q.paused = true end -- it is asked again in a moment, as a queue that is paused
     turn, paused = q.turn, q.paused and 1 or 0
     marked[name] = nil
   end
@@ -303,7 +317,7 @@ for i, name in ipairs(names) do
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
-    if due == 0 or q.blocked or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then has_more = 1 end
+    if due == 0 or more_crashed[name] or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then has_more = 1 end
     -- Others may have slots for what is left.
     if has_more == 1 and not slot_left then notify(siding(name, 'notify'), 1) end
     if has_more == 0 and #tasks == 0 and slot_left then

@@ -1,0 +1,101 @@
+package taskredis
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/expect"
+)
+
+// A key of uniqueness of another type changes nothing of what becomes of its task.
+func TestUniqueKeyOfAnotherType(t *testing.T) {
+	t.Parallel()
+	const key = "asynq:{q}:unique:x"
+	unique := func(t *bench, s *stepper) Taken {
+		t.pending("q", "0", "a")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "unique_key", key).Err())
+		t.must(t.rdb.LPush(t.Context(), key, "another type").Err())
+		return s.takes("0 ", nil, 1, "q")[0]
+	}
+	t.Run("done", func(t *testing.T) {
+		t.Parallel()
+		onServer(t, func(t *bench, s *stepper) {
+			taken := unique(t, s)
+			s.takes("", []Outcome{{Name: taken.Name, Kind: Done, Unique: key}}, 1, "q")
+			t.must(t.rdb.Del(t.Context(), key).Err())
+			t.gone()
+		})
+	})
+	t.Run("archived", func(t *testing.T) {
+		t.Parallel()
+		onServer(t, func(t *bench, s *stepper) {
+			taken := unique(t, s)
+			s.takes("", []Outcome{{Name: taken.Name, Kind: Archive, Unique: key, Message: taken.Encoded}}, 1, "q")
+			t.pending("q", "1", "a")
+			s.takes("1 ", nil, 1, "q")
+		})
+	})
+	t.Run("crashed", func(t *testing.T) {
+		t.Parallel()
+		onServer(t, func(t *bench, s *stepper) {
+			unique(t, s)
+			t.crash("q", "0", "lock:a")
+			t.pending("q", "1", "a")
+			s.takes("0 ", nil, 2, "q")
+		})
+	})
+}
+
+// A step comes so late that the lease of an attempt has ended which asks in it: its server lives.
+func TestAskAfterTheEndOfItsLease(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(t *bench, s *stepper) {
+		s.PolicyKinds = []string{"kind"}
+		t.pending("q", "0", "a")
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
+		taken := s.takes("0 ", nil, 1, "q")
+		t.add(LeaseKey("q"), "0", 1)
+		s.ask(taken[0], "lock:a", Granted)
+		s.takes("", done(taken...), 1, "q")
+		t.gone()
+	})
+}
+
+// The servers of a queue have gone, and then the clock stepped back: nobody waits for them until it is as late again.
+func TestQueueWithoutServersAfterAStepOfTheClock(test *testing.T) {
+	test.Parallel()
+	memory := miniredis.RunT(test)
+	t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
+	t.Cleanup(func() { _ = t.rdb.Close() })
+	clock, one, gone := time.Unix(1_800_000_000, 0), t.server("one"), t.server("gone")
+	memory.SetTime(clock)
+	t.pending("q", "holder", "a")
+	holder := one.takes("holder ", nil, 1, "q")
+	t.pending("empty", "waits", "a")
+	gone.takes("", nil, 1, "empty")
+	memory.SetTime(clock.Add(time.Second))
+	t.pending("q", "mine", "a")
+	one.takes("", nil, 1, "q")
+	t.must(t.rdb.HSet(t.Context(), "siding:slots", "empty", clock.Add(time.Hour).UnixMicro()).Err())
+	one.takes("mine ", done(holder...), 1, "q")
+}
+
+// The sentence for people names a holder by no more than a part of a long name, so asynq can read the task.
+func TestSentenceOfALongHolder(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(t *bench, s *stepper) {
+		t.pending("q", strings.Repeat("x", 40_000), "a")
+		s.make(nil, 1, "q")
+		t.pending("q", "1", "a")
+		s.takes("", nil, 1, "q")
+		message := expect.Value(t.rdb.HGet(t.Context(), TaskKey("q", "1"), "msg").Bytes())(t)
+		m := expect.Value(DecodeMessage(message))(t)
+		expect.That(t, strings.HasPrefix(m.ErrorMsg, "waits for a, held by ") && len(m.ErrorMsg) < 300, "want a short sentence, have %q", m.ErrorMsg)
+		state := t.rdb.HGet(t.Context(), TaskKey("q", "1"), "state").Val()
+		expect.That(t, state == "retry" && t.rdb.ZCard(t.Context(), LineKey("q", "lock:a")).Val() == 1, "want it in the line, have it %s", state)
+	})
+}
