@@ -104,7 +104,7 @@ func (l *loop) take(ctx context.Context, by *sender, t *taskredis.Taken, step in
 // beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
 func (l *loop) beatIfLate(a *attempt) {
 	if now := time.Now(); a.Lock != "" && a.trusted.Load().Before(now.Add(l.cfg.RenewEvery)) {
-		l.beatNext = now
+		l.scopes[l.scopeOf(a.Queue)].beatNext = now
 	}
 }
 

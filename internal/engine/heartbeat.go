@@ -20,26 +20,29 @@ type beaten struct {
 // mostBeat is how many attempts one call renews.
 const mostBeat = 500
 
-// sendBeat renews the locks and leases of the attempts, those of each scope by itself: one that does not answer must cost the others
-// no lock. That of an attempt which has ended is renewed for as long as a lock lasts, while Redis does not take its outcome; after
-// that others may have its resource.
+// sendBeat renews the locks and leases of the attempts, those of each scope by itself and at its own times: one that does not answer
+// must cost the others neither locks nor calls. That of an attempt which has ended is renewed for as long as a lock lasts, while Redis
+// does not take its outcome; after that others may have its resource.
 func (l *loop) sendBeat(ctx context.Context, now time.Time) {
-	if now.Before(l.beatNext) {
+	beats := make(map[*scope][]*attempt)
+	for _, sc := range l.scopes {
+		if sc.beat == nil && !now.Before(sc.beatNext) { // of one that is under way the answer comes first
+			beats[sc], sc.beatNext = nil, now.Add(l.cfg.RenewEvery)
+		}
+	}
+	if len(beats) == 0 {
 		return
 	}
-	l.beatNext = now.Add(l.cfg.RenewEvery)
-	beats := make(map[*scope][]*attempt)
 	for _, a := range l.attempts {
 		sc := l.scopes[l.scopeOf(a.Queue)]
-		switch {
-		case a.lost.Load() || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL:
-		case sc.beat != nil:
-			sc.beatAgain = true // the one under way may be without this attempt
-		default:
-			beats[sc] = append(beats[sc], a)
+		if beat, due := beats[sc]; due && !a.lost.Load() && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+			beats[sc] = append(beat, a)
 		}
 	}
 	for sc, beat := range beats {
+		if len(beat) == 0 {
+			continue
+		}
 		slices.SortFunc(beat, func(x, y *attempt) int { return strings.Compare(x.Attempt, y.Attempt) }) // the same order each time
 		names := make([]taskredis.Name, len(beat))
 		for i, a := range beat {
@@ -76,12 +79,11 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 	b.scope.beat = nil
 	if b.err != nil {
 		b.scope.complain(ctx, "heartbeat", b.err)
-		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
+		if soon := time.Now().Add(l.cfg.RenewEvery / 4); soon.Before(b.scope.beatNext) {
+			b.scope.beatNext = soon
+		}
 	} else {
 		l.lapsed = false
-	}
-	if b.scope.beatAgain {
-		b.scope.beatAgain, l.beatNext = false, time.Now()
 	}
 	for i, a := range attempts[:len(b.kept)] {
 		switch {

@@ -64,7 +64,6 @@ type loop struct {
 
 	staleSaid time.Time // when it was said last that the outcome of a task does not count
 	lapsed    bool      // it is said that locks could not be renewed, and no heartbeat was answered since
-	beatNext  time.Time
 	lookAt    time.Time // when expire has to look at the attempts
 
 	stopping bool // no more tasks are taken
@@ -118,7 +117,6 @@ func (l *loop) run(ctx context.Context) {
 	defer close(l.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	l.beatNext = time.Now().Add(l.cfg.RenewEvery)
 	for {
 		now := time.Now()
 		l.expire(now)
@@ -281,6 +279,9 @@ func (l *loop) nextTime(now time.Time) time.Time {
 	}
 	for _, sc := range l.scopes {
 		sc.next(sooner)
+		if len(l.attempts) > 0 && sc.beat == nil {
+			sooner(sc.beatNext)
+		}
 	}
 	if l.free() > 0 { // else nothing is drawn
 		if at, ok := l.queues.next(); ok {
@@ -288,7 +289,6 @@ func (l *loop) nextTime(now time.Time) time.Time {
 		}
 	}
 	if len(l.attempts) > 0 {
-		sooner(l.beatNext)
 		sooner(l.lookAt)
 	}
 	return next

@@ -265,20 +265,58 @@ func TestHeartbeatWithoutOneMaster(t *testing.T) {
 			return nil
 		})
 		cfg.Cluster, cfg.Queues, cfg.RenewEvery = true, map[string]int{"away": 1, "q": 1}, 7*time.Second
-		l := newLoop(cfg, withoutMaster{script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			a := settles(s)
-			if isFirst(s) {
-				one := takenTask(s.Scope, "siding:{"+s.Scope+"}:wait:lock:a", 1)
-				one.Queue = s.Scope
-				a.Taken = []taskredis.Taken{one}
-			}
-			return a, nil
-		}}})
+		l := newLoop(cfg, withoutMaster{script{step: takesOne}})
 		runFor(t, l, 2*time.Minute)
 		_, away := lost.Load("away")
 		err, q := lost.Load("q")
 		expect.That(t, away && !q, "want only the task of the master that is away lost, have %v and %v (%v)", away, q, err)
 	})
+}
+
+// A heartbeat that runs into its time, as the next one is due, has none of the other scopes follow.
+func TestHeartbeatsOfManyMasters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		beats := make(map[string]int)
+		cfg := loopConfig(t, func(ctx context.Context, _ *Task) error { <-ctx.Done(); return nil })
+		cfg.Cluster, cfg.Queues = true, map[string]int{"away": 1, "a": 1, "b": 1, "c": 1}
+		runFor(t, newLoop(cfg, slowly{withoutMaster{script{step: takesOne}}, func(scope string) {
+			mu.Lock()
+			defer mu.Unlock()
+			beats[scope]++
+		}}), 30*time.Second+time.Millisecond/2)
+		time.Sleep(time.Second) // those under way
+		mu.Lock()
+		defer mu.Unlock()
+		for queue := range cfg.Queues {
+			expect.That(t, beats[queue] >= 2 && beats[queue] <= 6, "queue %s: want a heartbeat every 5 s, have %d in 30 s", queue, beats[queue])
+		}
+	})
+}
+
+// takesOne is the answer to a step in a Cluster: the first one of a queue takes a task with a lock.
+func takesOne(s *taskredis.Step) (*taskredis.Answer, error) {
+	a := settles(s)
+	if isFirst(s) {
+		one := takenTask(s.Scope, "siding:{"+s.Scope+"}:wait:lock:a", 1)
+		one.Queue = s.Scope
+		a.Taken = []taskredis.Taken{one}
+	}
+	return a, nil
+}
+
+// A slowly is told of each heartbeat, which then takes a millisecond.
+type slowly struct {
+	caller
+
+	beat func(scope string)
+}
+
+func (c slowly) Renew(ctx context.Context, scope string, attempts []taskredis.Name) ([]bool, error) {
+	c.beat(scope)
+	time.Sleep(time.Millisecond)
+	return c.caller.Renew(ctx, scope, attempts)
 }
 
 // In a Cluster the master of one queue answers no step. That keeps neither slots from the other queues, nor the loop from hearing of

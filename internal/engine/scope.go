@@ -20,7 +20,7 @@ type scope struct {
 	careful    int            // after a refused step: how many of the next ones have a single outcome or queue each
 	clock      clock
 	beat       []*attempt    // of the heartbeat that is under way; nil for none
-	beatAgain  bool          // another one was to leave meanwhile
+	beatNext   time.Time     // when the next one is to leave
 	armed      chan []string // of the listener, see there
 	complained time.Time
 }

@@ -310,7 +310,7 @@ func (s *sender) forgotten(f *flight, a *taskredis.Answer, now time.Time) {
 		other.recorded = a.OtherKnown
 	}
 	s.recorded, s.recordedAt = a.Known, now
-	l.beatNext = now // which of the others does Redis still know?
+	s.beatNext = now // which of the others does Redis still know?
 }
 
 // mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the scope has a step
