@@ -104,7 +104,7 @@ func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 	for n, s := range all {
 		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: slices.Sorted(maps.Keys(s.Queues)), Guarded: s.Guarded, Versions: s.Versions}
 	}
-	for _, bad := range taskredis.Unguarded(all, func(string) bool { return true }) {
+	for _, bad := range taskredis.Unguarded(all) {
 		at := slices.IndexFunc(servers, func(s Server) bool { return s.ID == bad.ID && s.Worker == Worker{bad.Host, bad.PID} })
 		servers[at].Unguarded = slices.Sorted(maps.Keys(bad.Queues))
 	}

@@ -20,7 +20,7 @@ func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, er
 		return []Finding{{Trait: trait}}, nil
 	}
 	var found []Finding
-	for _, s := range taskredis.Unguarded(servers, func(string) bool { return true }) {
+	for _, s := range taskredis.Unguarded(servers) {
 		have := fmt.Sprintf("%v, queues: %s", s, strings.Join(slices.Sorted(maps.Keys(s.Queues)), ", "))
 		found = append(found, Finding{Trait: trait, Have: have, Advice: taskredis.UnguardedAdvice})
 	}

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sidingq/siding/internal/taskredis"
@@ -60,4 +62,8 @@ func (s *Server) compare(ctx context.Context, own *taskredis.ServerInfo) (attrs 
 		}
 	}
 	return attrs, nil
+}
+
+func attrsOf(s *taskredis.ServerInfo) []any {
+	return []any{"host", s.Host, "pid", s.PID, "server_id", s.ID, "queues", slices.Sorted(maps.Keys(s.Queues))}
 }

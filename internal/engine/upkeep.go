@@ -45,7 +45,6 @@ type upkeep struct {
 	// The rest belongs to the goroutine of run.
 	elected                bool
 	look, ends, peek, mend duty
-	strangers              duty // to look for servers that take no locks
 	troubles               troubles
 
 	todo    []string  // queues that this round of looks has still to look at
@@ -75,18 +74,13 @@ type duty struct {
 // newUpkeeps returns what looks after the queues of a server: on one Redis one for all, in a Cluster one for each queue.
 func newUpkeeps(cfg *Config, session string, found func(queues ...string)) []*upkeep {
 	queues := slices.Sorted(maps.Keys(cfg.Queues))
-	var all []*upkeep
-	if cfg.Cluster {
-		for _, queue := range queues {
-			all = append(all, newUpkeep(cfg, session, queue, []string{queue}, peekRound(len(queues), peeksOfCluster), found))
-		}
-	} else {
-		all = append(all, newUpkeep(cfg, session, "", queues, peekRound(len(queues), peeksOfRedis)/time.Duration(roundTrips(queues)), found))
+	if !cfg.Cluster {
+		return []*upkeep{newUpkeep(cfg, session, "", queues, peekRound(len(queues), peeksOfRedis)/time.Duration(roundTrips(queues)), found)}
 	}
-	// One of them looks for servers without locks, as that is about all queues.
-	w := &strangers{redis: cfg.Redis, queues: cfg.Queues, logger: cfg.Logger}
-	first := &all[0].strangers
-	first.do, first.outage = w.look, outage{logger: cfg.Logger, fails: "servers without locks cannot be looked for", works: "servers without locks are looked for again"}
+	all := make([]*upkeep, len(queues))
+	for i, queue := range queues {
+		all[i] = newUpkeep(cfg, session, queue, []string{queue}, peekRound(len(queues), peeksOfCluster), found)
+	}
 	return all
 }
 
@@ -108,7 +102,6 @@ func newUpkeep(cfg *Config, session, scope string, queues []string, every time.D
 		cfg: cfg, peekEvery: every, found: found, logger: cfg.Logger,
 		troubles: troubles{logger: cfg.Logger}, quiet: make(map[string]time.Time),
 	}
-	u.strangers.do = func(context.Context) (time.Duration, error) { return never, nil }
 	u.look.do, u.look.outage = u.lookAtSome, outage{logger: u.logger, fails: "queues cannot be looked after", works: "queues are looked after again"}
 	u.ends.do, u.ends.outage = u.endSome, outage{logger: u.logger, fails: "tasks of servers that have died cannot be ended", works: "tasks of servers that have died are ended again"}
 	u.peek.do, u.peek.outage = u.peekAtSome, outage{logger: u.logger, fails: "pending tasks cannot be looked for", works: "pending tasks are looked for again"}
@@ -130,7 +123,7 @@ func (u *upkeep) run(ctx context.Context) {
 // turn does each duty that is due once, and returns how long there is nothing to do.
 func (u *upkeep) turn(ctx context.Context) time.Duration {
 	next := time.Now().Add(never)
-	for _, d := range []*duty{&u.look, &u.ends, &u.peek, &u.mend, &u.strangers} {
+	for _, d := range []*duty{&u.look, &u.ends, &u.peek, &u.mend} {
 		if !time.Now().Before(d.at) {
 			again, err := d.do(ctx)
 			if d.outage.saw(ctx, err); err != nil {
@@ -170,7 +163,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 	u.readClock(ctx, sent, is.Now)
 	if !u.elected {
 		u.elected, u.stepped = true, true // nobody may have noticed a step before
-		u.ends.at, u.peek.at, u.mend.at, u.strangers.at = sent, sent, sent, sent
+		u.ends.at, u.peek.at, u.mend.at = sent, sent, sent
 		return 0, nil
 	}
 	u.todo = append(u.todo[len(l.Queues):], is.Unfinished...)

@@ -209,13 +209,12 @@ func OtherServers(ctx context.Context, rdb redis.UniversalClient, queues []strin
 }
 
 // Unguarded returns those of servers that take no locks, with those of their queues that a server which does has, too. They run
-// guarded tasks of these without their locks: such is a worker of asynq alone that was not restarted with its fleet. Queues
-// that do not count are left out.
-func Unguarded(servers []*ServerInfo, counts func(queue string) bool) []*ServerInfo {
+// guarded tasks of these without their locks: such is a worker of asynq alone that was not restarted with its fleet.
+func Unguarded(servers []*ServerInfo) []*ServerInfo {
 	guarded := make(map[string]bool)
 	for _, s := range servers {
 		for queue := range s.Queues {
-			guarded[queue] = guarded[queue] || s.Guarded && counts(queue)
+			guarded[queue] = guarded[queue] || s.Guarded
 		}
 	}
 	var found []*ServerInfo
