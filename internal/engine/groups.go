@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -19,6 +20,12 @@ const (
 	aggregationChecks   = 3               // rounds of checks at once, as functions of the user may take long
 	aggregationInterval = 7 * time.Second // between the rounds, or the grace period if that is shorter
 	reclaimInterval     = time.Minute
+)
+
+// A call has so long, as one master of a Cluster that does not answer must not hold up the groups on the others.
+const (
+	groupsListFor = time.Second
+	groupsTakeFor = 3 * time.Second // or reclaim
 )
 
 // An aggregation makes one task of each group of tasks that is ready. It also puts back the tasks that a server had
@@ -59,17 +66,16 @@ func (a *aggregation) run(ctx context.Context) {
 		defer ticker.Stop()
 		check = ticker.C
 	}
-	reclaim := time.NewTicker(reclaimInterval)
-	defer reclaim.Stop()
-
+	rounds.Go(func() {
+		for a.reclaim(ctx); sleep.For(ctx, reclaimInterval) == nil; {
+			a.reclaim(ctx)
+		}
+	})
 	free := make(chan struct{}, aggregationChecks)
-	a.reclaim(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-reclaim.C:
-			a.reclaim(ctx)
 		case <-check:
 			select {
 			case free <- struct{}{}:
@@ -91,7 +97,9 @@ var errBusy = errors.New("the user's GroupAggregator has not returned")
 func (a *aggregation) reclaim(ctx context.Context) {
 	var problem error
 	for _, queue := range a.queues {
-		problem = cmp.Or(problem, a.groups.Reclaim(ctx, queue))
+		limited, cancel := context.WithTimeout(ctx, groupsTakeFor)
+		problem = cmp.Or(problem, a.groups.Reclaim(limited, queue))
+		cancel()
 	}
 	a.reclaiming.saw(ctx, problem)
 }
@@ -101,11 +109,18 @@ func (a *aggregation) reclaim(ctx context.Context) {
 func (a *aggregation) round(ctx context.Context) error {
 	var problem error
 	for _, queue := range a.queues {
-		groups, err := a.groups.List(ctx, queue)
+		limited, cancel := context.WithTimeout(ctx, groupsListFor)
+		groups, err := a.groups.List(limited, queue)
+		cancel()
 		problem = cmp.Or(problem, err)
 		for _, group := range groups {
-			if ctx.Err() == nil {
-				problem = cmp.Or(problem, a.aggregate(ctx, queue, group))
+			if ctx.Err() != nil {
+				break
+			}
+			err := a.aggregate(ctx, queue, group)
+			problem = cmp.Or(problem, err)
+			if err != nil && !redisreply.Answered(err) {
+				break // its other groups are there, too
 			}
 		}
 	}
@@ -115,8 +130,11 @@ func (a *aggregation) round(ctx context.Context) error {
 // aggregate makes one task of a group if the group is ready. If that fails after the group was taken, its tasks go
 // back to the group when their time is over, as those of a server that has died.
 func (a *aggregation) aggregate(running context.Context, queue, group string) error {
-	// A group that was taken is done also when the server ends.
-	set, err := a.groups.Take(context.WithoutCancel(running), queue, group, a.rule)
+	// A group that was taken is done also when the server ends. One that was taken after all, by a call whose answer is late, is
+	// reclaimed.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(running), groupsTakeFor)
+	set, err := a.groups.Take(limited, queue, group, a.rule)
+	cancel()
 	if err != nil || set == nil {
 		return err
 	}

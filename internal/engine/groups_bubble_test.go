@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -200,6 +202,57 @@ func TestAggregationInsists(t *testing.T) {
 		took := time.Since(began)
 		expect.That(t, took <= time.Second && b.log.count("aggregated again") == 1, "want the end within a second and a line, have %v and:\n%v", took, b.log)
 	})
+}
+
+// The master of one queue, and then also that of another one after its groups were listed, passes nothing on. Neither holds up the
+// groups of the others for long.
+func TestAggregationWithMastersThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, log := newMemory(t), &logbook{}
+		var took sync.Map
+		began := time.Now()
+		cfg := Config{Redis: m, Logger: log.logger(), GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(group string, _ []*asynq.Task) *asynq.Task {
+			took.Store(group, time.Since(began))
+			return asynq.NewTask("joined", nil)
+		})}.withDefaults()
+		for _, queue := range []string{"b", "c"} {
+			for i := range 10 {
+				task := asynq.NewTask("mail", nil)
+				expect.OK(t, expect.Err(asynq.NewClientFromRedisClient(m).EnqueueContext(t.Context(), task, asynq.Queue(queue), asynq.Group(fmt.Sprint(queue, i)))))
+			}
+		}
+		m.AddHook(hanging{})
+		a := newAggregation(&cfg, []string{"a", "b", "c"})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan struct{})
+		go func() { defer close(done); a.run(ctx) }()
+		time.Sleep(20 * time.Second)
+		after, ok := took.Load("c9")
+		expect.That(t, ok && after.(time.Duration) < 8*time.Second, "want the groups of the queue c aggregated within 8 s, have %v", after)
+		cancel()
+		<-done
+	})
+}
+
+// A hanging Redis answers no call of the queue a, and of b only the list of its groups.
+type hanging struct{}
+
+func (hanging) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if call := fmt.Sprint(cmd.Args()...); strings.Contains(call, "{a}") || strings.Contains(call, "{b}") && cmd.Name() != "smembers" {
+			<-ctx.Done() // as a client does that tries again and again
+			return ctx.Err()
+		}
+		return next(ctx, cmd)
+	}
 }
 
 // While Redis is away, the log says so once. All goes on when it is back.
