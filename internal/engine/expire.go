@@ -21,7 +21,7 @@ func (l *loop) sayLapsed(ids []string) {
 // expire ends what must not go on: a handler whose lock may be somebody else's, and the renewal of one that has not
 // returned long after its context has ended.
 func (l *loop) expire(now time.Time) {
-	if now.Before(l.lookAt) {
+	if now.Before(l.lookAt) && now.Round(0).Before(l.lookAt.Round(0)) { // as in trusts
 		return
 	}
 	l.lookAt = now.Add(time.Hour)
@@ -41,7 +41,7 @@ func (l *loop) expire(now time.Time) {
 		}
 		switch {
 		case now.Before(a.overrunsAt):
-			l.lookBy(a.overrunsAt)
+			l.lookBy(now.Add(a.overrunsAt.Sub(now))) // by the monotonic clock, also if that has stood still
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
 			l.lookBy(now.Add(time.Second))
 		default:
