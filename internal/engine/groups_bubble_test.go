@@ -284,3 +284,22 @@ func TestAggregationDuringAnOutage(t *testing.T) {
 		expect.That(t, slices.Equal(groups, []string{"first", "second"}) && b.log.count("") == 4, "want both groups and two more lines, have %q and:\n%v", groups, b.log)
 	})
 }
+
+// A change of limits is to reach the queues of the masters that answer.
+func TestSetRulesWithMastersThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, cfg := newMemory(t), loopConfig(t, nil)
+		m.AddHook(hanging{})
+		cfg.Cluster, cfg.Queues = true, map[string]int{"a": 1, "b": 1}
+		for i := range 18 {
+			cfg.Queues[fmt.Sprint("there", i)] = 1
+		}
+		s := &Server{cfg: *cfg, calls: &taskredis.Steps{Redis: m}}
+		s.loop = newLoop(cfg, script{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		all, ok := s.SetRules(ctx, taskredis.Rules{}).(interface{ Unwrap() []error })
+		expect.That(t, ok && len(all.Unwrap()) == 2, "want an error of each queue whose master hangs, have %v", all)
+	})
+}

@@ -150,11 +150,16 @@ func (s *Server) Hold(ctx context.Context, hold bool) error {
 // this did not succeed; they are then found within a minute.
 func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
 	s.calls.SetRules(r)
-	var errs []error
-	for queue := range s.cfg.Queues {
-		errs = append(errs, s.calls.Rescan(ctx, queue))
+	queues := slices.Collect(maps.Keys(s.cfg.Queues))
+	errs := make([]error, len(queues))
+	var rescans sync.WaitGroup
+	for i, queue := range queues { // at once, as the master of one may be away
+		rescans.Go(func() {
+			errs[i] = s.calls.Rescan(ctx, queue)
+			s.loop.hasFound(queue)
+		})
 	}
-	s.loop.hasFound(slices.Collect(maps.Keys(s.cfg.Queues))...)
+	rescans.Wait()
 	return errors.Join(errs...)
 }
 
