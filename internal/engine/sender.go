@@ -176,7 +176,7 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
 		s.complain(ctx, "step", a.err) // whether Redis has done it is not known
-	case redisreply.Transient(a.err):
+	case redisreply.Transient(a.err), redisreply.OfConnection(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
 		s.complain(ctx, "step", a.err)
 		f.resendAt = now.Add(refusedPause)

@@ -120,6 +120,36 @@ func TestRefusedOutcomeIsTold(t *testing.T) {
 	}
 }
 
+// While the password is changed Redis refuses connections, and not what a step says.
+func TestStepWhileThePasswordIsChanged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg, log := loopConfig(t, func(context.Context, *Task) error { return nil }), new(logbook)
+		cfg.Logger = log.logger()
+		lost := make(chan bool, 2)
+		cfg.Settled = func(_ *Task, _ error, isLost bool) { lost <- isLost }
+		var mu sync.Mutex
+		refused, settled := 0, 0
+		runFor(t, newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			a := settles(s)
+			if isFirst(s) {
+				a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 1)}
+			}
+			if len(s.Outcomes) == 0 {
+				return a, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if refused++; refused < 5 {
+				return nil, redisError("WRONGPASS invalid username-password pair or user is disabled.")
+			}
+			settled += len(s.Outcomes)
+			return a, nil
+		}}), 10*time.Second)
+		expect.That(t, settled == 2 && len(lost) == 2 && !<-lost && log.count("level=ERROR") == 0, "want both outcomes settled, have %d of them, %d told and\n%v", settled, len(lost), log)
+	})
+}
+
 // Redis refuses steps of which earlier copies, without an answer so far, may still come. In another lane what they say would be done
 // twice.
 func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {

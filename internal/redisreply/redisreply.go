@@ -54,9 +54,20 @@ func Transient(err error) bool {
 	if !ok {
 		return false
 	}
-	code, _, _ := strings.Cut(answer.Error(), " ")
 	in := func(text string) bool { return strings.Contains(answer.Error(), text) }
-	return slices.Contains(transient, code) || slices.ContainsFunc(codeless, in)
+	return slices.Contains(transient, codeOf(answer)) || slices.ContainsFunc(codeless, in)
+}
+
+// OfConnection reports whether err is an answer of Redis to a password. It says nothing of the call, which may succeed once the
+// password is changed here or there.
+func OfConnection(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	return ok && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, codeOf(answer))
+}
+
+func codeOf(answer redis.Error) string {
+	code, _, _ := strings.Cut(answer.Error(), " ")
+	return code
 }
 
 // Text returns a value of an array, "" if there is no such value, or if it is no text.

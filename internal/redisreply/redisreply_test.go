@@ -58,8 +58,10 @@ func TestTransient(t *testing.T) {
 			t.Errorf("%s: want %t, have %t", text, want, have)
 		}
 		expect.That(t, redisreply.Answered(err), "%s: want an answer", text)
+		ofConnection := strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "WRONGPASS ")
+		expect.Equal(t, "whether it is of the connection: "+text, redisreply.OfConnection(err), ofConnection)
 	}
-	if err := errors.New("LOADING"); redisreply.Transient(err) || redisreply.Answered(err) {
+	if err := errors.New("LOADING"); redisreply.Transient(err) || redisreply.Answered(err) || redisreply.OfConnection(err) {
 		t.Error("want no answer of Redis in an error that is none")
 	}
 }
