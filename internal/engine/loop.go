@@ -318,11 +318,17 @@ func (l *loop) checkDrained() {
 	}
 }
 
-// sending reports whether an outcome or a step is on its way.
+// sending reports whether an outcome is on its way, or a step that may take tasks. One that only asks whether Redis has forgotten
+// something is nothing to wait for.
 func (l *loop) sending() bool {
 	for _, sc := range l.scopes {
-		if sc.sending() {
+		if sc.waiting() > 0 {
 			return true
+		}
+		for _, s := range sc.senders {
+			if s.flight != nil && len(s.flight.Outcomes)+len(s.flight.Slots) > 0 {
+				return true
+			}
 		}
 	}
 	return false

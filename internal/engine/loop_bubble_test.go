@@ -577,3 +577,34 @@ func TestBatchLosesItsLock(t *testing.T) {
 	l.told.wait()
 	expect.Same(t, "who was told of as lost", told, map[string]bool{"first": true, "ended": false, "at work": true})
 }
+
+// Nothing runs, and a master goes away. The step that asks it whether it has forgotten outcomes does not hold up a shutdown.
+func TestShutdownWithoutAnAnswerToAQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Bool
+		l := newLoop(loopConfig(t, func(context.Context, *Task) error { return nil }), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			if len(s.Outcomes)+len(s.Slots) == 0 {
+				asked.Store(true)
+				return nil, nil
+			}
+			a := settles(s)
+			if isFirst(s) {
+				a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
+			}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.run(ctx)
+		time.Sleep(5 * time.Second)
+		expect.OK(t, l.do(ctx, func() { l.stopping = true }))
+		time.Sleep(time.Second)
+		select {
+		case <-l.drained:
+		default:
+			t.Error("want the loop to be done")
+		}
+		expect.That(t, asked.Load(), "want Redis asked whether it has forgotten the outcome")
+	})
+}
