@@ -59,3 +59,15 @@ func TakeAndExpire(ctx context.Context, s *Store, c store.Request) (took, expire
 	_, took = s.taken(c, ses, ses.revision)
 	return took, s.expire(ctx, c, ses)
 }
+
+// ExpireSlowly has the session of a waiter end, and drops it only after the waiter has asked again.
+func ExpireSlowly(ctx context.Context, s *Store, c store.Request, again func()) {
+	s.mu.Lock()
+	ses := s.waiting[c.Waiter]
+	delete(s.waiting, c.Waiter)
+	ses.leave()
+	s.mu.Unlock()
+	_ = s.end(ctx, ses)
+	again()
+	s.drop(ctx, c, ses)
+}

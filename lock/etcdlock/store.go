@@ -270,10 +270,14 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Release)
 	return nil // there is nobody to wake: no reservation and no error
 }
 
-// forget drops what is known of a request. s.mu is held.
+// forget drops what is known of a session of a request, which may have another one by now. s.mu is held.
 func (s *Store) forget(token string, ses *session) {
-	delete(s.held, token)
-	delete(s.owners, ses.revision)
+	if s.held[token] == ses {
+		delete(s.held, token)
+	}
+	if s.owners[ses.revision] == ses {
+		delete(s.owners, ses.revision)
+	}
 }
 
 // drop ends a session by which nothing is held; where that fails, it expires.

@@ -240,6 +240,31 @@ func TestWaitEndsWithoutEtcd(t *testing.T) {
 	expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with etcd, have %v", err)
 }
 
+// TestLockComesByTheNextSession: a waiter has the lock by its next session before the one that has ended is dropped.
+func TestLockComesByTheNextSession(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	locks := etcdlock.New(connect(t, server.Addr))
+	ctx, cancel := context.WithCancel(t.Context())
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- locks.Listen(ctx, "listener", func() { close(listening) }, func(string) {}) }()
+	<-listening
+	holder := take(t, holders, t.Name())
+	c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
+	result, err := locks.Acquire(t.Context(), c)
+	expect.Need(t, err == nil && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
+	etcdlock.ExpireSlowly(t.Context(), locks, c, func() {
+		release(t, holder)
+		result, err := locks.Acquire(t.Context(), c)
+		expect.Need(t, err == nil && result.Taken, "want the lock, have %+v, %v", result, err)
+	})
+	expect.OK(t, locks.Renew(t.Context(), c.Key, c.Token, c.TTL, 0))
+	expect.OK(t, locks.Release(t.Context(), c.Key, c.Token, store.Release{}))
+	cancel()
+	expect.Is(t, "listen", <-ended, context.Canceled)
+}
+
 // TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
 // dropped, whatever comes first.
 func TestLockComesAsTheSessionEnds(t *testing.T) {
