@@ -211,9 +211,8 @@ func TestAggregationWithMastersThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, log := newMemory(t), &logbook{}
 		var took sync.Map
-		began := time.Now()
 		cfg := Config{Redis: m, Logger: log.logger(), GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(group string, _ []*asynq.Task) *asynq.Task {
-			took.Store(group, time.Since(began))
+			took.Store(group, true)
 			return asynq.NewTask("joined", nil)
 		})}.withDefaults()
 		for _, queue := range []string{"b", "c"} {
@@ -228,9 +227,9 @@ func TestAggregationWithMastersThatHang(t *testing.T) {
 		defer cancel()
 		done := make(chan struct{})
 		go func() { defer close(done); a.run(ctx) }()
-		time.Sleep(20 * time.Second)
-		after, ok := took.Load("c9")
-		expect.That(t, ok && after.(time.Duration) < 8*time.Second, "want the groups of the queue c aggregated within 8 s, have %v", after)
+		time.Sleep(8 * time.Second)
+		_, ok := took.Load("c9")
+		expect.That(t, ok, "want the groups of the queue c aggregated within 8 s")
 		cancel()
 		<-done
 	})
