@@ -107,9 +107,9 @@ var mistakes = []verify.Mutant{
 		[]string{"TestRenewedWhileSomebodyWorks"},
 	},
 	{
-		"a lease without renewal is renewed", "../internal/lease/acquire.go",
-		"h.stopped = r.NoRenew",
-		"h.stopped = false",
+		"a lease without renewal is renewed", "../internal/lease/holding.go",
+		"if h.unrenewed {",
+		"if false {",
 		[]string{"TestNoRenewEndsInTime"},
 	},
 	{

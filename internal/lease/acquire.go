@@ -92,7 +92,9 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	id := uuid.NewString()
 	h := c.hold(r.Resource, tokenPrefix+id+":"+c.label(r.Holder))
 	h.cfg, h.maxHold, h.unrenewed = c.cfg.WithTTL(r.TTL), r.MaxHold, r.NoRenew
-	h.stopped = r.NoRenew
+	if r.NoRenew {
+		h.cfg.RenewEvery = c.cfg.RenewEvery // to look at the clock costs no call
+	}
 	h.start = time.Now()
 	// An answer that comes after the lease's deadline is of no use.
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))

@@ -35,7 +35,7 @@ type holding struct {
 	freed     bool               // the store has answered a release
 	retrying  bool               // a release is sent again in the background
 	expiry    *time.Timer        // declares the lease lost at its deadline
-	stopped   bool               // the lock is not renewed any more, or never was
+	stopped   bool               // nothing is done at the beats any more, or never was
 	resting   bool               // the lock is not renewed, as no lease needs it
 	renewal   *time.Timer        // renews
 	stop      context.CancelFunc // ends the last renewal; nil before the first
@@ -135,13 +135,22 @@ func (h *holding) cause() error { return store.Failed(h.resource, h.why()) }
 
 // renewAgain renews, and has the timer do so again; not if the lease is released or lost, or no
 // lease needs it. A renewal that fails for another reason than a loss is tried again soon, within
-// the deadline.
+// the deadline. A lease that is not to be renewed is ended if its time is over.
 func (h *holding) renewAgain() {
 	const retryEvery = 10 // tries in the time between two renewals
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.mu.Lock()
 	if h.stopped || h.rest() {
+		h.mu.Unlock()
+		return
+	}
+	if h.unrenewed {
+		if h.valid() {
+			h.renewal.Reset(h.client.untilBeat(h.cfg.RenewEvery))
+		} else {
+			h.expiry.Reset(0) // it comes too late if the monotonic clock has stood still
+		}
 		h.mu.Unlock()
 		return
 	}

@@ -51,16 +51,26 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 }
 
-// TestSuspendedMachineWithWork: the context of the work ends with the next renewal.
+// TestSuspendedMachineWithWork: the context of the work ends with the next renewal, or when that would be. A long TTL of the lease
+// alone changes nothing for one that is not renewed.
 func TestSuspendedMachineWithWork(t *testing.T) {
 	t.Parallel()
-	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour, RenewEvery: 200 * time.Millisecond}))(t)
-	held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1"}))(t)
-	work := held.Context(t.Context())
-	suspend(t, held, time.Hour)
-	<-work.Done()
-	if cause := context.Cause(work); !errors.Is(cause, store.ErrLost) {
-		t.Errorf("want ErrLost, have %v", cause)
+	for name, tc := range map[string]struct {
+		ttl     time.Duration // of the Client
+		request lease.Request
+	}{
+		"renewed":     {time.Hour, lease.Request{}},
+		"not renewed": {time.Minute, lease.Request{TTL: time.Hour, NoRenew: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{TTL: tc.ttl, RenewEvery: 200 * time.Millisecond}))(t)
+			tc.request.Resource = "order:1"
+			held := expect.Value(client.Acquire(t.Context(), tc.request))(t)
+			work := held.Context(t.Context())
+			suspend(t, held, time.Hour)
+			expect.Is(t, "cause", expect.Ended(t, work), store.ErrLost)
+			_ = held.Release(t.Context())
+		})
 	}
-	_ = held.Release(t.Context())
 }
