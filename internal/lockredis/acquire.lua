@@ -65,13 +65,12 @@ local function acquire(lock)
     ticket = ticket or Queue().join(lock, waiter, waited, given.retention)
     position = call('ZRANK', wait_queue_of(lock), waiter) + 1
   end
-  local left, fence = call('PTTL', at), digits(last_fence(lock))
-  if value == 'siding-reserved:line' then left = math.ceil((due - now) / 1000) end
+  local left, fence, offered = call('PTTL', at), digits(last_fence(lock)), value == 'siding-reserved:line'
   if permits then
-    if value == LIMITED or permits.value then value = permits.value or '' end
-    if not permits.key then fence = '0' elseif at ~= lock then fence = call('HGET', Permits().permits_of(lock), Permits().number_of(at)) or '0' end
-    if not permits.key then left = 0 end
+    if not offered and (value == LIMITED or permits.value) then value = permits.value or '' end
+    if not permits.key then left, fence = 0, '0' elseif at ~= lock then fence = call('HGET', Permits().permits_of(lock), Permits().number_of(at)) or '0' end
   end
+  if offered then left = math.ceil((due - now) / 1000) end
   local later = permits and permits.from and math.ceil((due - now) / 1000) or 0
   if waiter ~= '' and math.max(left, later) + given.handoff > tonumber(given.retention) then -- it may sleep for so long
     call('PEXPIRE', wait_queue_of(lock), math.max(left, later) + given.handoff)

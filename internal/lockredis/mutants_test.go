@@ -32,13 +32,13 @@ var mistakes = []verify.Mutant{
 		"a lock is offered to tasks for ever", "lines.lua",
 		"if at == 0 or at > now or trace ~= GONE and at <= last_fence(lock) then",
 		"if true then",
-		[]string{"TestLineThatNobodyServes/memory"},
+		[]string{"TestLineThatNobodyServes/no_rule/memory"},
 	},
 	{
 		"a goroutine is not told of an offer", "lines.lua",
 		"tell_first(lock) end\nend",
 		"end\nend",
-		[]string{"TestLineThatNobodyServes/memory", "TestRatesOfBothKinds/memory"},
+		[]string{"TestLineThatNobodyServes/no_rule/memory", "TestRatesOfBothKinds/memory"},
 	},
 	{
 		"a goroutine that finds a lock free forgets the tasks", "acquire.lua",

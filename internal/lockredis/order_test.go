@@ -77,24 +77,44 @@ func TestFreedLockIsOfferedToOlderTasks(t *testing.T) {
 // A line whose queue nobody serves delays goroutines by the time of an offer, and no longer.
 func TestLineThatNobodyServes(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(w *world) {
-		w.takes("holder")
-		w.parks("q", "task")
-		w.waits("g")
-		start := w.now()
-		w.leaves("holder")
-		have := w.called()
-		expect.Need(w, have == "g", "want the goroutine told to ask again, have %q", have)
-		for r := w.ask("g"); !r.Taken; r = w.ask("g") {
-			expect.Need(w, r.Left > 0 && r.Left <= offer && r.Position == 1 && w.now().Sub(start) <= 20*offer, "want it told to ask again in %v, have %+v", offer, r)
-			w.passes(r.Left)
-		}
-		took := w.now().Sub(start)
-		expect.That(w, took >= offer, "want the lock offered for %v, have it after %v", offer, took)
-		// Its own release offers the lock again: the task still is the first.
-		w.leaves("g")
-		w.runs("q", "task")
-	})
+	for name, tc := range map[string]struct {
+		rule           *store.Rule
+		holders, leave []string
+	}{
+		"no rule":                {nil, []string{"holder"}, []string{"holder"}},
+		"a limit, with nobody":   {&store.Rule{Limit: 2}, []string{"holder", "other"}, []string{"other", "holder"}},
+		"a limit, with a holder": {&store.Rule{Limit: 2}, []string{"holder", "other"}, []string{"holder"}},
+		"a rate":                 {&store.Rule{Limit: 1, Rates: []store.Rate{{Starts: 100, Period: time.Minute}}}, []string{"holder"}, []string{"holder"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(w *world) {
+				w.rule = tc.rule
+				for _, holder := range tc.holders {
+					w.takes(holder)
+				}
+				w.parks("q", "task")
+				w.waits("g")
+				var start time.Time
+				for _, holder := range tc.leave {
+					start = w.now()
+					w.leaves(holder)
+					have := w.called()
+					expect.Need(w, have == "g", "want the goroutine told to ask again, have %q", have)
+				}
+				for r := w.ask("g"); !r.Taken; r = w.ask("g") {
+					expect.Need(w, r.Reserved && r.Left > 0 && r.Left <= offer && r.Position == 1 && w.now().Sub(start) <= 20*offer,
+						"want it told to ask again in %v, have %+v", offer, r)
+					w.passes(r.Left)
+				}
+				took := w.now().Sub(start)
+				expect.That(w, took >= offer, "want the lock offered for %v, have it after %v", offer, took)
+				// Its own release offers the lock again: the task still is the first.
+				w.leaves("g")
+				w.runs("q", "task")
+			})
+		})
+	}
 }
 
 // The clock steps back after a lock was freed: it is offered to the line for 50 ms all the same.
