@@ -199,6 +199,31 @@ func TestRefusalConcernsOneLimit(t *testing.T) {
 	})
 }
 
+// That an answer came too late for one caller does not concern another, whose lease is longer.
+func TestDeadlineConcernsOneTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := lockerOn(t, newFake().with(locktest.Slow(120*time.Millisecond)).Store)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		var all sync.WaitGroup
+		ask := func(ctx context.Context, ttl time.Duration, good bool) {
+			all.Go(func() {
+				held, err := locker.Acquire(ctx, "order:1", &lock.Options{TTL: ttl})
+				expect.That(t, (err == nil) == good && !errors.Is(err, lock.ErrBusy), "a TTL of %v: want the lock %t, have %v", ttl, good, err)
+				if err == nil {
+					_ = held.Release(ctx)
+				}
+			})
+			synctest.Wait()
+		}
+		ask(ctx, 0, false) // asks, and goes away; the others wait behind it
+		ask(t.Context(), 100*time.Millisecond, false)
+		ask(t.Context(), 0, true)
+		all.Wait()
+	})
+}
+
 // A store that panics once, as a hook of the user's client may, keeps nobody from its lock.
 func TestStoreThatPanics(t *testing.T) {
 	t.Parallel()

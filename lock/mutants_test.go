@@ -60,9 +60,9 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a refusal is shared by all", "contenders.go",
-		"return other.rule != rule",
-		"return false && other.rule != rule",
-		[]string{"TestRefusalConcernsOneLimit"},
+		"return other.asks != asks",
+		"return false && other.asks != asks",
+		[]string{"TestRefusalConcernsOneLimit", "TestDeadlineConcernsOneTTL"},
 	},
 	{
 		"who polls comes before those who are queued", "wait.go",
