@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +47,10 @@ func (l *Locker) DoAll(ctx context.Context, resources []string, opts *Options, f
 		held, err = l.waitForAll(ctx, all, opts)
 	}
 	if err != nil {
-		return cmp.Or(releaseAll(ctx, held), err) // a loss has ended the wait, and is no news of the lock that was waited for
+		if lost := releaseAll(ctx, held); lost != nil && opts.Wait != 0 {
+			return lost // it has ended the wait, and err is no news of the lock that was waited for
+		}
+		return err
 	}
 	defer func() {
 		if lost := releaseAll(ctx, held); lost != nil {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -115,6 +116,31 @@ func TestDoAllLosesOne(t *testing.T) {
 		took := time.Since(start)
 		expect.That(t, took <= 5*time.Second, "want the loss seen by the next renewal, have %v", took)
 		wantAllFree(t, memory, "a", "c")
+	})
+}
+
+// A slowStore answers a second late about b.
+type slowStore struct{ *locktest.Memory }
+
+func (s slowStore) Acquire(ctx context.Context, r store.Request) (store.Result, error) {
+	if r.Key == "lock:b" {
+		time.Sleep(time.Second)
+	}
+	return s.Memory.Acquire(ctx, r)
+}
+
+// That a lock was lost while others were asked for is no news of use: there was no work.
+func TestDoAllIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := locktest.NewMemory()
+		memory.Put("lock:b", "theirs", time.Hour)
+		err := lockerOn(t, slowStore{memory}).DoAll(t.Context(), []string{"a", "b"}, &lock.Options{TTL: 100 * time.Millisecond, NoRenew: true}, func(context.Context) error {
+			t.Error("want the work not to run")
+			return nil
+		})
+		expect.That(t, errors.Is(err, lock.ErrBusy) && !errors.Is(err, lock.ErrLost), "want ErrBusy alone, have %v", err)
+		wantAllFree(t, memory, "a")
 	})
 }
 
