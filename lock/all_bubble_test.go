@@ -286,7 +286,6 @@ func TestWaitEndsDuringAnOutage(t *testing.T) {
 	for name, opts := range map[string]lock.Options{
 		"queued":          {Wait: 5 * time.Second},
 		"by a slow retry": {Wait: 5 * time.Second, Retry: lock.Fixed(4 * time.Second)},
-		"by a deadline":   {Wait: lock.Forever},
 	} {
 		inBubbles(t, map[string]outage{
 			name + ", refused": {fault: locktest.Refuse},
@@ -296,17 +295,11 @@ func TestWaitEndsDuringAnOutage(t *testing.T) {
 		}, func(t bubble, tc outage) {
 			f := newFake()
 			acquire(t, lockerOn(t, f.memory), nil)
-			locker, ctx := lockerOn(t, f.Store), t.Context()
-			if opts.Wait == lock.Forever {
-				bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-				defer cancel()
-				ctx = bounded
-			}
-			start := time.Now()
+			locker, start := lockerOn(t, f.Store), time.Now()
 			var all sync.WaitGroup
 			for range 3 { // of which two wait behind the first
 				all.Go(func() {
-					_, err := locker.Acquire(ctx, "order:1", &opts)
+					_, err := locker.Acquire(t.Context(), "order:1", &opts)
 					expect.That(t, err != nil && errors.Is(err, lock.ErrBusy) == tc.busy, "want ErrBusy %t, have %v", tc.busy, err)
 					took := time.Since(start)
 					expect.That(t, took >= 5*time.Second && took <= 8400*time.Millisecond, "want the end of the wait, have %v", took)
@@ -320,22 +313,32 @@ func TestWaitEndsDuringAnOutage(t *testing.T) {
 	}
 }
 
-// A caller that goes away waits for no answer of the store.
+// A caller that goes away, or whose own time is over, waits for no answer of the store.
 func TestWaitCancelledDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, map[string]lock.Options{
-		"queued":          {Wait: 20 * time.Second},
-		"by a slow retry": {Wait: 20 * time.Second, Retry: lock.Fixed(4 * time.Second)},
-	}, func(t bubble, opts lock.Options) {
+	type row struct {
+		opts             lock.Options
+		cancel, deadline time.Duration // of the caller's context
+		want             error
+	}
+	const end, late = 5 * time.Second, time.Minute
+	inBubbles(t, map[string]row{
+		"queued":                 {lock.Options{Wait: 20 * time.Second}, end, late, context.Canceled},
+		"queued to a deadline":   {lock.Options{Wait: 20 * time.Second}, late, end, context.DeadlineExceeded},
+		"for ever":               {lock.Options{Wait: lock.Forever}, end, late, context.Canceled},
+		"for ever to a deadline": {lock.Options{Wait: lock.Forever}, late, end, context.DeadlineExceeded},
+		"by a slow retry":        {lock.Options{Wait: 20 * time.Second, Retry: lock.Fixed(4 * time.Second)}, end, late, context.Canceled},
+	}, func(t bubble, tc row) {
 		f := newFake()
 		acquire(t, lockerOn(t, f.memory), nil)
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
+		defer cancel()
 		time.AfterFunc(4500*time.Millisecond, func() { f.Set(locktest.BlackHole) })
-		time.AfterFunc(5*time.Second, cancel)
+		time.AfterFunc(tc.cancel, cancel)
 		start := time.Now()
-		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &opts)
-		expect.Is(t, "acquire", err, context.Canceled)
-		expect.Equal(t, "time until the end", time.Since(start), 5*time.Second)
+		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &tc.opts)
+		expect.Is(t, "acquire", err, tc.want)
+		expect.Equal(t, "time until the end", time.Since(start), end)
 		f.Set(locktest.Fine)
 	})
 }

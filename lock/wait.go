@@ -25,12 +25,9 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 	waits, cancel := bounded(ctx, opts.Wait)
 	defer cancel()
 	held, err := l.waitAs(waits, request, opts)
-	if errors.Is(waits.Err(), context.DeadlineExceeded) && saysNothing(err) {
-		var end <-chan struct{} // of ctx, if only the wait is over
-		if ctx.Err() == nil {
-			end = ctx.Done()
-		}
-		if broken := l.broken(ctx, request, end); broken != nil {
+	caller, isBound := waits.Value(callerKey{}).(context.Context)
+	if isBound && errors.Is(context.Cause(waits), lease.ErrWaited) && saysNothing(err) {
+		if broken := l.broken(caller, request); broken != nil { //nolint:contextcheck // waits has ended
 			return nil, acquireError(request.Resource, lease.EndOf(waits), broken)
 		}
 	}
@@ -43,6 +40,9 @@ func saysNothing(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, errNoAnswer) || errors.Is(err, lease.ErrWaited) && errors.Is(err, context.DeadlineExceeded)
 }
 
+// callerKey is for the caller's own context, which a wait does not bound.
+type callerKey struct{}
+
 // bounded returns a context that ends after a wait. Of two that have one lock each, and wait for the other's, nobody gets both
 // if both give up at the same moment. So whoever has a lock already waits for less, by a random part of up to a quarter: one
 // then gives up first, and releases what the other waits for.
@@ -53,7 +53,7 @@ func bounded(ctx context.Context, wait time.Duration) (context.Context, context.
 	if lease.Nested(ctx) {
 		wait -= rand.N(wait/4 + 1)
 	}
-	return context.WithTimeoutCause(ctx, wait, lease.ErrWaited)
+	return context.WithTimeoutCause(context.WithValue(ctx, callerKey{}, ctx), wait, lease.ErrWaited)
 }
 
 func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
@@ -81,8 +81,8 @@ type look struct {
 }
 
 // broken returns what is wrong with the store, nil if it answers. A waiter was told that the lock is busy perhaps long ago,
-// and sleeps since: it would not notice that the store has gone. end ends the look.
-func (l *Locker) broken(ctx context.Context, request lease.Request, end <-chan struct{}) error {
+// and sleeps since: it would not notice that the store has gone. The end of ctx ends the look.
+func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 	// With its defaults go-redis tries for two seconds to connect before it says what it met. A call that hangs takes the whole
 	// time, and with a client that knows no deadlines longer.
 	const longest = lease.CleanupTimeout
@@ -110,7 +110,7 @@ func (l *Locker) broken(ctx context.Context, request lease.Request, end <-chan s
 	case <-now.done:
 		return now.err
 	case <-timer.C:
-	case <-end:
+	case <-ctx.Done():
 	}
 	return errNoAnswer
 }

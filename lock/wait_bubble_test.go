@@ -343,7 +343,14 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 // TestLookEndsWithItsCaller: after a wait a caller asks whether the store is there, but not beyond the end of its context.
 func TestLookEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	wait := &lock.Options{Wait: time.Second}
+	nothing := func(context.Context) error { return nil }
+	inBubbles(t, map[string]func(context.Context, *lock.Locker) error{
+		"one": func(ctx context.Context, l *lock.Locker) error { return l.Do(ctx, "order:1", wait, nothing) },
+		"all": func(ctx context.Context, l *lock.Locker) error {
+			return l.DoAll(ctx, []string{"order:1"}, wait, nothing)
+		},
+	}, func(t bubble, do func(context.Context, *lock.Locker) error) {
 		f := newFake()
 		acquire(t, lockerOn(t, f.memory), nil)
 		f.Set(func(ctx context.Context, step string, send func() error) error {
@@ -356,7 +363,7 @@ func TestLookEndsWithItsCaller(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		start := time.Now()
-		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: time.Second})
+		err := do(ctx, lockerOn(t, f.Store))
 		took := time.Since(start)
 		expect.That(t, err != nil && took == 2*time.Second, "want an error with the end of the context, after 2s, have %v after %v", err, took)
 	})
