@@ -97,6 +97,7 @@ func (m *model) step() {
 	default:
 		m.acquire(store.Request{
 			Key: m.key, Token: "siding:" + uuid.NewString() + ":x", TTL: ourTTL, FenceTTL: ourTTL, Waiter: waiter, Handoff: handoff,
+			Waited: time.Duration(m.rng.IntN(3)) * time.Hour, // by more than the clocks of the stores may differ
 		})
 	}
 }

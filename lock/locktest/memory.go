@@ -114,8 +114,8 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 		if c.Waiter == "" || r.reserved {
 			return take()
 		}
-		first := m.reserve(r, c.Waiter, c.Handoff)
-		if first == "" || first == c.Waiter {
+		r.join(c, now) // it may have come before the others
+		if m.reserve(r, c.Waiter, c.Handoff) == c.Waiter {
 			return take()
 		}
 	case r.waiter != "" && r.waiter == c.Waiter:
