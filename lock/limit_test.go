@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/lockredis"
@@ -455,6 +456,23 @@ func TestLimitUnderLoad(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		check(setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{}))
+	})
+}
+
+// A store behind a network knows limits if the store itself does, whether it wakes waiters or not.
+func TestLimitBehindANetwork(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for name, inner := range map[string]lock.Store{"listens": lock.Redis(s.rdb), "does not listen": lock.Redis(struct{ redis.Scripter }{s.rdb})} {
+			behind, network := locktest.Faulty(inner)
+			locker, opts := lockerOn(s, behind), &lock.Options{Limit: 2}
+			for range opts.Limit {
+				abandon(expect.Value(locker.Acquire(s.Context(), name, opts))(s))
+			}
+			wantBusy(s, name, expect.Err(locker.Acquire(s.Context(), name, opts)))
+			network.Set(locktest.Refuse)
+			expect.Is(s, name, expect.Err(locker.Acquire(s.Context(), name, opts)), locktest.ErrNetwork)
+		}
 	})
 }
 

@@ -119,15 +119,29 @@ type Sent struct {
 }
 
 // Faulty puts a network in front of inner, one without faults at first. The result is a
-// [store.Listener], or a [store.JoinOrdered], if inner is.
+// [store.Listener], a [store.JoinOrdered] or a [store.Limiter] if inner is.
 func Faulty(inner lock.Store) (lock.Store, *Network) {
 	n := &Network{fault: Fine}
 	f := &faulty{store: inner, network: n}
-	switch listener := inner.(type) {
-	case store.JoinOrdered:
-		return &faultyJoinOrdered{faultyListener{faulty: f, listener: listener}}, n
-	case store.Listener:
-		return &faultyListener{faulty: f, listener: listener}, n
+	limiter, limits := inner.(store.Limiter)
+	listener, listens := inner.(store.Listener)
+	_, ordered := inner.(store.JoinOrdered)
+	l := &faultyListener{faulty: f, listener: listener}
+	switch {
+	case ordered:
+		return &faultyJoinOrdered{l}, n
+	case listens && limits:
+		return struct {
+			*faultyListener
+			store.Limiter
+		}{l, limiter}, n
+	case listens:
+		return l, n
+	case limits:
+		return struct {
+			*faulty
+			store.Limiter
+		}{f, limiter}, n
 	}
 	return f, n
 }
@@ -230,6 +244,6 @@ func (f *faultyListener) Listen(ctx context.Context, id string, listening func()
 	})
 }
 
-type faultyJoinOrdered struct{ faultyListener }
+type faultyJoinOrdered struct{ *faultyListener }
 
 func (*faultyJoinOrdered) JoinOrdered() {}
