@@ -83,7 +83,7 @@ func (c *contenders) heldHere() error {
 		return nil
 	}
 	if b := c.holder.Busy(); b != nil {
-		return busy(b)
+		return (*BusyError)(b)
 	}
 	return nil
 }

@@ -73,13 +73,7 @@ type BusyError struct {
 }
 
 // Error names the resource, the holder and the time left.
-func (e *BusyError) Error() string { return lease.Busy(*e).String() }
+func (e *BusyError) Error() string { return (*lease.BusyError)(e).Error() }
 
 // Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
-
-// busy returns what package lease says of a refusal.
-func busy(refused *lease.BusyError) *BusyError {
-	e := BusyError(refused.Busy)
-	return &e
-}

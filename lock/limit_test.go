@@ -194,7 +194,7 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 			s.Helper()
 			first := expect.Value(on.Acquire(s.Context(), r))(s)
 			again, err := on.Acquire(s.Context(), r)
-			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Ticket != again.Ticket {
+			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Position != again.Position {
 				s.Fatalf("want the same answer twice, have %+v, %+v and %v", first, again, err)
 			}
 			return first

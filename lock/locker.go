@@ -145,9 +145,9 @@ func (l *Locker) attempt(ctx context.Context, request lease.Request, whenDone fu
 	}
 	switch {
 	case refused != nil && err != nil:
-		return nil, acquireError(request.Resource, err, busy(refused))
+		return nil, acquireError(request.Resource, err, (*BusyError)(refused))
 	case refused != nil:
-		return nil, busy(refused)
+		return nil, (*BusyError)(refused)
 	case err != nil:
 		held.GiveBack(ctx)
 		return nil, err

@@ -131,7 +131,15 @@ func (s *setup) take(waiter string) *lease.Lease {
 
 // ask tries to acquire the lock, for a waiter if it is not "".
 func (s *setup) ask(waiter string) (*lease.Lease, error) {
-	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter), Rule: s.rule})
+	held, busy, err := s.Ask(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter), Rule: s.rule})
+	switch {
+	case err != nil:
+		return nil, err
+	case busy != nil:
+		return nil, busy
+	}
+	held.Start(func() {})
+	return held, nil
 }
 
 // takeOnceFree acquires the lock as soon as it can be had.

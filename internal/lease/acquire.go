@@ -39,35 +39,6 @@ type Request struct {
 	Rule *store.Rule
 }
 
-// Acquire asks for a lock once. Acquire returns a lease that is renewed from now on, a
-// [*BusyError], or what was wrong with the store or ctx. After an error, a lock that the store may
-// have granted is released.
-func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	if err := c.Check(r.Resource); err != nil {
-		return nil, err
-	}
-	if end := EndOf(ctx); end != nil {
-		return nil, store.Failed("acquire "+r.Resource, end)
-	}
-	if !c.Begin() {
-		return nil, store.Failed("acquire "+r.Resource, ErrClosed)
-	}
-	defer c.End()
-	l, busy, err := c.Ask(ctx, r)
-	switch {
-	case busy != nil:
-		return nil, busy
-	case err == nil:
-		l.Start(func() {})
-		return l, nil
-	case EndOf(ctx) != nil:
-		c.Go(func() { l.GiveBack(ctx) })
-	default:
-		l.GiveBack(ctx)
-	}
-	return nil, err
-}
-
 // Ask asks for a lock once, and again while the votes are split, up to a limit. Ask returns a lease
 // or a refusal. The caller calls [Lease.Start] on the lease. With an error, a lease says that the
 // store may have granted the lock. The caller then calls [Lease.GiveBack]. A refusal with an error

@@ -31,8 +31,8 @@ var errOver = fmt.Errorf("%w: its TTL is over, and it is not renewed", store.Err
 // errTooLate says that the answer of the store came after the lease's deadline.
 var errTooLate = errors.New("the answer came after the lease's deadline")
 
-// A Busy says who has a lock. A Busy has the fields of lock.BusyError.
-type Busy struct {
+// A BusyError has the fields of lock.BusyError, which says what they mean.
+type BusyError struct {
 	Resource  string
 	Holder    string
 	Since     time.Time
@@ -43,32 +43,17 @@ type Busy struct {
 	Holders   int
 }
 
-// A BusyError says that somebody else has the lock, and where the waiter stands.
-type BusyError struct {
-	Busy
-
-	// Ticket is the waiter's ticket. The ticket stays the same until the waiter leaves the wait
-	// queue. Ticket is 0 for one who is not queued.
-	Ticket int64
+// Error names the resource, the holder and the time left.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("lock %s is held by %s (%.1f s left)", e.Resource, e.Holder, e.Remaining.Seconds())
 }
-
-// String names the resource, the holder and the time left.
-func (b Busy) String() string {
-	return fmt.Sprintf("lock %s is held by %s (%.1f s left)", b.Resource, b.Holder, b.Remaining.Seconds())
-}
-
-// Error is [Busy.String].
-func (e *BusyError) Error() string { return e.String() }
 
 // Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
 // NewBusy returns the error for a lock that is busy. rule is that of the request, nil for none.
 func NewBusy(resource string, r store.Result, rule *store.Rule) *BusyError {
-	busy := &BusyError{
-		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position, Holders: r.Holders},
-		Ticket: r.Ticket,
-	}
+	busy := &BusyError{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position, Holders: r.Holders}
 	switch {
 	case r.Reserved:
 		busy.Holder = store.NextHolder

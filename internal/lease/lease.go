@@ -74,12 +74,12 @@ func (l *Lease) Busy() *BusyError {
 	if !h.valid() {
 		return nil
 	}
-	return &BusyError{Busy: Busy{
+	return &BusyError{
 		Resource:  h.resource,
 		Holder:    holderOf(h.token),
 		Since:     h.since,
 		Remaining: time.Until(h.start.Add(h.cfg.TTL)),
-	}}
+	}
 }
 
 // Context returns a context for work under the lease. The context carries the fencing token, and

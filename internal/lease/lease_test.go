@@ -10,12 +10,20 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
+func acquire(t *testing.T, client *lease.Client, r lease.Request) *lease.Lease {
+	t.Helper()
+	held, busy, err := client.Ask(t.Context(), r)
+	expect.Need(t, busy == nil && err == nil, "want the lock, have %v and %v", busy, err)
+	held.Start(func() {})
+	return held
+}
+
 // A lease that is not renewed may be held for a day, and have a context for each request. It keeps those that have not ended.
 func TestContextsThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{}))(t)
 	t.Cleanup(client.Close)
-	held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1", TTL: time.Hour, NoRenew: true}))(t)
+	held := acquire(t, client, lease.Request{Resource: "order:1", TTL: time.Hour, NoRenew: true})
 	const most = 100
 	for n := range 10 * most {
 		ctx, cancel := context.WithCancel(t.Context())

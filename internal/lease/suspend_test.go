@@ -39,7 +39,7 @@ func TestSuspendedMachine(t *testing.T) {
 		{"release", func(t *testing.T, l *lease.Lease) error { t.Helper(); return l.Release(t.Context()) }},
 		{"context", func(t *testing.T, l *lease.Lease) error { t.Helper(); return context.Cause(l.Context(t.Context())) }},
 	} {
-		held := expect.Value(client.Acquire(t.Context(), lease.Request{Resource: "order:1"}))(t)
+		held := acquire(t, client, lease.Request{Resource: "order:1"})
 		suspend(t, held, 30*time.Minute)
 		expect.That(t, !held.Deadline().IsZero(), "%s: want a lease that is still good after half its TTL", tc.name)
 		suspend(t, held, 30*time.Minute)
@@ -66,7 +66,7 @@ func TestSuspendedMachineWithWork(t *testing.T) {
 			t.Parallel()
 			client := expect.Value(lease.New(locktest.NewMemory(), lease.Config{TTL: tc.ttl, RenewEvery: 200 * time.Millisecond}))(t)
 			tc.request.Resource = "order:1"
-			held := expect.Value(client.Acquire(t.Context(), tc.request))(t)
+			held := acquire(t, client, tc.request)
 			work := held.Context(t.Context())
 			suspend(t, held, time.Hour)
 			expect.Is(t, "cause", expect.Ended(t, work), store.ErrLost)

@@ -12,7 +12,7 @@
 --   retention  of a wait queue to which nobody comes, ms; it is kept for longer if those in it are told to come later
 --
 -- Returns {1, fence, key of the lock or of the permit}; or for a busy lock {0, what it holds or '', ms left, its fence,
--- position, ticket, how many permits are in use, in how many ms its rates allow a start or 0}.
+-- position, how many permits are in use, in how many ms its rates allow a start or 0}.
 --
 -- Guarantees: at most one token holds a lock or a permit. At most as many permits are in use as the rule says, and in no
 -- period do more start. The fence is above all earlier ones. The same call made twice holds what it held, or waits where it
@@ -62,7 +62,7 @@ local function acquire(lock)
   if type(value) == 'table' then return value end
   local position, at = 0, permits and permits.key or lock
   if waiter ~= '' then
-    ticket = ticket or Queue().join(lock, waiter, waited, given.retention)
+    if not ticket then Queue().join(lock, waiter, waited, given.retention) end
     position = call('ZRANK', wait_queue_of(lock), waiter) + 1
   end
   local left, fence, offered = call('PTTL', at), digits(last_fence(lock)), value == 'siding-reserved:line'
@@ -75,7 +75,7 @@ local function acquire(lock)
   if waiter ~= '' and math.max(left, later) + given.handoff > tonumber(given.retention) then -- it may sleep for so long
     call('PEXPIRE', wait_queue_of(lock), math.max(left, later) + given.handoff)
   end
-  return {0, value, left, fence, position, digits(ticket or 0), permits and permits.used or 0, later}
+  return {0, value, left, fence, position, permits and permits.used or 0, later}
 end
 
 return acquire

@@ -98,7 +98,7 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 	a.Reserved = strings.HasPrefix(a.Holder, "siding-reserved:")
 	// A fence is the time of its grant, except a rare one that had to be raised.
 	a.Since = usTime(r.Number())
-	a.Position, a.Ticket, a.Holders, a.Later = int(r.Number()), r.Number(), int(r.Number()), msOf(r)
+	a.Position, a.Holders, a.Later = int(r.Number()), int(r.Number()), msOf(r)
 	return a, r.Err()
 }
 

@@ -116,9 +116,8 @@ type Result struct {
 	Left time.Duration
 	// Since is when the lock was last taken, by the store's clock; zero if that is not known.
 	Since time.Time
-	// Position and Ticket are those of the waiter, zero if it is not queued.
+	// Position is that of the waiter in the wait queue, 1 for the first; 0 if it is not queued.
 	Position int
-	Ticket   int64
 	// Holders is how many permits of a lock with a [Rule] are held or reserved. Later is in how long
 	// its rates allow another start; 0 if they do not keep one away.
 	Holders int

@@ -129,7 +129,7 @@ func (s *Store) busyWaiter(ctx context.Context, c store.Request, ses *session, h
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ses.position = max(1, min(ses.position, keys-1))
-	r.Position, r.Ticket = int(ses.position), ses.revision
+	r.Position = int(ses.position)
 	return r
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
@@ -211,16 +210,11 @@ func tokenIsComparedWhole(s *suite) {
 }
 
 func secondAttemptOfTheSameHolder(s *suite) {
-	task := lease.Request{Resource: s.res, Holder: "task 7", Waiter: "task 7"}
-	first, err := s.client().Acquire(s.Context(), task)
-	if err != nil {
-		s.Fatal(err)
-	}
-	_, err = s.client().Acquire(s.Context(), task)
+	opts := &lock.Options{Holder: "task 7"}
+	first := s.takeAs(s.locker(lock.Config{}), opts)
+	_, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, opts)
 	s.wantIs("the second attempt while the first runs", err, lock.ErrBusy)
-	if err := first.Release(s.Context()); err != nil {
-		s.Errorf("release: %v", err)
-	}
+	s.release(first)
 }
 
 // on returns the same case with another resource.

@@ -131,7 +131,6 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 			r.queueEnd = end // it may sleep until then
 		}
 		a.Position = slices.Index(r.queue, p) + 1
-		a.Ticket = p.ticket
 	}
 	return a, nil
 }

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 )
@@ -91,17 +90,6 @@ func (s *suite) key() string { return "lock:" + s.res }
 func (s *suite) locker(cfg lock.Config) *lock.Locker {
 	s.Helper()
 	return s.lockerOn(s.Open(s.T), cfg)
-}
-
-// client returns what package queue takes locks with, in a process of its own.
-func (s *suite) client() *lease.Client {
-	s.Helper()
-	client, err := lease.New(s.Open(s.T), lease.Config{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(client.Close)
-	return client
 }
 
 func (s *suite) lockerOn(store lock.Store, cfg lock.Config) *lock.Locker {
