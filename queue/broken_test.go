@@ -168,7 +168,7 @@ func TestFunctionsThatBreak(t *testing.T) {
 	}
 }
 
-// A server is ready if Available says so. One that panics says no.
+// A server is ready if Available says so. One that panics, ends its goroutine or does not return says no.
 func TestReadyOfWhatTasksNeed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -180,6 +180,39 @@ func TestReadyOfWhatTasksNeed(t *testing.T) {
 	wantReady(t, s, errFull.Error())
 	available = func() error { panic("a mistake") }
 	wantReady(t, s, "a mistake")
+	available = func() error { runtime.Goexit(); return nil }
+	wantReady(t, s, "has ended its goroutine")
+	hangs := make(chan struct{})
+	defer close(hangs)
+	available = func() error { <-hangs; return nil }
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := s.Ready(ctx)
+	expect.That(t, errors.Is(err, context.DeadlineExceeded), "want the end of its context, have %v", err)
+}
+
+// A call of Available that breaks is not the last one: the tasks run once a later one says so.
+func TestAvailableThatBreaks(t *testing.T) {
+	t.Parallel()
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	eachOf(t, onOne, map[string]func(){
+		"panics": func() { panic("a mistake") }, "goexit": runtime.Goexit, "hangs": func() { <-hangs },
+	}, func(b *bundle, breaks func()) {
+		var asked, runs atomic.Int64
+		b.serve(queue.ServerConfig{Available: func(context.Context) error {
+			if asked.Add(1) == 1 {
+				breaks()
+			}
+			return nil
+		}}, func(context.Context, job) error {
+			if runs.Add(1) == 1 {
+				return queue.Unavailable(errFull)
+			}
+			return nil
+		})
+		b.awaitGone(b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries}))
+	})
 }
 
 // asynq refuses to read a task whose error is no UTF-8. Such an error is like any other, with U+FFFD in it.

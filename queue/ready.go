@@ -113,6 +113,8 @@ const (
 	availableEvery = time.Second
 	// availablePatience bounds each of these calls.
 	availablePatience = 5 * time.Second
+	// availableAtOnce is how many of them may be under way: some that never return keep nobody from the next one, and do not add up.
+	availableAtOnce = 10
 )
 
 // Unavailable wraps the error of a handler to say that something is missing which all tasks need,
@@ -142,7 +144,7 @@ func (s *Server) shut(missing error) {
 	}
 	s.cfg.Logger.ErrorContext(s.background, "no tasks are taken, as something is missing that they need", "error", missing)
 	since := time.Now()
-	go func() { // nobody waits for Available, which may not return
+	go func() {
 		s.mu.Lock() // a task may be quicker than Start
 		server := s.engine
 		s.mu.Unlock()
@@ -159,17 +161,34 @@ func (s *Server) shut(missing error) {
 	}()
 }
 
-// available calls [ServerConfig.Available].
-func (s *Server) available(ctx context.Context) (err error) {
+// available calls [ServerConfig.Available], and waits for it no longer than until ctx ends, or its patience: it may never return,
+// or end its goroutine.
+func (s *Server) available(ctx context.Context) error {
 	if s.cfg.Available == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, availablePatience)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("queue: Available has panicked: %v", p)
-		}
-	}()
-	return s.cfg.Available(ctx)
+	answer := make(chan error, 1)
+	select {
+	case s.asks <- struct{}{}:
+		go func() {
+			err := errors.New("queue: Available has ended its goroutine (runtime.Goexit)")
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("queue: Available has panicked: %v", p)
+				}
+				<-s.asks
+				answer <- err
+			}()
+			err = s.cfg.Available(ctx)
+		}()
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("queue: Available has not returned: %w", ctx.Err())
+	}
 }

@@ -55,6 +55,7 @@ type Server struct {
 	done     chan struct{} // closed when Shutdown is called
 
 	missing        atomic.Pointer[error] // why no tasks are taken, see Unavailable; nil if they are
+	asks           chan struct{}         // one for each call of Available that is under way
 	work           sync.WaitGroup        // background work
 	background     context.Context       //nolint:containedctx // of that, until Shutdown
 	end            context.CancelFunc
@@ -106,7 +107,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 		cfg: cfg.withDefaults(), rdb: rdb, self: store.Process(),
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
 		probed: "siding-probe:" + uuid.NewString(), done: make(chan struct{}),
-		unguardedKinds: logEvery{interval: 24 * time.Hour},
+		asks: make(chan struct{}, availableAtOnce), unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
 	if err := s.checkPool(); err != nil {
 		return nil, err
