@@ -188,7 +188,7 @@ func (s *Server) unguarded(ctx context.Context, a *attempt, next engine.Handler)
 	err = errNotReturned
 	defer func() {
 		ev := a.event(EventFinished)
-		ev.Held, ev.Err = time.Since(a.Began), err
+		ev.Held, ev.Err = time.Since(a.Began), engine.PutBack(ctx, err)
 		s.observe(ev)
 	}()
 	err = next(ctx, a.Task)
@@ -207,13 +207,12 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	if _, ok := errors.AsType[*engine.SnoozeError](err); ok {
 		return err // the handler has not begun
 	}
-	// A handler that gives its task up has said so last: Permanent may wrap the other two, but not what is in an Unavailable.
-	givesUp := func(err error) bool { return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) }
-	if missing, ok := errors.AsType[*unavailableError](err); ok && (givesUp(missing) || !givesUp(err)) {
+	givesUp := errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) // also if it wraps one of the other two
+	if missing, ok := errors.AsType[*unavailableError](err); ok && !givesUp {
 		s.shut(missing.error)
 		return &engine.SnoozeError{Err: err, After: jitter(time.Second)}
 	}
-	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp(err) && (!ok || !a.isHolder(busy.Holder)) {
+	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp && (!ok || !a.isHolder(busy.Holder)) {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
 		ev := a.event(EventParked)
 		ev.Parked, ev.Err = a.Taken.Parks+1, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -179,9 +181,12 @@ func TestABatchHoldsItsLine(t *testing.T) {
 		}
 		return nil
 	})
-	c.line(5)
+	ids := c.line(5)
 	c.want([]int{1, 2, 3}, []int{2, 3, 4})
 	c.awaitBalance()
+	for i, want := range []string{telemetry.Done, telemetry.Failed, telemetry.Snoozed} {
+		expect.Equal(t, "outcome of the first run of task "+strconv.Itoa(i+1), c.outcome(ids[i]), want)
+	}
 }
 
 // The lock of a batch is lost: all its tasks come again in their order, and use no retry.
@@ -276,7 +281,7 @@ func TestABatchAtShutdown(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	first.line(4)
+	ids := first.line(4)
 	first.want([]int{1, 2, 3})
 	second := b.newServer(queue.ServerConfig{Observe: first.observe, Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + "-2": 1}}})
 	busy, leaves := make(chan struct{}), make(chan struct{})
@@ -299,6 +304,15 @@ func TestABatchAtShutdown(t *testing.T) {
 		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 	}
 	first.awaitBalance()
+	for _, id := range ids[:3] {
+		expect.Equal(t, "outcome of the first run", b.outcome(id), telemetry.Snoozed)
+	}
+}
+
+// outcome returns that of the first run of a guarded task, as metrics have it.
+func (b *bundle) outcome(id string) string {
+	b.Helper()
+	return telemetry.Outcome(b.await(queue.EventReleased, id, 1).Err, false)
 }
 
 func TestHandleBatchPanics(t *testing.T) {

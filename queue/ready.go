@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
@@ -132,10 +133,14 @@ func Unavailable(err error) error {
 // uses no retry, and runs when what was missing is there again.
 var ErrUnavailable = errors.New("queue: unavailable")
 
+// An unavailableError is all that its error is, but does not give the task up: what is missing is not the task's fault.
 type unavailableError struct{ error }
 
-func (e *unavailableError) Unwrap() error        { return e.error }
-func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
+func (e *unavailableError) As(target any) bool { return errors.As(e.error, target) }
+
+func (e *unavailableError) Is(target error) bool {
+	return target == ErrUnavailable || target != asynq.SkipRetry && target != asynq.RevokeTask && errors.Is(e.error, target)
+}
 
 // shut stops the server from taking tasks, until Available returns nil.
 func (s *Server) shut(missing error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -80,6 +81,32 @@ func TestShutdownInMidTask(t *testing.T) {
 		b.awaitGone(id, next)
 		b.wantOrder(tt.order...)
 	})
+}
+
+// A run whose task a shutdown puts back is no failed one, also of a task without a resource.
+func TestShutdownIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	begun := make(chan struct{}, 2)
+	work := func(ctx context.Context) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	s := b.newServer(queue.ServerConfig{Observe: b.observe})
+	queue.Handle(s, func(ctx context.Context, _ job) error { return work(ctx) })
+	queue.Handle(s, func(ctx context.Context, _ note) error { return work(ctx) })
+	expect.OK(t, s.Start(t.Context()))
+	ids := map[queue.EventKind]string{queue.EventReleased: b.enqueue(b.job(1)), queue.EventFinished: b.enqueue(note{})}
+	within(t, patience, "a handler", begun)
+	within(t, patience, "the other handler", begun)
+	shutdown(t, s)
+	for kind, id := range ids {
+		err := b.await(kind, id, 1).Err
+		expect.Equal(t, kind.String(), telemetry.Outcome(err, false), telemetry.Snoozed)
+		expect.Is(t, kind.String(), err, context.Canceled)
+		expect.Equal(t, "retries used", b.info(id).Retried, 0)
+	}
 }
 
 // Shutdown returns at its hard deadline, with a handler that never returns and

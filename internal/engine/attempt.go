@@ -205,6 +205,9 @@ func (l *loop) tellSettled(a *attempt) {
 	loss := (*LostError)(nil)
 	lost := a.lost.Load() || errors.As(a.err, &loss)
 	task, err := a.task, a.err
+	if a.outcome.Kind == taskredis.Requeue {
+		err = PutBack(a.ctx, err)
+	}
 	l.told.tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(task, err, lost) })
 }
 

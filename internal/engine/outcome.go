@@ -14,14 +14,31 @@ import (
 
 // errShutdown ends the contexts of handlers that are still at work when the time of a shutdown is over.
 // errors.Is finds context.Canceled, which is what asynq's server ends them with.
-var errShutdown = fmt.Errorf("the server shuts down: %w", context.Canceled)
+var errShutdown error = &putBackError{fmt.Errorf("the server shuts down: %w", context.Canceled)}
 
 // ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit.
 var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 
 // ErrNotBegun is the error of a handler that has not begun its work, and leaves it to a later attempt: the task comes again at once,
 // in its place, and uses no retry.
-var ErrNotBegun = errors.New("the task has not begun")
+var ErrNotBegun error = &putBackError{errors.New("the task has not begun")}
+
+// ErrPutBack matches the error of a run whose task comes again at once, in its place, and uses no retry, as its handler or a shutdown
+// has put it back.
+var ErrPutBack = errors.New("the task was put back")
+
+type putBackError struct{ error }
+
+func (e *putBackError) Unwrap() error        { return e.error }
+func (e *putBackError) Is(target error) bool { return target == ErrPutBack }
+
+// PutBack returns the error of a handler as one that matches [ErrPutBack] if a shutdown has ended ctx, which is the handler's.
+func PutBack(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errShutdown) {
+		return &putBackError{err}
+	}
+	return err
+}
 
 // A SnoozeError is the error of a handler that could not begin its work. The task comes again After, in its place, and
 // uses no retry.

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -47,7 +50,7 @@ func Word(s string) string {
 const (
 	Done    = "done"
 	Failed  = "failed"
-	Snoozed = "snoozed" // the handler found a second lock busy, or something missing that all tasks need
+	Snoozed = "snoozed" // the handler found a second lock busy, or something missing that all tasks need, or the task was put back
 	Lost    = "lost"    // the lock was lost while the handler ran
 )
 
@@ -58,6 +61,10 @@ func Outcome(err error, lost bool) string {
 		return Lost
 	case err == nil:
 		return Done
+	case errors.Is(err, engine.ErrPutBack):
+		return Snoozed
+	case errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask):
+		return Failed
 	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
 		return Snoozed
 	default:

@@ -1,13 +1,20 @@
 package telemetry_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -28,6 +35,35 @@ func TestClass(t *testing.T) {
 	} {
 		if have := telemetry.Class(resource); have != want {
 			t.Errorf("%s: want %s, have %s", resource, want, have)
+		}
+	}
+}
+
+// The outcome of a run is what becomes of its task.
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	full, busy := errors.New("disk is full"), fmt.Errorf("account: %w", lock.ErrBusy)
+	for _, c := range []struct {
+		err  error
+		lost bool
+		want string
+	}{
+		{nil, false, telemetry.Done},
+		{full, false, telemetry.Failed},
+		{context.Canceled, false, telemetry.Failed},
+		{engine.ErrNotBegun, true, telemetry.Lost},
+		{nil, true, telemetry.Lost},
+		{engine.ErrNotBegun, false, telemetry.Snoozed},
+		{busy, false, telemetry.Snoozed},
+		{queue.Unavailable(full), false, telemetry.Snoozed},
+		{queue.Unavailable(queue.Permanent(full)), false, telemetry.Snoozed},
+		{queue.Permanent(full), false, telemetry.Failed},
+		{queue.Permanent(busy), false, telemetry.Failed},
+		{queue.Permanent(queue.Unavailable(full)), false, telemetry.Failed},
+		{fmt.Errorf("%w: %w", busy, asynq.RevokeTask), false, telemetry.Failed},
+	} {
+		if have := telemetry.Outcome(c.err, c.lost); have != c.want {
+			t.Errorf("%v, lost: %v: want %s, have %s", c.err, c.lost, c.want, have)
 		}
 	}
 }

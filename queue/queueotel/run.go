@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -85,7 +86,7 @@ func handOn(ctx context.Context) {
 
 // end ends the span of a run. A snoozed task is no error.
 func end(ctx context.Context, span trace.Span, err error) {
-	outcome := telemetry.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
+	outcome := telemetry.Outcome(engine.PutBack(ctx, err), errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
 	switch outcome {
 	case telemetry.Lost:
 		span.SetStatus(codes.Error, "the lock was lost")

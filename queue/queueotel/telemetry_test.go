@@ -72,10 +72,10 @@ func newBench(t *testing.T) *bench {
 }
 
 // serve runs tasks with run.
-func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
+func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) *queue.Server {
 	t.Helper()
 	server, err := queue.NewServer(b.opts, queue.ServerConfig{
-		Asynq:   asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel},
+		Asynq:   asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel, ShutdownTimeout: 200 * time.Millisecond},
 		Observe: b.telemetry.Observe,
 	})
 	if err != nil {
@@ -92,6 +92,7 @@ func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
 			t.Error(err)
 		}
 	})
+	return server
 }
 
 // ended returns the spans of a name once n of them have ended.
@@ -216,6 +217,25 @@ func TestOutcomes(t *testing.T) {
 		if have := attr(run, "siding.outcome").AsString(); have != want[n].outcome || run.Status().Code != want[n].code {
 			t.Errorf("%v: want %s, have %s, %v", want[n].err, want[n].outcome, have, run.Status())
 		}
+	}
+}
+
+// A run whose task a shutdown puts back is no error.
+func TestOutcomeAtShutdown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	begun := make(chan struct{})
+	s := b.serve(t, func(ctx context.Context, _ ship) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	expect.OK(t, expect.Err(b.telemetry.Enqueue(t.Context(), b.client, ship{"1", 1}, nil)))
+	<-begun
+	expect.OK(t, s.Shutdown(t.Context()))
+	run := b.ended(t, "run order:ship", 1)[0]
+	if have := attr(run, "siding.outcome").AsString(); have != "snoozed" || run.Status().Code != codes.Unset {
+		t.Errorf("want snoozed, have %s, %v", have, run.Status())
 	}
 }
 
