@@ -125,8 +125,9 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 		case t.Resource == "":
 			err = s.unguarded(ctx, a, next)
 		case s.outside && t.First() != nil: // the first of its batch has the lock
-			s.acquired(a, 0)
-			err = next(ctx, t)
+			a.held = []int64{t.FirstFence()}
+			s.acquired(a, a.held[0])
+			err = next(lease.WithFence(ctx, a.Resource, a.held[0]), t)
 		case s.outside:
 			err = s.elsewhere(ctx, a, next)
 		default:

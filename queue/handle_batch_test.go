@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -213,6 +214,43 @@ func TestABatchLosesItsLock(t *testing.T) {
 		c.await(queue.EventLost, id, 1)
 	}
 	c.awaitBalance()
+}
+
+// An operator takes the lock of a batch. Each of its tasks has had the fence of that lock, and is told who did that.
+func TestRevokeABatch(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		s := b.newServer(queue.ServerConfig{Lock: longLease, Observe: b.observe})
+		c := &crew{bundle: b, server: s, batches: make(chan []int, 10), goes: make(chan struct{})}
+		s.Use(func(next asynq.Handler) asynq.Handler {
+			return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+				expect.That(b, lock.Fence(ctx, b.resource) > 0, "want middleware to see a fence")
+				return next.ProcessTask(ctx, t)
+			})
+		})
+		var once sync.Once
+		queue.HandleBatch(s, 3, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
+			c.batches <- numbers(batch)
+			<-c.goes
+			if len(batch) == 3 {
+				once.Do(func() { //nolint:contextcheck // an operator does it
+					b.revoke()
+					<-ctx.Done()
+				})
+			}
+			return ctx.Err()
+		})
+		start(b, s)
+		ids := c.line(3)
+		fence := c.await(queue.EventAcquired, ids[0], 1).Fence
+		for _, id := range ids {
+			e := c.await(queue.EventLost, id, 1)
+			expect.That(b, e.Fence == fence && fence > 0, "want the fence %d, have %+v", fence, e)
+			expect.That(b, e.Err != nil && strings.Contains(e.Err.Error(), "alice released it: it is stuck"), "want who did it, have %v", e.Err)
+		}
+		b.awaitGone(ids...)
+		c.awaitBalance()
+	})
 }
 
 // The lock of a batch is on an external store, and is lost unnoticed: no task has succeeded, not even one that the handler has ended.

@@ -146,6 +146,9 @@ func (t *Task) First() *taskredis.Taken {
 	return &t.attempt.member.batch.first.Taken
 }
 
+// FirstFence returns the Fence of the handler of the first of the batch of a member.
+func (t *Task) FirstFence() int64 { return t.attempt.member.batch.first.task.Fence }
+
 // Join hands the item of a member to the first of its batch, and returns what that makes of it.
 func (t *Task) Join(item any) error {
 	m := t.attempt.member
