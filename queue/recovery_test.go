@@ -175,3 +175,33 @@ func TestKilledTasks(t *testing.T) {
 		zombie.open()
 	})
 }
+
+// An ErrorHandler has the context that BaseContext has made, also for a task that has lost its lock once too often: whether that
+// was noticed while the handler ran, or not.
+func TestErrorHandlerOfALossHasTheBaseContext(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	eachOf(t, onOne, map[string]func(ctx context.Context) error{
+		"noticed": func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		},
+		"not noticed": func(context.Context) error { return nil },
+	}, func(b *bundle, ends func(context.Context) error) {
+		handled := make(chan any, 1)
+		b.serve(queue.ServerConfig{
+			Recovery: queue.Recovery{Losses: -1}, Lock: shortTimes,
+			Asynq: asynq.Config{
+				BaseContext:  func() context.Context { return context.WithValue(context.Background(), key{}, "tenant") },
+				ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, _ error) { handled <- ctx.Value(key{}) }),
+			},
+		}, func(ctx context.Context, _ job) error {
+			expect.OK(b, b.rdb.Del(b.Context(), b.lockKey()).Err()) //nolint:contextcheck // another program does it
+			return ends(ctx)
+		})
+		id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
+		have := within(b, patience, "the error handler", handled)
+		expect.That(b, have == "tenant", "want what BaseContext has put there, have %v", have)
+		b.awaitState(id, asynq.TaskStateArchived)
+	})
+}

@@ -42,6 +42,7 @@ type attempt struct {
 	failure error      // of the task's own, if the outcome is one
 	task    *Task      // once its handler was called, and the error of that
 	err     error
+	asked   context.Context //nolint:containedctx // with which the user's functions are asked about its failure: the handler's, made by BaseContext
 }
 
 // Message is a task as asynq encodes it.

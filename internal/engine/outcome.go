@@ -190,7 +190,7 @@ func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
 	}
 	a.loss, a.failure = loss, nil
 	if a.Losses >= l.cfg.Losses {
-		return l.failed(a.ctx, a, loss.Err)
+		return l.failed(a.asked, a, loss.Err)
 	}
 	o := l.snooze(a, loss.Err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
 	o.Last = loss.Last

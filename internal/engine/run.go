@@ -33,6 +33,7 @@ func (l *loop) runAttempt(a *attempt) {
 	defer l.atWork.Add(int64(-a.slots))
 	defer a.cancel(nil)
 	ctx := a.ctx
+	a.asked = ctx
 	outcome := taskredis.Outcome{}
 	defer func() {
 		if p := recover(); p != nil { // of this package: the handler's are caught below
@@ -58,6 +59,7 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	ctx, stop := context.WithDeadline(ctx, a.endsBy)
 	defer stop()
+	a.asked = ctx
 	need, err := l.needOf(a)
 	if err != nil {
 		outcome = l.outcomeOf(ctx, a, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
