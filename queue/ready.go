@@ -150,10 +150,12 @@ func (s *Server) shut(missing error) {
 	s.cfg.Logger.ErrorContext(s.background, "no tasks are taken, as something is missing that they need", "error", missing)
 	since := time.Now()
 	go func() {
-		s.mu.Lock() // a task may be quicker than Start
-		server := s.engine
-		s.mu.Unlock()
-		hold := func(on bool) { _ = server.Hold(s.background, on) } // an error says that the server ends
+		select {
+		case <-s.started: // a task may be quicker than Start
+		case <-s.background.Done():
+			return
+		}
+		hold := func(on bool) { _ = s.engine.Hold(s.background, on) } // an error says that the server ends
 		hold(true)
 		for sleep.For(s.background, availableEvery) == nil {
 			if s.available(s.background) == nil {

@@ -48,9 +48,9 @@ type Server struct {
 	engine     *engine.Server                 // once started
 
 	mu       sync.Mutex
-	starting bool // a Start or Run has begun, and nothing is started yet
-	started  bool
-	stopped  bool // Stop was called
+	starting bool          // a Start or Run has begun, and nothing is started yet
+	started  chan struct{} // closed once engine is set
+	stopped  bool          // Stop was called
 	closed   bool
 	done     chan struct{} // closed when Shutdown is called
 
@@ -106,7 +106,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 	s := &Server{
 		cfg: cfg.withDefaults(), rdb: rdb, self: store.Process(),
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
-		probed: "siding-probe:" + uuid.NewString(), done: make(chan struct{}),
+		probed: "siding-probe:" + uuid.NewString(), started: make(chan struct{}), done: make(chan struct{}),
 		asks: make(chan struct{}, availableAtOnce), unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
 	if err := s.checkPool(); err != nil {
@@ -179,7 +179,7 @@ func (s *Server) claim(ctx context.Context) error {
 	switch {
 	case s.closed:
 		return errShutDown
-	case s.started:
+	case s.engine != nil:
 		return errors.New("queue: the server was started before")
 	case s.starting:
 		return errors.New("queue: another call starts the server just now")
@@ -197,7 +197,15 @@ func (closedError) Error() string        { return "queue: the server was shut do
 func (closedError) Is(target error) bool { return target == asynq.ErrServerClosed }
 
 // start starts a server that the caller has claimed.
-func (s *Server) start(ctx context.Context) error {
+func (s *Server) start(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.background, cancel)() // a Shutdown ends it
+	defer func() {
+		if err != nil && s.isShutDown() { // meanwhile, which closes the client
+			err = errShutDown
+		}
+	}()
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
@@ -216,11 +224,6 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	server := engine.New(cfg)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed { // meanwhile
-		return errShutDown
-	}
 	err = server.Start(ctx, s.rules())
 	if other, ok := errors.AsType[*engine.OtherLocksError](err); ok {
 		return fmt.Errorf("%w: %w; so tasks of one resource could run at once: give all servers the same, or stop the others first "+
@@ -229,9 +232,24 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
-	s.engine, s.started = server, true
-	s.work.Go(func() { s.followLimits(s.background) })
+	if !s.keep(server) {
+		_ = server.Shutdown(ctx) // which has ended
+		return errShutDown
+	}
 	return nil
+}
+
+// keep keeps an engine that has begun. It returns false if the server was shut down meanwhile.
+func (s *Server) keep(server *engine.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.engine = server
+	close(s.started)
+	s.work.Go(func() { s.followLimits(s.background) })
+	return true
 }
 
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx

@@ -206,6 +206,35 @@ func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
 	}
 }
 
+// While Redis does not answer a Start, other calls wait for no longer than they are to: a Shutdown, too, which ends the Start.
+func TestCallsWhileAStartHangs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newJobServer(queue.ServerConfig{})
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	queue.ClientOf(s).AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if cmd.Name() == "time" { // what a server asks first that it may start
+			once.Do(func() { close(asked) })
+			<-answer
+		}
+		return send()
+	}))
+	started := make(chan error, 1)
+	go func() { started <- s.Start(t.Context()) }()
+	within(t, patience, "the call", asked)
+	others := make(chan error, 1)
+	go func() {
+		s.Stop()
+		expect.Equal(t, "kinds", fmt.Sprint(s.Kinds()), "[test:job]")
+		expect.OK(t, s.Ready(t.Context()))
+		others <- s.Shutdown(t.Context())
+	}()
+	expect.OK(t, within(t, patience, "the shutdown", others))
+	close(answer)
+	expect.Equal(t, "start", fmt.Sprint(within(t, patience, "the end of Start", started)), shutBefore)
+}
+
 // atProbe calls a function when a server asks Redis, in Start, whether tasks could be taken. An error of the function is the answer.
 func atProbe(s *queue.Server, f func(context.Context) error) {
 	queue.ClientOf(s).AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
