@@ -55,7 +55,7 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 				return &engine.OtherResourceError{Resource: resource}
 			}
 		}
-		return fn(context.WithValue(ctx, taskKey{}, task), t)
+		return fn(context.WithValue(ctx, engine.TaskKey{}, task), t)
 	}
 	if _, ok := any(zero).(Guarded); !ok {
 		s.handle(kind, run, nil)

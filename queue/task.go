@@ -189,13 +189,11 @@ func InfoFrom(ctx context.Context) Info {
 	return info
 }
 
-type taskKey struct{}
-
 // AsynqTask returns asynq's task to a handler of [Handle], and nil outside of one. The task's
 // ResultWriter keeps a result for [Options.Retention]. The task's Headers are those with which it
 // was enqueued, and [HeaderResource].
 func AsynqTask(ctx context.Context) *asynq.Task {
-	t, _ := ctx.Value(taskKey{}).(*asynq.Task)
+	t, _ := ctx.Value(engine.TaskKey{}).(*asynq.Task)
 	return t
 }
 

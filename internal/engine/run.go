@@ -21,6 +21,9 @@ import (
 // otherwise, as queuetest does.
 type InfoKey struct{}
 
+// TaskKey is likewise the key of what queue.AsynqTask returns.
+type TaskKey struct{}
+
 // runAttempt runs an attempt from its start to its report:
 //
 //	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer

@@ -48,6 +48,15 @@ func New(rdb redis.UniversalClient, h asynq.Handler) (engine.Handler, error) {
 	}, nil
 }
 
+// Run runs a task with h as [New] has it, for tests without a server: results are kept nowhere.
+func Run(ctx context.Context, h asynq.Handler, m *taskredis.Message) error {
+	l, err := newLayout(asynqVersion())
+	if err != nil {
+		return err
+	}
+	return l.process(ctx, h, m, func(context.Context, []byte) error { return nil })
+}
+
 // NewErrorHandler makes h what Siding's server calls with the error of an attempt that has failed. The task, the
 // functions of the context and the error give h what they give on asynq's server. As there, the task has no
 // ResultWriter, and the context may have ended.

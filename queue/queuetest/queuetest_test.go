@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -67,6 +69,46 @@ func TestRunKeepsTheGivenID(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A handler finds asynq's task, with a writer for its result.
+func TestRunGivesAsynqsTask(t *testing.T) {
+	t.Parallel()
+	ctx := queuetest.WithInfo(t.Context(), queue.Info{ID: "again", Retried: 2})
+	err := queuetest.Run(ctx, &queuetest.Worker{}, audit{Order: "1"}, func(ctx context.Context, _ audit) error {
+		task := queue.AsynqTask(ctx)
+		expect.Need(t, task != nil, "want a task")
+		expect.That(t, task.Type() == "order:audit" && string(task.Payload()) == `{"order":"1"}`, "have %s %s", task.Type(), task.Payload())
+		expect.Equal(t, "header", task.Headers()[queue.HeaderResource], "order:1")
+		retried, ok := asynq.GetRetryCount(ctx)
+		expect.That(t, ok && retried == 2, "want asynq's functions to know the task, have %d, %v", retried, ok)
+		expect.Equal(t, "id", task.ResultWriter().TaskID(), "again")
+		return expect.Err(task.ResultWriter().Write([]byte("done")))
+	})
+	expect.OK(t, err)
+}
+
+// A transfer needs two resources.
+type transfer struct{}
+
+func (transfer) Kind() string     { return "transfer" }
+func (transfer) Resource() string { return queue.AllOf("account:1", "account:2") }
+
+// A task of several resources loses them by their text, or one by its name.
+func TestLoseOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	for name, resource := range map[string]string{"all": transfer{}.Resource(), "one": "account:2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w queuetest.Worker
+			err := queuetest.Run(t.Context(), &w, transfer{}, func(ctx context.Context, _ transfer) error {
+				expect.That(t, w.Lose(resource), "lose: want true while the task runs")
+				return ctx.Err()
+			})
+			expect.Is(t, "run", err, lock.ErrLost)
+			expect.That(t, !w.Lose(resource), "lose: want false while nobody runs")
+		})
 	}
 }
 

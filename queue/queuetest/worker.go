@@ -9,11 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/asynqhandler"
 )
 
 // A Worker runs tasks. The zero value is ready; it is safe for use by several
@@ -36,9 +40,9 @@ type resource struct {
 // twice, as a worker may after a crash, put its id into ctx with
 // [WithInfo]. A lease that [Worker.Lose] ended makes the error match
 // lock.ErrLost, whatever fn returned. ctx also bounds the wait for the
-// resource.
+// resource. A result that fn writes, by [queue.AsynqTask], is kept nowhere.
 func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Context, T) error) error {
-	decoded, err := sent(t)
+	decoded, payload, err := sent(t)
 	switch {
 	case err != nil:
 		return err
@@ -57,35 +61,39 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 	} else {
 		w.given(info.ID)
 	}
-	guarded, ok := queue.Task(decoded).(queue.Guarded)
-	if !ok {
-		return fn(WithInfo(ctx, info), decoded)
+	var names []string
+	m := &taskredis.Message{Type: info.Kind, Payload: payload, ID: info.ID, Queue: info.Queue, Retry: info.Retries, Retried: info.Retried}
+	if guarded, ok := queue.Task(decoded).(queue.Guarded); ok {
+		info.Resource = guarded.Resource()
+		names, m.Headers = store.Names(info.Resource), map[string]string{queue.HeaderResource: info.Resource}
 	}
-	info.Resource = guarded.Resource()
-	run := func(ctx context.Context) error { return fn(WithInfo(ctx, info), decoded) }
-	for _, name := range slices.Backward(store.Names(info.Resource)) { // all workers take them in one order
+	run := func(ctx context.Context) error {
+		return asynqhandler.Run(WithInfo(ctx, info), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			return fn(context.WithValue(ctx, engine.TaskKey{}, task), decoded)
+		}), m)
+	}
+	for _, name := range slices.Backward(names) { // all workers take them in one order
 		next := run
 		run = func(ctx context.Context) error { return w.hold(ctx, name, next) }
 	}
 	return run(ctx)
 }
 
-// sent returns a task as a worker gets it, or the client's error.
-func sent[T queue.Task](t T) (decoded T, err error) {
+// sent returns a task as a worker gets it, and its payload, or the client's error.
+func sent[T queue.Task](t T) (decoded T, payload []byte, err error) {
 	if err := (queue.ClientConfig{}).Check(t, nil); err != nil {
-		return decoded, err
+		return decoded, nil, err
 	}
-	payload, err := json.Marshal(t)
-	if err != nil {
-		return decoded, fmt.Errorf("queuetest: %w", err)
+	if payload, err = json.Marshal(t); err != nil {
+		return decoded, nil, fmt.Errorf("queuetest: %w", err)
 	}
 	if err := json.Unmarshal(payload, &decoded); err != nil {
-		return decoded, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
+		return decoded, nil, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
 	}
 	if err := (queue.ClientConfig{}).Check(decoded, nil); err != nil { // a worker would archive it
-		return decoded, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
+		return decoded, nil, fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
 	}
-	return decoded, nil
+	return decoded, payload, nil
 }
 
 // RunBatch runs tasks of one resource with fn, a handler by queue.HandleBatch, as [Run] does with one task. It returns what becomes of
@@ -99,7 +107,7 @@ func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn fun
 	}
 	batch, outcomes := make([]*queue.BatchTask[T], len(tasks)), make([]error, len(tasks))
 	for i, t := range tasks {
-		decoded, err := sent(t)
+		decoded, _, err := sent(t)
 		if err != nil {
 			return nil, err
 		}
@@ -131,17 +139,18 @@ func WithInfo(ctx context.Context, info queue.Info) context.Context {
 	return context.WithValue(ctx, engine.InfoKey{}, info)
 }
 
-// Lose ends the lease of the task that is running on the resource. The task's context is cancelled
+// Lose ends the lease of the task that is running on the resource, or on any of several. The task's context is cancelled
 // with a cause that matches lock.ErrLost. Lose reports whether a task was running.
-func (w *Worker) Lose(resource string) bool {
+func (w *Worker) Lose(resource string) (running bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, ok := w.resources[resource]
-	if !ok || r.lose == nil {
-		return false
+	for _, name := range store.Names(resource) {
+		if r, ok := w.resources[name]; ok && r.lose != nil {
+			r.lose()
+			running = true
+		}
 	}
-	r.lose()
-	return true
+	return running
 }
 
 func (w *Worker) nextID() string {
