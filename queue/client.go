@@ -104,7 +104,6 @@ func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 type prepared struct {
 	enqueue taskredis.Enqueue
 	options []asynq.Option // the same, as asynq has it
-	named   bool           // the caller chose its id
 }
 
 // task returns the task as asynq's own clients take it.
@@ -146,7 +145,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 		return nil, err
 	}
 	o.TaskID = cmp.Or(o.TaskID, id)
-	p := &prepared{named: named}
+	p := &prepared{}
 	if p.options, err = o.asynq(t.Kind(), now); err != nil {
 		return nil, err
 	}

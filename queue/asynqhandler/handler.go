@@ -28,13 +28,9 @@ import (
 // later attempt, or leave a part of a task that was deleted. And what h changes in the map of headers is
 // gone with the attempt, where asynq's server keeps it if the task is tried again.
 //
-// An error names the argument that is missing, or what is not as it was in the versions of asynq that this
-// package knows.
+// An error says that h is nil, or what is not as it was in the versions of asynq that this package knows.
 func New(rdb redis.UniversalClient, h asynq.Handler) (engine.Handler, error) {
-	if rdb == nil {
-		return nil, errors.New("asynqhandler: want a client of Redis, have nil")
-	}
-	if h == nil {
+	if h == nil { // as a middleware may return
 		return nil, errors.New("asynqhandler: want a handler, have nil")
 	}
 	l, err := newLayout(asynqVersion())
@@ -61,11 +57,8 @@ func Run(ctx context.Context, h asynq.Handler, m *taskredis.Message) error {
 // functions of the context and the error give h what they give on asynq's server. As there, the task has no
 // ResultWriter, and the context may have ended.
 //
-// An error says the same as that of [New].
+// An error says what is not as it was, as that of [New] does.
 func NewErrorHandler(h asynq.ErrorHandler) (func(ctx context.Context, t *engine.Task, err error), error) {
-	if h == nil {
-		return nil, errors.New("asynqhandler: want an error handler, have nil")
-	}
 	l, err := newLayout(asynqVersion())
 	if err != nil {
 		return nil, err

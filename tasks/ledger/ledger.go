@@ -48,7 +48,7 @@ type Ledger struct {
 //
 // A file is kept in write-ahead mode and must be on a local disk. The last
 // tasks before a power cut may be undone in it, but not torn. The parameters of
-// SQLite's URIs may follow the path: sqlite:ledger.db?mode=ro.
+// SQLite's URIs may follow the path: sqlite:ledger.db?mode=rw makes no file.
 //
 // Open proves by a write that the database takes writes. Errors name the DSN, without passwords.
 // Only a server that is not up yet is worth a retry.
