@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
@@ -101,6 +102,13 @@ func TestPayloadNamesTheResource(t *testing.T) {
 		b.wantOrder(0, 1, 2)
 		b.soonFree(b.resource + ".before")
 		b.awaitBalance()
+		done := 0
+		for _, e := range b.of(queue.EventReleased, id) {
+			if telemetry.Outcome(e.Err, false) == telemetry.Done {
+				done++
+			}
+		}
+		expect.Equal(b, "runs that count as done", done, 1)
 	})
 }
 

@@ -143,7 +143,7 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 			err = next(ctx, t)
 		}
 		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
-			s.settled(t, nil, false) // the handler has seen nothing of this lock
+			s.settled(t, err, false) // the handler has seen nothing of this lock
 			t.Acquired = false
 		}
 		return s.meaningOf(ctx, a, err)

@@ -61,7 +61,7 @@ func Outcome(err error, lost bool) string {
 		return Lost
 	case err == nil:
 		return Done
-	case errors.Is(err, engine.ErrPutBack):
+	case errors.Is(err, engine.ErrPutBack) || isOther(err):
 		return Snoozed
 	case errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask):
 		return Failed
@@ -70,4 +70,10 @@ func Outcome(err error, lost bool) string {
 	default:
 		return Failed
 	}
+}
+
+// isOther reports whether the task runs again under the lock that its payload names, which its header does not.
+func isOther(err error) bool {
+	_, other := errors.AsType[*engine.OtherResourceError](err)
+	return other
 }

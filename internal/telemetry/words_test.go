@@ -54,6 +54,7 @@ func TestOutcome(t *testing.T) {
 		{engine.ErrNotBegun, true, telemetry.Lost},
 		{nil, true, telemetry.Lost},
 		{engine.ErrNotBegun, false, telemetry.Snoozed},
+		{&engine.OtherResourceError{Resource: "order:2"}, false, telemetry.Snoozed},
 		{busy, false, telemetry.Snoozed},
 		{queue.Unavailable(full), false, telemetry.Snoozed},
 		{queue.Unavailable(queue.Permanent(full)), false, telemetry.Snoozed},

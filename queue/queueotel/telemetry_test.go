@@ -220,6 +220,23 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A run that finds that its task has another resource than its header says is no error, and the next one is as any.
+func TestOutcomeOfAWrongHeader(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.serve(t, func(context.Context, ship) error { return nil })
+	client := asynq.NewClient(b.opts)
+	t.Cleanup(func() { _ = client.Close() })
+	wrong := asynq.NewTaskWithHeaders("order:ship", []byte(`{"order":"2"}`), map[string]string{queue.HeaderResource: "order:1"})
+	expect.OK(t, expect.Err(client.Enqueue(wrong)))
+	for i, want := range []string{"snoozed", "done"} {
+		run := b.ended(t, "run order:ship", 2)[i]
+		if have := attr(run, "siding.outcome").AsString(); have != want || run.Status().Code != codes.Unset {
+			t.Errorf("run %d: want %s, have %s, %v", i+1, want, have, run.Status())
+		}
+	}
+}
+
 // A run whose task a shutdown puts back is no error.
 func TestOutcomeAtShutdown(t *testing.T) {
 	t.Parallel()
