@@ -233,8 +233,8 @@ func TestRevokeABatch(t *testing.T) {
 			c.batches <- numbers(batch)
 			<-c.goes
 			if len(batch) == 3 {
-				once.Do(func() { //nolint:contextcheck // an operator does it
-					b.revoke()
+				once.Do(func() {
+					b.revoke() //nolint:contextcheck // an operator does it
 					<-ctx.Done()
 				})
 			}

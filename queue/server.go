@@ -200,7 +200,7 @@ func (closedError) Is(target error) bool { return target == asynq.ErrServerClose
 func (s *Server) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.background, cancel)() // a Shutdown ends it
+	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // a Shutdown ends it, too
 	defer func() {
 		if err != nil && s.isShutDown() { // meanwhile, which closes the client
 			err = errShutDown

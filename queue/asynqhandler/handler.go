@@ -46,7 +46,7 @@ func New(rdb redis.UniversalClient, h asynq.Handler) (engine.Handler, error) {
 
 // Run runs a task with h as [New] has it, for tests without a server: results are kept nowhere.
 func Run(ctx context.Context, h asynq.Handler, m *taskredis.Message) error {
-	l, err := newLayout(asynqVersion())
+	l, err := newLayout(asynqVersion()) //nolint:contextcheck // what it tries has none
 	if err != nil {
 		return err
 	}
