@@ -99,7 +99,7 @@ type Permit struct {
 	State LockState `json:"state"` // Held, Revoked or Reserved
 	// Holder is the label of the holder, or the name of the waiter.
 	Holder string `json:"holder"`
-	// Task is the holder, if [Inspector.Held], Top or Scan has found it.
+	// Task is the holder, if [Inspector.Held] or [Inspector.Scan] has found it.
 	Task   *Task     `json:"task,omitempty"`
 	Worker *Worker   `json:"worker,omitempty"`
 	Gone   bool      `json:"gone,omitempty"`

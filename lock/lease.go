@@ -33,8 +33,8 @@ func (l *Lease) Deadline() time.Time { return l.held.Deadline() }
 // the holder's, see [Options.Reentrant]. The context ends with ctx and with the lease. If the lock
 // is lost, the cause matches [ErrLost], and the context ends before anybody else can have the lock.
 // On a machine that was suspended for longer than the lease lives, the context ends at the next
-// renewal, or with [Options.NoRenew] within [Config].RenewEvery. Context may be called any number of times, such as for each part of the work. After the
-// lease has ended it returns an ended context.
+// renewal, or with [Options.NoRenew] within [Config].RenewEvery. Context may be called any number of
+// times, such as for each part of the work. After the lease has ended it returns an ended context.
 //
 // Once all contexts of the lease have ended, the lease is not renewed. So work must end with its
 // context, or use [Locker.Do]. A ctx that never ends, such as [context.Background], never ends the

@@ -156,7 +156,7 @@ func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
 	for i, queue := range queues { // at once, as the master of one may be away
 		rescans.Go(func() {
 			errs[i] = s.calls.Rescan(ctx, queue)
-			s.loop.hasFound(queue)
+			_ = s.loop.do(ctx, func() { s.loop.queues.found([]string{queue}, time.Now()) }) // else it is found within a second
 		})
 	}
 	rescans.Wait()

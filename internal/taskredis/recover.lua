@@ -20,8 +20,6 @@ local function put_back(queue, index, id)
     -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
     if have[1] == 'pending' then to_pending(queue, id, task) end
     leave_active(queue, id)
-  elseif asking[attempt] then -- its server lives, and hears in a moment what it gets
-    call('ZADD', lease, in_seconds(PLAIN_LEASE), id)
   elseif attempt and lock and lock ~= '' and ticket then
     local key = held_by(lock, holder_of(attempt))
     if key then -- its holder may trust it for so long

@@ -50,21 +50,6 @@ func TestUniqueKeyOfAnotherType(t *testing.T) {
 	})
 }
 
-// A step comes so late that the lease of an attempt has ended which asks in it: its server lives.
-func TestAskAfterTheEndOfItsLease(t *testing.T) {
-	t.Parallel()
-	onServer(t, func(t *bench, s *stepper) {
-		s.PolicyKinds = []string{"kind"}
-		t.pending("q", "0", "a")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
-		taken := s.takes("0 ", nil, 1, "q")
-		t.add(LeaseKey("q"), "0", 1)
-		s.ask(taken[0], "lock:a", Granted)
-		s.takes("", done(taken...), 1, "q")
-		t.gone()
-	})
-}
-
 // The servers of a queue have gone, and then the clock stepped back: nobody waits for them until it is as late again.
 func TestQueueWithoutServersAfterAStepOfTheClock(test *testing.T) {
 	test.Parallel()

@@ -105,7 +105,6 @@ local busy = {}
 local queues = {}
 local to_upkeep = {} -- locks of tasks that have crashed, and that upkeep is about to end, with their queues: nobody goes before these
 local more_crashed = {} -- by queue: whether more have crashed than this step puts back
-local asking = {} -- by attempt: those that ask in this step
 
 -- Calls f for a queue. Returns whether it has not failed, as it does if a key of the queue is of another type: then the step goes
 -- on with the others. The second is what f returns.
@@ -230,7 +229,6 @@ for i = 1, tonumber(arg()) do
   end
   if kind == 'ask' then
     asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, o}
-    asking[attempt] = true
   elseif kind == 'more' then
     mores[#mores + 1] = {i, queue, id, attempt, o}
     results[i] = 'more'
