@@ -71,6 +71,7 @@ func TestKeysOfAWrongType(t *testing.T) {
 			}
 			n, first := start(), 1 // attempts at the first task
 			f.eventually(f.parked("q", parked))
+			f.eventually(l.begun(first))
 			if !tt.early {
 				spoil()
 			}
