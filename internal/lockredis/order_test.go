@@ -317,6 +317,23 @@ func TestMarkThatOutlivesAllPermits(t *testing.T) {
 	}
 }
 
+// A holder acquires, releases, and both calls come once more, late: the second release hands the lock on with the fence of the second
+// grant, which does not go back.
+func TestLateCopiesKeepTheFence(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		first := w.takes("holder")
+		w.leaves("holder")
+		again := w.takes("holder")
+		w.waits("g")
+		w.held["holder"] = first
+		w.leaves("holder")
+		w.wantReserved("g")
+		fence := expect.Value(w.rdb.Get(w.Context(), store.Beside(key, "fence")).Result())(w)
+		expect.That(w, fence == fmt.Sprintf("%d*", again.Fence), "want the fence %d of the second grant, have %s; the first was %d", again.Fence, fence, first.Fence)
+	})
+}
+
 // The limit of a lock was raised while many wait: who frees it lets them all in, with a number of commands for each that does not
 // grow with how many there are.
 func TestLimitThatWasRaised(t *testing.T) {

@@ -54,7 +54,10 @@ local function quick_release(lock, token, handoff, fence_ttl, others)
   call('ZREM', wait_queue, waiter)
   call('SET', base .. 'released:' .. by, '1', 'PX', 10000)
   call('SET', lock, 'siding-reserved:' .. by .. ':' .. now() .. ':' .. waiter, 'PX', handoff)
-  call('SET', base .. 'fence', fence .. '*', 'PX', fence_ttl + handoff)
+  local before = try('SET', base .. 'fence', fence .. '*', 'PX', fence_ttl + handoff, 'GET')
+  if before and before ~= fence then -- a late copy of the acquire was granted the lock once more; or it is of another type
+    call('SET', base .. 'fence', (type(before) == 'string' and string.match(before, '^%d+') or fence) .. '*', 'PX', fence_ttl + handoff)
+  end
   return 1
 end
 
