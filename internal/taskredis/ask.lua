@@ -45,10 +45,15 @@ local function anybody_waits(queue, lock)
   return #heads == 2 * most -- nobody has looked at those behind
 end
 
--- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line.
+-- Whether the line of another queue goes on: somebody serves the queue, and no task holds the line. asynq's tools may have archived
+-- the task that held it.
 local function goes_on(queue, lock)
+  if not Lines().is_served(queue) then return false end
   local held = call('ZSCORE', siding(queue, 'held'), lock)
-  return Lines().is_served(queue) and not (held and (tonumber(held) or math.huge) > now)
+  if not held or (tonumber(held) or math.huge) <= now then return true end
+  local id, ticket = unpack(ours('ZRANGE', siding(queue, 'line:' .. lock), 0, 0, 'WITHSCORES'))
+  local have = id and read(asynq(queue, 't:' .. id))
+  return not (have and have.siding_held and Hold().holds_until(have.siding_held, have.state, waits_for(queue, id, have, lock, digits(tonumber(ticket)))))
 end
 
 -- Returns the keys by which a task with a ticket may take its locks: all, as they are free and nobody has come before it. Else nil,

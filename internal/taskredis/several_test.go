@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
@@ -184,6 +185,28 @@ func TestStepLooksSoonAtACrashedTaskOfSeveral(t *testing.T) {
 		_, a := t.server("two").make(nil, 1, "q")
 		due := a.Drawn[0].Due
 		expect.That(t, len(a.Recovered) == 1 && due >= 0 && due <= time.Second, "want it looked at within a second, have recovered %v, and due in %v", a.Recovered, due)
+	})
+}
+
+// asynq's tools have archived the task that held a line of another queue. The one behind it goes on, and a set that came later does not
+// pass it.
+func TestSetBehindALineWhoseHolderWasArchived(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(t *bench, s *stepper) {
+		other := t.server("other")
+		t.pending("other", "holds", "a")
+		first := other.takes("holds ", nil, 1, "other")[0]
+		t.pending("other", "behind", "a")
+		other.takes("", []Outcome{{Name: first.Name, Kind: Retry, Message: first.Encoded, After: time.Hour, Hold: true}}, 1, "other")
+		t.pending("q", "holder", "b")
+		holder := s.takes("holder ", nil, 1, "q")
+		_, result := s.asks("q", "set", "a", "b")
+		expect.Need(t, result == Parked, "want parked, have %s", result)
+		t.must(t.rdb.SAdd(t.Context(), "asynq:queues", "other").Err()) // as clients do
+		t.must(asynq.NewInspectorFromRedisClient(t.rdb).ArchiveTask("other", "holds"))
+		s.takes("", done(holder...), 1, "q")
+		t.add(ReadyKey("other"), "lock:a", 1) // a held line is looked at each 10 s
+		other.takes("behind ", nil, 1, "other")
 	})
 }
 
