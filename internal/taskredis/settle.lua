@@ -92,9 +92,10 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     for one in each(lock) do -- but no permit; nor one that a failover has forgotten, which nobody would free
       if lock_of(one) == one and needs(task_lock or '', one) then call('SET', one, revoked_token(lock_owner), 'PX', ANSWERS, 'NX') end
     end
-    -- A failover may have left it a lock that it had before. Last: if this fails in the middle, recovery still comes before the others.
+    -- A failover may have left it a lock that it had before. If its server says nothing, the task is taken for crashed before anybody
+    -- else has its lock. Last: if this fails in the middle, recovery still comes before the others.
     local other, gone = held_by(task_lock or '', lock_owner)
-    call('ZADD', asynq(queue, 'lease'), other and not gone and leased(left_of(other)) or in_seconds(PLAIN_LEASE), id)
+    call('ZADD', asynq(queue, 'lease'), leased(other and not gone and left_of(other) or ANSWERS), id)
     return 'lost'
   end
 

@@ -736,6 +736,22 @@ func TestStepOfALockThatRanOut(t *testing.T) {
 	})
 }
 
+// A server that is told of a loss, and stands still then, has its task taken for crashed before anybody else has its lock.
+func TestServerThatIsSilentAfterALoss(t *testing.T) {
+	t.Parallel()
+	onOwnRedis(t, func(t *bench) {
+		s, first := t.oneWaits("q")
+		t.must(t.rdb.Del(t.Context(), "lock:q").Err())
+		_, a := s.make(done(first), 1, "q")
+		expect.Need(t, a.Results[0] == Lost && len(a.Taken) == 0, "want it lost, and its lock kept, have %s and %v", a.Results[0], a.Taken)
+		now, left := value(t, t.rdb.Time(t.Context())), value(t, t.rdb.PTTL(t.Context(), "lock:q"))
+		lease := time.UnixMilli(int64(1000 * value(t, t.rdb.ZScore(t.Context(), LeaseKey("q"), first.ID)))).Sub(now)
+		expect.That(t, lease > 0 && lease < left, "want its lease to end before the lock does in %v, have it end in %v", left, lease)
+		t.crash("q", first.ID, "lock:q")
+		t.server("two").takes(first.ID+" ", nil, 1, "q")
+	})
+}
+
 // An attempt that is given back has lost its lock: its task keeps its place all the same.
 func TestStepGivesBackARevokedLock(t *testing.T) {
 	t.Parallel()
