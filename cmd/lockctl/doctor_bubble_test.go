@@ -68,6 +68,17 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
+// A limit that cannot be read holds for servers that have read it before, and for no others.
+func TestLimitThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	x := examine(&fake{})
+	x.connection.limits = func(context.Context) (map[string]limits.Override, error) {
+		return map[string]limits.Override{}, errors.New("the limit of a:* cannot be read")
+	}
+	expect.OK(t, x.contended(t.Context()))
+	expect.That(t, len(x.checks) == 1 && x.checks[0].Status == warning && strings.Contains(x.checks[0].Found, "a:*"), "want a warning that names it, have %+v", x.checks)
+}
+
 // What is not read, as there is too much of it, is no proof that all is well.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()

@@ -126,7 +126,7 @@ func matcher(filter string) func(name string) bool {
 func (a *app) lockTable(locks []inspect.Lock) *table {
 	t := newTable(cut("RESOURCE"), left("STATE"), cut("HOLDER"), cut("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"), right("WAITED"))
 	for _, l := range locks {
-		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), oldestOf(l), waitedOf(l))
+		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), waitOf(l, l.OldestWait), waitOf(l, l.WaitTime))
 	}
 	return t
 }

@@ -160,11 +160,8 @@ func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resour
 		for i, t := range some {
 			locks[i] = pipe.HGet(ctx, taskredis.TaskKey(t.Queue, t.ID), "siding_lock")
 		}
-		cmds, _ := pipe.Exec(ctx) // it returns the first error, be that a task without a lock
-		for _, cmd := range cmds {
-			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-				return nil, err
-			}
+		if err := taskredis.Exec(ctx, pipe); err != nil {
+			return nil, err
 		}
 	}
 	isOf := func(key string) bool {

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -59,6 +63,26 @@ func TestTasksListsArchivedOnesFirst(t *testing.T) {
 	b.says(t, "", "archive later --reason drill --yes", cli.StatusOK, "later is archived")
 	have := b.run(t, "", "tasks", "--count", "1", "--json")
 	expect.That(t, strings.Contains(have.out, `"later"`) && !strings.Contains(have.out, `"second"`) && strings.Contains(have.err, "there are more tasks"), "want the archived one alone, and a note that there are more, have %+v", have)
+}
+
+// A message that asynq cannot read hides no other tasks: not those of later pages.
+func TestTasksBehindOneThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	pipe := b.rdb.Pipeline()
+	for i := range 150 {
+		m := taskredis.Message{Type: "test:job", ID: fmt.Sprint("archived-", i), Queue: "default"}
+		message := m.Encode()
+		if i == 60 { // on the first page, whichever end of the archive that shows
+			message = []byte("\xff")
+		}
+		pipe.HSet(t.Context(), taskredis.TaskKey("default", m.ID), "msg", message, "state", "archived")
+		pipe.ZAdd(t.Context(), "asynq:{default}:archived", redis.Z{Score: float64(1_800_000_000 + i), Member: m.ID})
+	}
+	expect.OK(t, taskredis.Exec(t.Context(), pipe))
+	all, _ := answer[[]listed](t, b, "tasks", "--count", "1000")
+	archived := slices.DeleteFunc(all, func(l listed) bool { return l.State != inspect.StateArchived })
+	expect.That(t, len(archived) == 149, "want 149 archived tasks, have %d", len(archived))
 }
 
 // An ending is an inspector that finds all tasks completed.

@@ -91,18 +91,10 @@ func leftOf(l inspect.Lock) string {
 	return l.Left.String()
 }
 
-// oldestOf is how long the first waiter has waited.
-func oldestOf(l inspect.Lock) string {
+// waitOf is a wait at a lock, if anybody waits.
+func waitOf(l inspect.Lock, wait inspect.Duration) string {
 	if l.Waiting == 0 {
 		return "-"
 	}
-	return l.OldestWait.String()
-}
-
-// waitedOf is how long all waiters have waited.
-func waitedOf(l inspect.Lock) string {
-	if l.Waiting == 0 {
-		return "-"
-	}
-	return l.WaitTime.String()
+	return wait.String()
 }

@@ -63,7 +63,7 @@ func HeldUntil(ctx context.Context, rdb redis.UniversalClient, entries []Ready) 
 	for i, e := range entries {
 		scores[i] = pipe.ZScore(ctx, HeldKey(e.Queue), e.Lock)
 	}
-	if err := exec(ctx, pipe, len(entries)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("taskredis: look for held lines: %w", err)
 	}
 	held := make([]int64, len(entries))

@@ -42,7 +42,7 @@ func PausedQueues(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	for i, queue := range queues {
 		found[i] = pipe.Exists(ctx, PausedKey(queue))
 	}
-	if err := exec(ctx, pipe, len(queues)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("taskredis: look for paused queues: %w", err)
 	}
 	paused := make(map[string]bool)
@@ -54,18 +54,18 @@ func PausedQueues(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	return paused, nil
 }
 
-// exec sends a pipeline of n commands, in which a missing key is no error.
-func exec(ctx context.Context, pipe redis.Pipeliner, n int) error {
-	if n == 0 {
-		return nil
-	}
-	cmds, _ := pipe.Exec(ctx) // it returns the first error, be that a missing key
+// Exec sends a pipeline of commands, in which a missing key is no error, and hides none: go-redis returns the first of all.
+func Exec(ctx context.Context, pipe redis.Pipeliner) error {
+	cmds, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
 	}
-	return nil
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
 }
 
 // LookDepth is how many pending tasks [LookTask] searches.
@@ -196,7 +196,7 @@ func AllReady(ctx context.Context, rdb redis.UniversalClient, queues []string, m
 		sizes[i] = pipe.ZCard(ctx, ReadyKey(queue))
 		lists[i] = pipe.ZRangeWithScores(ctx, ReadyKey(queue), 0, int64(most-1))
 	}
-	if err := exec(ctx, pipe, len(queues)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return nil, 0, fmt.Errorf("taskredis: list locks that tasks wait for: %w", err)
 	}
 	for i, queue := range queues {
@@ -218,7 +218,7 @@ func ReadyAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) er
 	for i, e := range entries {
 		scores[i] = pipe.ZScore(ctx, ReadyKey(e.Queue), e.Lock)
 	}
-	if err := exec(ctx, pipe, len(entries)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return fmt.Errorf("taskredis: look for locks that tasks wait for: %w", err)
 	}
 	for i := range entries {
@@ -235,7 +235,7 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([
 	for i, e := range entries {
 		texts[i] = pipe.Get(ctx, store.Beside(e.Lock, "freed"))
 	}
-	if err := exec(ctx, pipe, len(entries)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)
 	}
 	freed := make([]int64, len(entries))
@@ -256,7 +256,7 @@ func ClockOf(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) (lea
 	pipe := rdb.Pipeline()
 	score := pipe.ZScore(ctx, serversKey, key)
 	left := pipe.PTTL(ctx, key)
-	err := exec(ctx, pipe, 2)
+	err := Exec(ctx, pipe)
 	answered := time.Now()
 	if err != nil {
 		return 0, 0, false, fmt.Errorf("taskredis: clock of %v: %w", s, err)
@@ -279,7 +279,7 @@ func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (
 	for i, key := range keys {
 		found[i] = pipe.Exists(ctx, key)
 	}
-	if err := exec(ctx, pipe, len(keys)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return false, fmt.Errorf("taskredis: look who looks after queues: %w", err)
 	}
 	return !slices.ContainsFunc(found, func(n *redis.IntCmd) bool { return n.Val() == 0 }), nil

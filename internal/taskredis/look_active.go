@@ -95,7 +95,7 @@ func WorkerOf(ctx context.Context, rdb redis.UniversalClient, servers []*ServerI
 	for i, s := range servers {
 		entries[i] = pipe.HGet(ctx, workersKey+":"+s.name(), id)
 	}
-	if err := exec(ctx, pipe, len(servers)); err != nil {
+	if err := Exec(ctx, pipe); err != nil {
 		return Worker{}, false, fmt.Errorf("taskredis: list workers: %w", err)
 	}
 	var found Worker
