@@ -27,15 +27,14 @@ const (
 
 // A contender is one of these goroutines. Locker.mu guards err.
 type contender struct {
-	asks  string        // for what, see kindOf
+	terms string        // of its request
 	since time.Time     // when it came, or would have if it had not waited elsewhere
 	first chan struct{} // closed when nobody is before it
 	err   error         // of an attempt by another that began after it had come
 }
 
-// kindOf tells the requests apart that may fail in other ways than one another: by what keeps them from the lock, and by how long
-// an answer may take.
-func kindOf(request lease.Request) string { return request.Rule.String() + " " + request.TTL.String() }
+// termsOf returns what may have one request fail where another does not: what keeps it from the lock, and how long an answer may take.
+func termsOf(request lease.Request) string { return request.Rule.String() + " " + request.TTL.String() }
 
 // contendersFor returns the contenders for the lock of key. It makes them if there are none. The
 // caller holds l.mu.
@@ -102,8 +101,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		err = c.heldHere()
 	}
 	if err == nil {
-		asks := kindOf(request)
-		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.asks != asks })
+		terms := termsOf(request)
+		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.terms != terms })
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -129,7 +128,7 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 // The caller is then the first of its way, until it calls leave.
 func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (leave func(), err error) {
 	key := l.client.Key(request.Resource)
-	me := &contender{asks: kindOf(request), since: time.Now().Add(-lease.Waited(ctx)), first: make(chan struct{})}
+	me := &contender{terms: termsOf(request), since: time.Now().Add(-lease.Waited(ctx)), first: make(chan struct{})}
 	l.mu.Lock()
 	c := l.contendersFor(key)
 	q := &c.queues[way]

@@ -60,7 +60,7 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a refusal is shared by all", "contenders.go",
-		"return other.asks != asks",
+		"return other.terms != terms",
 		"return false && other.asks != asks",
 		[]string{"TestRefusalConcernsOneLimit", "TestDeadlineConcernsOneTTL"},
 	},

@@ -189,7 +189,7 @@ func (s *Server) unguarded(ctx context.Context, a *attempt, next engine.Handler)
 	err = errNotReturned
 	defer func() {
 		ev := a.event(EventFinished)
-		ev.Held, ev.Err = time.Since(a.Began), engine.PutBack(ctx, err)
+		ev.Held, ev.Err = time.Since(a.Began), engine.OfShutdown(ctx, err)
 		s.observe(ev)
 	}()
 	err = next(ctx, a.Task)

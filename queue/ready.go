@@ -114,7 +114,7 @@ const (
 	availableEvery = time.Second
 	// availablePatience bounds each of these calls.
 	availablePatience = 5 * time.Second
-	// availableAtOnce is how many of them may be under way: some that never return keep nobody from the next one, and do not add up.
+	// availableAtOnce is how many of them may be under way: one that never returns does not stop the asking, and they do not add up.
 	availableAtOnce = 10
 )
 

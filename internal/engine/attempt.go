@@ -42,7 +42,8 @@ type attempt struct {
 	failure error      // of the task's own, if the outcome is one
 	task    *Task      // once its handler was called, and the error of that
 	err     error
-	asked   context.Context //nolint:containedctx // with which the user's functions are asked about its failure: the handler's, made by BaseContext
+	// handlerCtx is the context of the handler, made by BaseContext: the user's functions are asked with it what a failure means.
+	handlerCtx context.Context //nolint:containedctx // the attempt's
 }
 
 // Message is a task as asynq encodes it.
@@ -207,7 +208,7 @@ func (l *loop) tellSettled(a *attempt) {
 	lost := a.lost.Load() || errors.As(a.err, &loss)
 	task, err := a.task, a.err
 	if a.outcome.Kind == taskredis.Requeue {
-		err = PutBack(a.ctx, err)
+		err = OfShutdown(a.ctx, err)
 	}
 	l.told.tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(task, err, lost) })
 }

@@ -146,7 +146,7 @@ func (t *Task) First() *taskredis.Taken {
 	return &t.attempt.member.batch.first.Taken
 }
 
-// FirstFence returns the Fence of the handler of the first of the batch of a member.
+// FirstFence returns the fence under which a member runs: that of the handler of its batch.
 func (t *Task) FirstFence() int64 { return t.attempt.member.batch.first.task.Fence }
 
 // Join hands the item of a member to the first of its batch, and returns what that makes of it.

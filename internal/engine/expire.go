@@ -41,7 +41,7 @@ func (l *loop) expire(now time.Time) {
 		}
 		switch {
 		case now.Before(a.overrunsAt):
-			l.lookBy(now.Add(a.overrunsAt.Sub(now))) // by the monotonic clock, also if that has stood still
+			l.lookBy(now.Add(a.overrunsAt.Sub(now))) // not at once, each time, if only the monotonic clock has stood still
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
 			l.lookBy(now.Add(time.Second))
 		default:

@@ -22,10 +22,10 @@ const (
 	reclaimInterval     = time.Minute
 )
 
-// A call has so long, as one master of a Cluster that does not answer must not hold up the groups on the others.
+// How long calls may take: a master of a Cluster that does not answer must not hold up the groups on the others.
 const (
 	groupsListFor = time.Second
-	groupsTakeFor = 3 * time.Second // or reclaim
+	groupsMoveFor = 3 * time.Second // to take or reclaim tasks
 )
 
 // An aggregation makes one task of each group of tasks that is ready. It also puts back the tasks that a server had
@@ -97,7 +97,7 @@ var errBusy = errors.New("the user's GroupAggregator has not returned")
 func (a *aggregation) reclaim(ctx context.Context) {
 	var problem error
 	for _, queue := range a.queues {
-		limited, cancel := context.WithTimeout(ctx, groupsTakeFor)
+		limited, cancel := context.WithTimeout(ctx, groupsMoveFor)
 		problem = cmp.Or(problem, a.groups.Reclaim(limited, queue))
 		cancel()
 	}
@@ -132,7 +132,7 @@ func (a *aggregation) round(ctx context.Context) error {
 func (a *aggregation) aggregate(running context.Context, queue, group string) error {
 	// A group that was taken is done also when the server ends. One that was taken after all, by a call whose answer is late, is
 	// reclaimed.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(running), groupsTakeFor)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(running), groupsMoveFor)
 	set, err := a.groups.Take(limited, queue, group, a.rule)
 	cancel()
 	if err != nil || set == nil {

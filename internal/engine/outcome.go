@@ -32,8 +32,8 @@ type putBackError struct{ error }
 func (e *putBackError) Unwrap() error        { return e.error }
 func (e *putBackError) Is(target error) bool { return target == ErrPutBack }
 
-// PutBack returns the error of a handler as one that matches [ErrPutBack] if a shutdown has ended ctx, which is the handler's.
-func PutBack(ctx context.Context, err error) error {
+// OfShutdown returns the error of a handler, as one that matches [ErrPutBack] if a shutdown has ended ctx, which is the handler's.
+func OfShutdown(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errShutdown) {
 		return &putBackError{err}
 	}
@@ -190,7 +190,7 @@ func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
 	}
 	a.loss, a.failure = loss, nil
 	if a.Losses >= l.cfg.Losses {
-		return l.failed(a.asked, a, loss.Err)
+		return l.failed(a.handlerCtx, a, loss.Err)
 	}
 	o := l.snooze(a, loss.Err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
 	o.Last = loss.Last

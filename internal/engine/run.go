@@ -36,7 +36,7 @@ func (l *loop) runAttempt(a *attempt) {
 	defer l.atWork.Add(int64(-a.slots))
 	defer a.cancel(nil)
 	ctx := a.ctx
-	a.asked = ctx
+	a.handlerCtx = ctx
 	outcome := taskredis.Outcome{}
 	defer func() {
 		if p := recover(); p != nil { // of this package: the handler's are caught below
@@ -62,7 +62,7 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	ctx, stop := context.WithDeadline(ctx, a.endsBy)
 	defer stop()
-	a.asked = ctx
+	a.handlerCtx = ctx
 	need, err := l.needOf(a)
 	if err != nil {
 		outcome = l.outcomeOf(ctx, a, fmt.Errorf("%w: %w", err, asynq.SkipRetry))

@@ -35,7 +35,7 @@ type holding struct {
 	freed     bool               // the store has answered a release
 	retrying  bool               // a release is sent again in the background
 	expiry    *time.Timer        // declares the lease lost at its deadline
-	stopped   bool               // nothing is done at the beats any more, or never was
+	stopped   bool               // nothing is to be done at the beats
 	resting   bool               // the lock is not renewed, as no lease needs it
 	renewal   *time.Timer        // renews
 	stop      context.CancelFunc // ends the last renewal; nil before the first

@@ -1,6 +1,6 @@
 -- A part of a step, settling: what becomes of a task whose attempt has ended, and of its lock.
 --
--- Comes after ask.lua, hold.lua, free.lua and asynq.lua.
+-- Comes after ask.lua, hold.lua, free.lua, asynq.lua and try_queue.
 
 local ANSWERS = 2000           -- ms: within this time a server that has been told of a loss says what becomes of the task
 

@@ -86,7 +86,7 @@ func handOn(ctx context.Context) {
 
 // end ends the span of a run. A snoozed task is no error.
 func end(ctx context.Context, span trace.Span, err error) {
-	outcome := telemetry.Outcome(engine.PutBack(ctx, err), errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
+	outcome := telemetry.Outcome(engine.OfShutdown(ctx, err), errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
 	switch outcome {
 	case telemetry.Lost:
 		span.SetStatus(codes.Error, "the lock was lost")
