@@ -72,7 +72,7 @@ func TestUnserved(t *testing.T) {
 func TestLimitThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	x := examine(&fake{})
-	x.connection.limits = func(context.Context) (map[string]limits.Override, error) {
+	x.limits = func(context.Context) (map[string]limits.Override, error) {
 		return map[string]limits.Override{}, errors.New("the limit of a:* cannot be read")
 	}
 	expect.OK(t, x.contended(t.Context()))
