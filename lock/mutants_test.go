@@ -61,7 +61,7 @@ var mistakes = []verify.Mutant{
 	{
 		"a refusal is shared by all", "contenders.go",
 		"return other.terms != terms",
-		"return false && other.asks != asks",
+		"return false && other.terms != terms",
 		[]string{"TestRefusalConcernsOneLimit", "TestDeadlineConcernsOneTTL"},
 	},
 	{
