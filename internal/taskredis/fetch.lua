@@ -14,6 +14,9 @@ local function free_key(lock, ticket)
   return nil
 end
 
+-- Notes what a queue has used up.
+local function spend(q, what, n) q[what], so[what] = q[what] - n, so[what] - n end
+
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take_or_park(q, id)
   local task = q.task .. id
@@ -55,7 +58,7 @@ local function take_or_park(q, id)
       Parking().park(q, id, task, lock, have, ends)
       q.passed = q.passed + 1
       if have.msg then
-        so.bytes = so.bytes + #have.msg
+        spend(q, 'parks', #have.msg / BYTES_OF_PARK)
         so.large = #have.msg > SENTENCE -- then of the messages behind it only those are read that are needed
       end
       return false
@@ -81,7 +84,7 @@ local function snooze(q, id, why)
 end
 
 local function from_pending(q)
-  while so.parks > 0 and so.bytes <= MOST_BYTES and not q.empty do
+  while q.parks > 0 and not q.empty do
     if q.next >= #q.ids then
       flush(q)
       local some = call('LRANGE', q.pending, -50, -1)
@@ -96,16 +99,15 @@ local function from_pending(q)
     local id = q.ids[q.next]
     local ok, found = pcall(take_or_park, q, id)
     if not ok then snooze(q, id, found) elseif found then return true end
-    so.parks = so.parks - 1
+    spend(q, 'parks', 1)
   end
   return false
 end
 
 -- Takes the first of the locks that are ready.
 local function from_ready(q)
-  while so.looks > 0 do
+  while q.looks > 0 do
     if q.quiet then return false end
-    so.looks = so.looks - 1
     local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) > now then
       q.quiet, q.first = true, first[2] -- until something is added
@@ -118,6 +120,7 @@ local function from_ready(q)
     elseif found then
       return true
     end
+    spend(q, 'looks', 1)
   end
   return false
 end

@@ -82,6 +82,7 @@ local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks
 
 local MAX_AGE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES = 100, 200, 1000000
+local BYTES_OF_PARK = 5000     -- of a message that is read to park its task: they cost as much as another task
 local HEAD_START = 60000000    -- us: of one level of priority
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
 local LONG = 255               -- bytes: of a text in the record that tells its size by itself
@@ -244,6 +245,9 @@ clear()
 local names, turns = {}, {}
 for i = 1, tonumber(arg()) do names[i], turns[i] = arg(), arg() end
 
+-- Returns what a queue may use up of what is left for all: half of it, as others may come that have tasks to begin.
+local function share(left) return math.ceil(math.max(1, left) / math.min(2, #names)) end
+
 -- Returns what the step knows of a queue that it names.
 local function queue_at(i)
   local q, name = queues[i], names[i]
@@ -262,6 +266,8 @@ local function queue_at(i)
     seen = {},                  -- by id: whether it was taken out of pending in this step, where a repair may put it twice
     empty = false,              -- whether pending is
     quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
+    looks = share(so.looks),    -- how many locks may be looked at in vain
+    parks = share(so.parks),    -- how many tasks may be parked
     spoilt = false,             -- whether one of asynq's keys of the queue is of another type
   }
   queues[i] = q

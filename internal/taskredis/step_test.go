@@ -980,6 +980,44 @@ func TestStepParksLargeTasks(t *testing.T) {
 	})
 }
 
+// A crowd that is parked, or looked at in vain, holds up only the tasks of its own queue.
+func TestStepHasSomethingLeftForOtherQueues(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"many": 10, "large": 10_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onServer(t, func(t *bench, s *stepper) {
+				for i := range 500 {
+					id := fmt.Sprint(i)
+					t.pending("crowd", id, "a")
+					m := Message{Type: "kind", ID: id, Queue: "crowd", Timeout: 60, Payload: make([]byte, size)}
+					t.must(t.rdb.HSet(t.Context(), TaskKey("crowd", id), "msg", m.Encode()).Err())
+				}
+				t.pending("other", "b", "b")
+				t.pending("third", "c", "c")
+				s.takes("0 b c ", nil, 3, "crowd", "other", "third")
+			})
+		})
+	}
+	t.Run("looks", func(t *testing.T) {
+		t.Parallel()
+		onServer(t, func(t *bench, s *stepper) {
+			for i := range 150 {
+				t.pending("crowd", fmt.Sprint(i), fmt.Sprint("a", i))
+				t.must(t.rdb.Set(t.Context(), fmt.Sprint("lock:a", i), "another program's", 0).Err())
+			}
+			t.pending("other", "1", "b")
+			t.pending("other", "2", "b")
+			first := s.takes("1 ", nil, 2, "crowd", "other")
+			for i := range 150 {
+				t.add(ReadyKey("crowd"), fmt.Sprint("lock:a", i), 1)
+			}
+			s.turn["crowd"] = false
+			s.takes("2 ", done(first...), 1, "crowd", "other")
+		})
+	})
+}
+
 // A program that tells nobody when it leaves has the lock of a task. The step that parks the task, after it has found no lock that
 // is due, says when to look.
 func TestStepSaysWhenToLookAtALock(t *testing.T) {
