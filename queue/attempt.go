@@ -230,8 +230,13 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	return err
 }
 
+// lostMeanwhile is lossOf for the engine, which has found the loss once the handler had returned.
+func (s *Server) lostMeanwhile(ctx context.Context, t *engine.Task) *engine.LostError {
+	return s.lossOf(ctx, &attempt{Task: t})
+}
+
 // lossOf logs that an attempt has lost its lock, and returns the error that says why.
-func (s *Server) lossOf(ctx context.Context, a *attempt) error {
+func (s *Server) lossOf(ctx context.Context, a *attempt) *engine.LostError {
 	held := time.Since(a.Began)
 	reason := fmt.Sprintf("lost %s after %.1f s", store.Show(a.Resource), held.Seconds())
 	by, why := s.revokedBy(ctx, a)

@@ -16,7 +16,7 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		Redis: s.rdb, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
 		Cluster: lockredis.IsCluster(s.rdb),
 		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
-		Need: s.need, Handler: s.withLock(run), Refused: s.refused, PolicyKinds: s.policyKinds(), OnFailure: s.onFailure,
+		Need: s.need, Handler: s.withLock(run), Refused: s.refused, Lost: s.lostMeanwhile, PolicyKinds: s.policyKinds(), OnFailure: s.onFailure,
 		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, Failed: s.logFailure,
 		ShutdownTimeout: c.ShutdownTimeout, Overrun: s.cfg.Overrun,
 		DelayedTaskCheckInterval: c.DelayedTaskCheckInterval, JanitorInterval: c.JanitorInterval, JanitorBatchSize: c.JanitorBatchSize,

@@ -292,6 +292,37 @@ func TestRevokedTaskHoldsItsLine(t *testing.T) {
 	})
 }
 
+// A task whose lock is revoked comes behind those who wait, and its last error says who did that: also if its handler returns before it
+// notices.
+func TestRevokedTaskComesLast(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onOne, map[string]bool{"at the end of its context": true, "before it notices": false}, func(b *bundle, notices bool) {
+		logs := newLogs(b)
+		cfg := lock.Config{TTL: 20 * time.Second, RenewEvery: 6 * time.Second}
+		if notices {
+			cfg = longLease
+		}
+		b.serve(queue.ServerConfig{Logger: logs.logger, Lock: cfg}, b.run)
+		held, id := b.begin(1)
+		b.park(2, 3)
+		next := b.hold(2)
+		b.revoke()
+		if notices {
+			within(b, patience, "the loss", held.ended)
+		}
+		held.open()
+		within(b, patience, "the next task", next.entered)
+		expect.Eventually(b, "the first comes again", func() bool {
+			info, err := b.inspector.GetTaskInfo(b.queue, id)
+			return err == nil && strings.Contains(info.LastErr, "alice released it: it is stuck")
+		})
+		next.open()
+		expect.Eventually(b, "all have run", func() bool { return len(b.order()) >= 4 })
+		b.wantOrder(1, 2, 3, 1)
+		logs.once(b, "released by an operator")
+	})
+}
+
 // Who has revoked a lock, and why, stays known when others try it after that. A permit is as a lock.
 func TestRevokedLockKeepsTheFirst(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,9 @@ type Config struct {
 	Need    func(m *taskredis.Message, waitedFor string) (Need, error)
 	Handler Handler
 	// Refused returns the error of a task that is not to wait for its lock.
-	Refused     func(ctx context.Context, t *Task, r Refusal) error
+	Refused func(ctx context.Context, t *Task, r Refusal) error
+	// Lost says what it means that a task has lost its lock, if that is found once its handler has returned.
+	Lost        func(ctx context.Context, t *Task) *LostError
 	PolicyKinds []string // kinds of tasks that have a policy, whatever their client wrote
 	// OnFailure says what becomes of the line of a task that has failed; nil for Overtake.
 	OnFailure func(m *taskredis.Message) OnFailure

@@ -103,7 +103,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 	case errors.As(err, &loss):
 		return l.lostOutcome(a, loss)
 	case a.lost.Load(): // it frees the lock if that is there, as Redis may only have been silent
-		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)})
+		return l.lostOutcome(a, nil)
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown), errors.Is(err, ErrNotBegun):
@@ -184,7 +184,12 @@ func (l *loop) snooze(a *attempt, err error, after time.Duration, losses int) ta
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and
 // then twice as long each time. After so many losses one is a failure of the task's own, so that a task which can
 // never finish comes to an end.
+//
+//	loss  what its handler has said of that; nil if it had returned before anybody knew
 func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
+	if loss == nil && l.cfg.Lost != nil && a.task != nil {
+		loss = protect(a.handlerCtx, l.logger, "Lost", nil, func() *LostError { return l.cfg.Lost(a.handlerCtx, a.task) })
+	}
 	if loss == nil {
 		loss = &LostError{Err: fmt.Errorf("%s: %w", store.Show(l.resource(a)), store.ErrLost)}
 	}
