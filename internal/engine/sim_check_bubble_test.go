@@ -156,6 +156,9 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 	for i := range a.Taken {
 		n.taken[idOf(s)] = append(n.taken[idOf(s)], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
+		at := w.attempts[a.Taken[i].Attempt]
+		at.unheard = n.told[idOf(s)]
+		w.attempts[a.Taken[i].Attempt] = at
 	}
 	// (A copy of the first step that a failover has forgotten is run as new, and its answer may be the second.)
 	if len(a.Taken) > 0 && n.told[idOf(s)] && !n.dead && w.failovers == 0 {
@@ -276,7 +279,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 	at.settled = true
 	w.attempts[o.Attempt] = at
 	for name, member := range w.attempts {
-		if w.refused == 0 && member.first == o.Attempt && !member.settled && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
+		if w.refused == 0 && member.first == o.Attempt && !member.settled && !member.unheard && w.redis.do("HGET", taskredis.TaskKey(o.Queue, member.id), "siding_attempt") == name {
 			w.failf("%s of %s has ended, and its member %s has not", o.Attempt, o.ID, member.id)
 		}
 	}

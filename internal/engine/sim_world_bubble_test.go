@@ -87,6 +87,7 @@ type attempt0 struct {
 	at           time.Time // when it took its lock
 	settled      bool
 	first        string // the attempt under whose lock this one runs, "" for none
+	unheard      bool   // begun by a copy of a step that was answered before
 }
 
 // A job is a task as it was made.
