@@ -41,7 +41,7 @@ func (c *checker) resting(resource string) (held []Span) {
 				continue
 			case r.Outcome == Done && (i+1 == len(runs) || runs[i+1].Retried == r.Retried):
 				continue // but not one of which nobody heard, so that it was taken for crashed and used a retry
-			case t.Deleted || t.Shelved || t.RunAgain != 0:
+			case t.Deleted || t.Shelved || t.RunAgain > r.Begin:
 				end += regard
 			case r.Outcome == Failed && !c.cutOff(r):
 				end = c.acknowledged(end) + rest
