@@ -111,7 +111,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 			a.say("lockctl: the task counts as one that waits until a server has looked at its line: %v\n", err)
 		}
 		done := settled{Task: e.Task, Resource: e.Resource, Outcome: does.outcome, By: of.by, Reason: of.reason}
-		c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has changed a task", of.record(done.about()...)...)
+		a.record(ctx, c, of.deed, "an operator has changed a task", done.about()...)
 		return a.print(done, done.text)
 	}
 }

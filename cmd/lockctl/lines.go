@@ -132,7 +132,7 @@ func (a *app) settle(ctx context.Context, c *connection, of errand, outcome stri
 		return c.failed(ctx, err)
 	}
 	done := settled{Task: e.Line.Task, Resource: e.Line.Resource, Outcome: outcome, Waiting: e.Line.Waiting, By: of.by, Reason: of.reason}
-	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has set a line going", of.record(done.about()...)...)
+	a.record(ctx, c, of.deed, "an operator has set a line going", done.about()...)
 	return a.print(done, done.text)
 }
 

@@ -179,6 +179,23 @@ func (b *testbed) awaitState(t *testing.T, id string, want inspect.State) {
 	})
 }
 
+// What an operator changes is in the log, whatever its level: some reasons are nowhere else.
+func TestRecordsWhateverTheLevel(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.serve(t)
+	b.enqueue(t, "later", "order:2", queue.Options{Delay: time.Hour})
+	for _, c := range []struct{ line, want string }{
+		{"limit set order:1 0 --reason drill --by alice", `msg="an operator has changed a limit" resource=order:1 outcome=paused by=alice reason=drill`},
+		{"limit set order:* 2 --rate 9/1s --reason drill --by alice", `resource=order:* outcome="at most 2 holders, 9/1s" by=alice reason=drill`},
+		{"limit unset order:1", `msg="an operator has changed a limit" resource=order:1 outcome=unset by=`},
+		{"archive later --reason drill --by alice --yes", `msg="an operator has changed a task" task_id=later queue=default resource=order:2 outcome=archived by=alice reason=drill`},
+		{"queue pause default --reason drill --by alice --yes", `queue=default outcome=paused by=alice reason=drill`},
+	} {
+		b.says(t, "", "--log-level error "+c.line, cli.StatusOK, "level=WARN …"+c.want)
+	}
+}
+
 // An operator pauses a queue, and resumes it.
 func TestQueuePause(t *testing.T) {
 	t.Parallel()
