@@ -71,13 +71,17 @@ func TestLimit(t *testing.T) {
 	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n")
 }
 
-// The prefix of the locks counts. An entry that cannot be read is named, and hides no other.
+// The prefix of the locks counts. An entry that cannot be read is named, hides no other, and can be unset, even if it is its pattern.
 func TestLimitsOfAPrefix(t *testing.T) {
 	t.Parallel()
 	b := newTestbed(t)
 	b.run(t, "", "limit", "set", "*", "3", "--reason", "drill", "--lock-prefix", "mine:")
-	expect.OK(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err())
-	b.says(t, "", "limit list --json --lock-prefix mine:", cli.StatusFault, `[{"pattern":"*","holders":3,…x:*: want what SetLimit writes`)
+	expect.OK(t, b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{", "{y*", "{}").Err())
+	b.says(t, "", "limit list --json --lock-prefix mine:", cli.StatusFault, `[{"pattern":"*","holders":3,…x:*, {y*: want what SetLimit writes`)
+	for _, bad := range []string{"x:*", "{y*"} {
+		b.says(t, "", "limit unset --lock-prefix mine: "+bad, cli.StatusOK, bad+": no limit is set any more")
+	}
+	b.says(t, "", "limit list --json --lock-prefix mine:", cli.StatusOK, `[{"pattern":"*","holders":3,`)
 	b.says(t, "", "limit list --json", cli.StatusOK, "[]\n") // none of the default prefix
 }
 

@@ -62,7 +62,6 @@ func TestUsage(t *testing.T) {
 		"rate of no time":        {[]string{"limit", "set", "a", "1", "--reason", "r", "--rate", "1/0s"}, "--rate: period: want 1ms to 744h0m0s, have 0s"},
 		"long name":              {[]string{"limit", "set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)}, "--by: want at most 200 bytes, have 201"},
 		"no pattern":             {[]string{"limit", "unset"}, "want \"unset PATTERN\", have no arguments"},
-		"pattern with braces":    {[]string{"limit", "unset", "{x"}, "pattern: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\""},
 		"argument of limit list": {[]string{"limit", "list", "x"}, "want no arguments, have [\"x\"]"},
 	} {
 		t.Run(name, func(t *testing.T) {

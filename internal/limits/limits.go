@@ -24,11 +24,6 @@ func CheckPattern(pattern string) error {
 	if strings.HasPrefix(pattern, ownPrefix) {
 		return fmt.Errorf("want a name that does not begin with %q, as such resources have no limit, have %q", ownPrefix, pattern)
 	}
-	return CheckForm(pattern)
-}
-
-// CheckForm is [CheckPattern], but takes also names without rules. An earlier release may have set some.
-func CheckForm(pattern string) error {
 	prefix, many := strings.CutSuffix(pattern, "*")
 	if many && prefix == "" {
 		return nil

@@ -91,7 +91,7 @@ func load(ctx context.Context, rdb redis.Scripter, prefix string) (found map[str
 	for pair := range slices.Chunk(all, 2) {
 		pattern, text := pair[0], pair[1]
 		o := Override{Pattern: pattern}
-		if json.Unmarshal([]byte(text), &o) != nil || CheckForm(pattern) != nil || o.replacing(nil).Check() != nil {
+		if json.Unmarshal([]byte(text), &o) != nil || CheckPattern(pattern) != nil || o.replacing(nil).Check() != nil {
 			bad = append(bad, pattern)
 			continue
 		}
