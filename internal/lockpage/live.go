@@ -17,7 +17,7 @@ const (
 	sluggish = 10 * time.Second
 )
 
-// live serves a page, and to browsers that ask for events the same page again whenever it has changed, until they go. Then each
+// live serves a page, and to browsers that ask for events the same page again at each pulse, until they go. Then each
 // event is a whole page, so that there is one way to make one, and the script puts its parts in the place of the old ones.
 func (h *Handler) live(show http.HandlerFunc) http.HandlerFunc {
 	show = h.patient(show)
@@ -58,16 +58,16 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, show http.Handle
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect what is to arrive now
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()
-	for last := ""; ; {
+	for {
 		page := Reply{Head: make(http.Header)}
 		show(&page, r.WithContext(ctx))
-		if text := page.String(); text != last && ctx.Err() == nil {
-			_ = control.SetWriteDeadline(time.Now().Add(sluggish))
-			_, err := w.Write([]byte("data: " + lines.Replace(text) + "\n\n"))
-			if err != nil || control.Flush() != nil {
-				return
-			}
-			last = text
+		if ctx.Err() != nil { // and so the page may be one of an error
+			return
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(sluggish))
+		_, err := w.Write([]byte("data: " + lines.Replace(page.String()) + "\n\n"))
+		if err != nil || control.Flush() != nil {
+			return
 		}
 		select {
 		case <-ctx.Done():
