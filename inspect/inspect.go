@@ -28,8 +28,7 @@ type Config struct {
 	// Prefix is the Prefix of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string
 	// Resources are the Resources of the servers' [queue.ServerConfig]. They find the resource of a
-	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only once the task
-	// has come to it, and [Inspector.Held] finds its lock only while somebody waits for it.
+	// task without [queue.HeaderResource], which otherwise is known only once the task has come to it.
 	Resources map[string]queue.ResourceFunc
 	// Zone is that of the times in the sentences of a [Verdict]. Defaults to UTC, in which all other
 	// times are.
