@@ -82,7 +82,7 @@ func New() *Metrics {
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
 	m.registry.MustRegister(running)
 	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran, and writes that were refused as stale.", "kind")
-	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has put back into their places, as their own workers died or were cut off.", "kind")
+	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has put back into their places, as their own workers died or were cut off. Other such tasks are not counted: those without a resource, and those whose crash uses a retry or archives them.", "kind")
 	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
 	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran. snoozed: the handler found a second lock busy, or something missing that all tasks need, or the task was put back. lost: the lock was lost, or a write was refused as stale.", durationBuckets, "kind", "outcome")
 	m.kinds = telemetry.NewSet(func(name string) *kind {

@@ -38,7 +38,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		parks:         counter("siding.task.parks", "{park}", "How often tasks found their locks busy."),
 		waitsEnded:    counter("siding.waits.ended", "{wait}", "Waits after which tasks acquired their locks, by what ended the wait."),
 		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran, and writes that were refused as stale."),
-		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has put back into their places, as their own workers died or were cut off."),
+		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has put back into their places, as their own workers died or were cut off. Other such tasks are not counted: those without a resource, and those whose crash uses a retry or archives them."),
 		endedByPolicy: counter("siding.tasks.ended_by_policy", "{task}", "Tasks that ended without their handlers, as their policy says, by what it did."),
 		waited:        seconds("siding.task.wait", "Time from the first park of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 		handOff:       seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
