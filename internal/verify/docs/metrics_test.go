@@ -40,8 +40,8 @@ func metricsPage(t *testing.T) string {
 	b.WriteString("# Metrics\n" + head)
 	b.WriteString(filled("[The guide](../guides/metrics.md) says how to scrape, what the labels mean, and which alerts " +
 		"there are. A name that ends in `_seconds` is in seconds. All others are counts, but for `siding_redis_up` and " +
-		"`siding_queue_paused`: these are 1 or 0. The gauges, but for `siding_redis_up` and `siding_tasks_running`, are of the whole " +
-		"fleet: use max, not sum, over workers."))
+		"`siding_queue_paused`: these are 1 or 0. The gauges, but for `siding_redis_up` and `siding_tasks_running`, are [of the whole " +
+		"fleet](../guides/metrics.md#of-the-whole-fleet)."))
 	b.WriteString("\n## At `/metrics` of a worker\n\n")
 	ofWorker := prometheusRows(t)
 	table(&b, ofWorker...)
