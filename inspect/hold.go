@@ -71,10 +71,9 @@ func (w *inquiry) findLine(ctx context.Context, x *exam) error {
 // held is the verdict of a task whose line is held.
 func (j judge) held() Verdict {
 	l := j.x.line
-	retry, skip := fmt.Sprintf("`lockctl retry %s`", ShellArg(l.Task.ID)), fmt.Sprintf("`lockctl skip --reason TEXT %s`", ShellArg(l.Task.ID))
 	reason := strings.TrimSuffix(l.Error, ".")
 	own := l.Task.ID == j.x.ID
-	v := Verdict{Do: fmt.Sprintf("Mend the cause, then %s runs it now; %s gives it up, and the line goes on.", retry, skip)}
+	v := Verdict{Do: fmt.Sprintf("Mend the cause, then `lockctl run %s` runs it now; `lockctl archive --reason TEXT %[1]s` gives it up, and the line goes on.", ShellArg(l.Task.ID))}
 	switch {
 	case own && l.Stopped:
 		v.Wrong = fmt.Sprintf("Yes: the task is archived: %s. It has stopped the line of %s, in which %s.", reason, j.x.resource, waitingNow(l.Waiting))

@@ -114,7 +114,7 @@ of the whole installation.
 
 It reads the settings of the workers, from flags, from the environment
 (--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
-Only release, limit, retry, skip, run, archive, delete and queue change anything in Redis.`,
+Only release, limit, run, archive, delete and queue change anything in Redis.`,
 		Example: `  lockctl list --sort oldest
   lockctl why 77ab09
   lockctl doctor --config /etc/siding/config.yaml`,
@@ -144,7 +144,7 @@ Only release, limit, retry, skip, run, archive, delete and queue change anything
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(),
-		a.retryCommand(), a.skipCommand(), a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
+		a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"
 		root.AddCommand(cmd)

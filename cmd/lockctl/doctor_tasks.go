@@ -138,7 +138,7 @@ func (x *examination) held(ctx context.Context) error {
 		}
 		x.add(how, "lines", fmt.Sprintf("the line of %s waits for %s, which has failed: %s", l.Resource, taskIn(l.Task), l.Error),
 			fmt.Sprintf("%s; %s behind it", means, countOf(l.Waiting, "task waits", "tasks wait")),
-			fmt.Sprintf("mend the cause, then `lockctl retry %s`, or give it up by skip", inspect.ShellArg(l.Task.ID)))
+			fmt.Sprintf("mend the cause, then `lockctl run %s`; `lockctl archive --reason TEXT %[1]s` gives it up", inspect.ShellArg(l.Task.ID)))
 	}
 	if leftOut > 0 {
 		x.add(warning, "lines", fmt.Sprintf("%s held, and not looked at, as there are too many", countOf(leftOut, "more line is", "more lines are")),

@@ -35,7 +35,7 @@ func (b *testbed) awaitLine(t *testing.T, waiting int) {
 	})
 }
 
-// What the tools say of a line that has stopped, and how retry and skip set it going.
+// What the tools say of a line that has stopped, and how run and archive set it going.
 func TestStoppedLine(t *testing.T) {
 	t.Parallel()
 	b := stopped(t)
@@ -51,14 +51,13 @@ func TestStoppedLine(t *testing.T) {
 	b.says(t, "", "why third", exitTrouble, "Yes: the line of order:1 is stopped by the task first, which is archived: no such order.")
 	b.says(t, "", "doctor", exitTrouble, "the line of order:1 waits for test:job first in default, which has failed: no such order")
 	b.says(t, "", "show order:1", cli.StatusOK, " stopped by test:job first in default, which failed ")
-	const behind = `nothing has changed: the line of order:1 is held by the task "first", not by "second"`
-	b.says(t, "", "retry second", cli.StatusFault, behind)
-	b.says(t, "", "skip second --reason x --yes", cli.StatusFault, behind)
-	b.says(t, "", "delete first --reason x --yes", cli.StatusFault, "nothing has changed: the task \"first\" holds the line of order:1: `lockctl retry first` or")
-	b.says(t, "", "retry nobody", cli.StatusFault, `no queue has a task "nobody"`)
-	b.says(t, "", "skip first", cli.StatusUsage, `required flag(s) "reason" not set`)
-	b.says(t, "", "retry", cli.StatusUsage, `want "retry TASK", have no arguments`)
-	b.says(t, "no\n", "skip first --reason drill", cli.StatusFault, "Type yes: lockctl: first: the answer was \"no\": nothing has changed\n")
+	b.says(t, "", "show order:1", cli.StatusOK, "; `lockctl run first` or `lockctl archive --reason TEXT first` sets it going\n")
+	b.says(t, "", "run second", cli.StatusFault, waitsInLine)
+	b.says(t, "", "delete first --reason x --yes", cli.StatusFault, "nothing has changed: the task \"first\" holds the line of order:1: `lockctl archive --reason TEXT first` gives it up first\n")
+	b.says(t, "", "run nobody", cli.StatusFault, `no queue has a task "nobody"`)
+	b.says(t, "", "archive first", cli.StatusUsage, `required flag(s) "reason" not set`)
+	b.says(t, "", "run", cli.StatusUsage, `want "run TASK", have no arguments`)
+	b.says(t, "no\n", "archive first --reason drill", cli.StatusFault, " Its line goes on. Type yes: lockctl: first: the answer was \"no\": nothing has changed\n")
 
 	line := taskredis.LineKey("default", "lock:order:1")
 	third := redis.Z{Member: "third", Score: expect.Value(b.rdb.ZScore(t.Context(), line, "third").Result())(t)}
@@ -67,12 +66,12 @@ func TestStoppedLine(t *testing.T) {
 	expect.OK(t, b.rdb.ZAdd(t.Context(), line, third).Err())
 
 	// It fails again, and the line stops again.
-	b.says(t, "", "retry first", cli.StatusOK, "first runs again as soon as order:1 is free. 2 tasks wait behind it.\n")
+	b.says(t, "", "run first", cli.StatusOK, "first is pending, by …. The line of order:1 goes on: 2 tasks wait.\n…resource=order:1 outcome=pending by=")
 	expect.Eventually(t, "it has failed again", func() bool { return b.runs("first") == 2 })
 	b.awaitLine(t, 2)
 
-	b.says(t, "", "skip first --reason canceled --by alice --yes --json", cli.StatusOK,
-		`"outcome":"skipped","waiting":2,"by":"alice","reason":"canceled"}…outcome=skipped by=alice reason=canceled`)
+	b.says(t, "", "archive first --reason canceled --by alice --yes --json", cli.StatusOK,
+		`"resource":"order:1","outcome":"archived","waiting":2,"by":"alice","reason":"canceled"}…outcome=archived by=alice reason=canceled`)
 	b.finish <- struct{}{}
 	b.finish <- struct{}{}
 	expect.Eventually(t, "the others have run, in order", func() bool { return b.runs("second") == 1 && b.runs("third") == 1 })
@@ -80,7 +79,7 @@ func TestStoppedLine(t *testing.T) {
 	if e.State != inspect.StateArchived || e.Line != nil || e.LastError != "skipped by alice: canceled; before: no such order" {
 		t.Errorf("want the task archived, and the reason in it, have status %d, %+v", status, e)
 	}
-	b.says(t, "", "retry first", cli.StatusFault, `the task "first" holds no line`)
+	b.says(t, "", "archive first --reason x --yes", cli.StatusFault, "it is archived already")
 	b.says(t, "", "lines --json", cli.StatusOK, "[]\n")
 }
 
@@ -89,7 +88,7 @@ func TestRetriedLineGoesOn(t *testing.T) {
 	t.Parallel()
 	b := stopped(t)
 	b.fail.Delete("first")
-	b.says(t, "", "--json retry first --queue default", cli.StatusOK, `"outcome":"retried"`+"…"+`"by":"`+operator()+`"`)
+	b.says(t, "", "--json run first --queue default", cli.StatusOK, `"outcome":"pending","waiting":2,"by":"`+operator()+`"`)
 	for range 3 {
 		b.finish <- struct{}{}
 	}

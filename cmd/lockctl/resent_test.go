@@ -90,8 +90,8 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 		"run later":                                {[]string{"eval", "{default}:pending"}, "later is pending"},
 		"archive later --reason drill --yes":       {[]string{"eval", "{default}:archived"}, "later is archived"},
 		"delete later --reason drill --yes":        {[]string{"eval", "{default}:groups"}, "later is deleted"},
-		"skip first --reason drill --yes":          {[]string{"eval", "skip"}, "first is archived"},
-		"retry first":                              {[]string{"eval", "retry"}, "first runs again"},
+		"archive first --reason drill --yes":       {[]string{"eval", "skip"}, "first is archived"},
+		"run first":                                {[]string{"eval", "retry"}, "first is pending"},
 		"queue pause default --reason drill --yes": {[]string{"set", "{default}:paused"}, "default: paused"},
 		"queue resume default":                     {[]string{"del", "{default}:paused"}, "default: resumed"},
 		"limit unset order:1":                      {[]string{"hdel"}, "order:1: no limit is set any more"},
@@ -104,7 +104,7 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 			ctx := context.WithoutCancel(t.Context())
 			b.enqueue(t, "later", "order:2", queue.Options{Delay: time.Hour})
 			switch words := strings.Fields(line); words[0] + " " + words[1] {
-			case "skip first", "retry first":
+			case "archive first", "run first":
 				b.fail.Store("first", errors.New("no such order"))
 				b.enqueue(t, "first", "order:1", stops)
 				b.serve(t)

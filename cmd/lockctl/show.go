@@ -115,7 +115,7 @@ func (a *app) lockText(l inspect.Lock) string {
 func (a *app) lineText(l inspect.HeldLine) string {
 	how, next := "held", "it goes on "+a.goesOn(l)
 	if l.Stopped {
-		how, next = "stopped", fmt.Sprintf("`lockctl retry %s` or `lockctl skip --reason TEXT %[1]s` sets it going", inspect.ShellArg(l.Task.ID))
+		how, next = "stopped", fmt.Sprintf("`lockctl run %s` or `lockctl archive --reason TEXT %[1]s` sets it going", inspect.ShellArg(l.Task.ID))
 	}
 	return fmt.Sprintf("%s by %s in %s, which failed %s: %s; %s", how, taskText(&l.Task), l.Task.Queue, a.clock(l.Since), l.Error, next)
 }

@@ -143,8 +143,9 @@ func TestChangeOfATaskThatHasChanged(t *testing.T) {
 		state inspect.State // in which it is when the operator says yes
 		want  string
 	}{
-		"succeeded":    {"archive", nil, inspect.StateCompleted, "it has succeeded"},
-		"stops a line": {"delete", errors.New("no such order"), inspect.StateArchived, `the task "later" holds the line of order:1`},
+		"succeeded":                     {"archive", nil, inspect.StateCompleted, "it has succeeded"},
+		"stops a line":                  {"delete", errors.New("no such order"), inspect.StateArchived, `the task "later" holds the line of order:1`},
+		"stops a line that would go on": {"archive", errors.New("no such order"), inspect.StateArchived, `task "later": it has run meanwhile`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
