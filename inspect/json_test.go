@@ -40,7 +40,7 @@ func TestJSON(t *testing.T) {
 		"waiter":    inspect.Waiter{Position: 1, Task: &task, Since: at(2), Waited: inspect.Duration(time.Second), Paused: true},
 		"explanation": inspect.Explanation{
 			Task: task, State: inspect.StateWaiting, AlsoIn: []string{"b"}, Resource: "order:536365", Lock: &held, Position: 2, Since: at(3),
-			Waited: inspect.Duration(time.Minute), Priority: 3, Policy: `{"max_wait":"1m0s"}`, Pending: 4, PendingMore: 1000, TurnIn: inspect.Duration(12 * time.Second), Next: at(4), Worker: &worker, Started: at(5), LeaseEnds: at(6), Paused: true,
+			Waited: inspect.Duration(time.Minute), Priority: 3, Policy: `{"max_wait":"1m0s"}`, Pending: 4, PendingMore: 1000, Next: at(4), Worker: &worker, Started: at(5), LeaseEnds: at(6), Paused: true,
 			Servers: 2, Retried: 1, Retries: 25, Parks: 3, Crashes: 1, Tolerated: 3, Losses: 2, LastError: "waits for order:536365", Failure: "boom",
 			FailedAt: at(7), Deadline: at(8),
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},

@@ -63,10 +63,6 @@ type Explanation struct {
 	// task behind more than PendingMore others.
 	Pending     int `json:"pending,omitempty"`
 	PendingMore int `json:"pending_more,omitempty"`
-	// TurnIn estimates in what time a server takes a task that is ready: once all resources before its own are taken, at the
-	// pace at which resources of its queue were taken lately. It is 0 if none is before it, and while the queue is paused, has
-	// no server, or has one that takes no locks.
-	TurnIn Duration `json:"turn_in_seconds,omitempty"`
 	// Next is when the task comes by itself; of one that waits for its lock, when it is looked at again if it has
 	// not come by then.
 	Next time.Time `json:"next,omitzero"`

@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -134,11 +133,7 @@ func (j judge) turn() string {
 	if j.x.Before == 0 && fresh == 0 {
 		return ""
 	}
-	when := ""
-	if turn := j.e.TurnIn; turn >= Duration(time.Second) {
-		when = fmt.Sprintf("; at the pace so far its turn comes in about %s", turn)
-	}
-	return fmt.Sprintf(": %s and %s are before it%s", things(j.x.Before, "resource"), things(fresh, "new task"), when)
+	return fmt.Sprintf(": %s and %s are before it", things(j.x.Before, "resource"), things(fresh, "new task"))
 }
 
 func (j judge) snoozed() Verdict {

@@ -174,10 +174,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	if len(x.resources) > 1 {
 		e.Resources = x.resources
 	}
-	all, guarded := serving(w.servers, x.Queue)
-	if e.Servers = all; x.state == StateReady && !x.Paused && all > 0 && guarded == all {
-		e.TurnIn = Duration(time.Duration(x.Before) * x.Pace)
-	}
+	e.Servers, _ = serving(w.servers, x.Queue)
 	if x.resource != "" && !x.finished() {
 		l := w.lockOf(&x.lock)
 		l.Limit, l.Rated = x.limit, x.lock.Rated

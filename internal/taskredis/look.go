@@ -90,11 +90,10 @@ type TaskLook struct {
 	Parks    int       // how often it was parked
 	Crashes  int
 	Losses   int
-	Came     time.Time     // into pending
-	Holds    bool          // its line, see hold.lua
-	Before   int           // if it waits, how many resources of its queue are looked at before its own
-	New      int           // how many tasks are pending then, which take turns with these resources
-	Pace     time.Duration // in what time servers took one resource lately; 0 if none is before its own
+	Came     time.Time // into pending
+	Holds    bool      // its line, see hold.lua
+	Before   int       // if it waits, how many resources of its queue are looked at before its own
+	New      int       // how many tasks are pending then, which take turns with these resources
 }
 
 // Orphaned reports whether the lease of an active task has ended: its server is dead or cut off.
@@ -117,7 +116,7 @@ func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, i
 				Now: time.UnixMicro(redisreply.Int(row, 0)), Queue: queues[i], ID: id, State: text(1), Rank: n(3),
 				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1,
 				Ticket: redisreply.Int(row, 7), Lock: text(8), Parks: n(10), Crashes: n(11), Losses: n(12), Came: time.Unix(0, redisreply.Int(row, 14)),
-				First: firstOf(text(19)), Before: n(16), New: n(17), Pace: time.Duration(n(18)) * time.Microsecond,
+				First: firstOf(text(18)), Before: n(16), New: n(17),
 			}
 			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(9) != "" && unixSeconds(text(9)).Equal(t.At)
 			t.Holds = text(15) != "" && (t.Waits || t.State == "pending" || t.State == "archived" && text(15) == "stop")

@@ -16,7 +16,6 @@
 -- and then the fields of its hash that are named below, '' for each that it does not have, and of one that waits for a lock:
 --   before   how many resources of the queue are looked at before its own
 --   new      how many tasks are pending, which take turns with these
---   pace     in how many us one of these was taken lately, 0 if it is the first
 --
 -- Guarantee: it changes nothing.
 
@@ -27,7 +26,7 @@ local queue, id = ARGV[1], ARGV[2]
 local found = call('HMGET', KEYS[1], 'state', 'msg', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_parked', 'siding_crashes',
   'siding_losses', 'siding_text', 'pending_since', 'siding_held', 'siding_attempt')
 for i = 1, 12 do found[i] = found[i] or '' end
-found[12], found[13], found[14], found[15] = 0, 0, 0, found[12]
+found[12], found[13], found[14] = 0, 0, found[12]
 local state, rank, lease, time = found[1], 0, '0', '0'
 if state == 'pending' then
   -- The right end is the head. The index counts from the left.
@@ -39,17 +38,8 @@ elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state 
   time = call('ZSCORE', asynq(queue, state), id) or '0'
   local due = state == 'retry' and call('ZSCORE', siding(queue, 'ready'), string.match(found[4], '^[^\n]*'))
   if due then
-    local ready = siding(queue, 'ready')
-    found[12] = call('ZCOUNT', ready, '-inf', '(' .. due)
+    found[12] = call('ZCOUNT', siding(queue, 'ready'), '-inf', '(' .. due)
     found[13] = call('LLEN', asynq(queue, 'pending'))
-    if found[12] > 0 and tonumber(due) <= now then
-      -- Those that are ready are in the order in which they were taken last, which tells how fast that goes. The first quarter
-      -- does not count: whatever was held for long comes first as soon as it is free.
-      local all = call('ZCOUNT', ready, '-inf', digits(now))
-      local from = math.ceil(all / 4)
-      local taken = call('ZRANGE', ready, from, from, 'WITHSCORES')[2]
-      found[14] = digits(math.floor((now - tonumber(taken)) / (all - from)))
-    end
   end
 end
-return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 15)}
+return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 14)}
