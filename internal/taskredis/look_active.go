@@ -15,7 +15,7 @@ import (
 // An Active task is one that a server has.
 type Active struct {
 	Queue, ID string
-	Message   *Message // empty if it cannot be read
+	Message   *Message // only its id and its kind if the task has a lock; empty if it cannot be read
 	Lock      string   // the key by which its attempt holds a lock; "" for none
 	Attempt   string   // "" if no server of ours has begun it
 	First     string   // as in [TaskLook]
@@ -50,29 +50,34 @@ const activePage = 100
 func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Active, error) {
 	var all []Active
 	seen := make(map[[2]string]bool)
-	for from := 0; len(queues) > 0; from += activePage {
+	from := make(map[string]int)
+	for len(queues) > 0 {
 		var more []string
 		for i, call := range lockredis.RunAll(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
-			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activePage}
+			return []string{ActiveKey(queues[i])}, []any{queues[i], from[queues[i]], activePage}
 		}) {
 			row, err := call.Slice()
 			if err != nil {
 				return nil, fmt.Errorf("taskredis: list active tasks: %w", err)
 			}
 			now := time.UnixMicro(redisreply.Int(row, 0))
-			for at := 1; at+5 < len(row); at += 6 {
+			for at := 2; at+6 < len(row); at += 7 {
+				text := func(n int) string { return redisreply.Text(row, at+n) }
 				a := Active{
-					Queue: queues[i], ID: redisreply.Text(row, at), Crashes: int(redisreply.Int(row, at+2)), Attempt: redisreply.Text(row, at+3),
-					Lock: redisreply.Text(row, at+4), Lease: unixSeconds(redisreply.Text(row, at+5)),
+					Queue: queues[i], ID: text(0), Lock: text(2), Crashes: int(redisreply.Int(row, at+3)), Attempt: text(4), Lease: unixSeconds(text(6)),
+					Message: &Message{ID: text(0), Type: text(1)},
 				}
-				a.Message, _ = messageOf(redisreply.Text(row, at+1), "")
+				if text(1) == "" || text(2) == "" {
+					a.Message, _ = messageOf(text(5), "")
+				}
 				a.First = firstOf(a.Attempt)
 				a.Orphaned = !a.Lease.After(now)
 				if name := [2]string{a.Queue, a.ID}; !seen[name] {
 					seen[name], all = true, append(all, a)
 				}
 			}
-			if len(row) > 6*activePage {
+			if redisreply.Int(row, 1) == 1 {
+				from[queues[i]] += len(row) / 7
 				more = append(more, queues[i])
 			}
 		}

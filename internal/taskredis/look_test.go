@@ -2,6 +2,8 @@ package taskredis
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -38,4 +40,32 @@ func TestExecTellsOfAnError(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = rdb.Close() })
 	expect.OK(t, Exec(t.Context(), rdb.Pipeline()))
+}
+
+// The message of an active task is read only if its hash says too little; and of large ones only a few by one script, which lists the
+// others later.
+func TestAllActiveReadsFewMessages(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *bench) {
+		add := func(id string, fields ...any) {
+			m := Message{ID: id, Type: "in the message", Payload: make([]byte, 600_000), Queue: t.queue}
+			t.must(t.rdb.HSet(t.Context(), TaskKey(t.queue, id), append(fields, "state", "active", "msg", m.Encode())...).Err())
+			t.must(t.rdb.RPush(t.Context(), ActiveKey(t.queue), id).Err())
+		}
+		for i := range 5 {
+			add(fmt.Sprint("says all ", i), "siding_kind", "in the hash", "siding_lock", "lock:a")
+			add(fmt.Sprint("no kind ", i), "siding_lock", "lock:a")
+			add(fmt.Sprint("no lock ", i), "siding_kind", "in the hash")
+		}
+		all, err := AllActive(t.Context(), t.rdb, []string{t.queue, t.queue + ".none"})
+		expect.OK(t, err)
+		expect.Equal(t, "tasks", len(all), 15)
+		for _, a := range all {
+			says := strings.HasPrefix(a.ID, "says all ")
+			expect.That(t, a.Message.ID == a.ID && (a.Message.Type == "in the hash") == says && (a.Message.Payload == nil) == says, "%s: have %s with %d bytes", a.ID, a.Message.Type, len(a.Message.Payload))
+		}
+		answer, err := lookActiveScript.Run(t.Context(), t.rdb, []string{ActiveKey(t.queue)}, t.queue, 0, activePage).Slice()
+		expect.OK(t, err)
+		expect.That(t, len(fmt.Sprint(answer...)) < 2_000_000 && answer[1] == int64(1), "want a bounded answer, and more to come, have %d bytes", len(fmt.Sprint(answer...)))
+	})
 }
