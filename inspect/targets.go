@@ -239,29 +239,16 @@ func (g *gathering) add(s spot, queue string) *target {
 	return p
 }
 
-// contended returns the locks for which tasks wait, those first that should be looked at first. more is how many it left
-// out.
+// contended returns the locks for which tasks wait. It leaves out those of another prefix. more is how many others it left out.
 func (i *Inspector) contended(ctx context.Context, queues []string) (g gathering, more int, _ error) {
 	entries, more, err := taskredis.AllReady(ctx, i.rdb, queues, mostContended)
 	if err != nil {
 		return g, 0, fmt.Errorf("inspect: %w", err)
 	}
-	slices.SortStableFunc(entries, func(a, b taskredis.Ready) int { return cmp.Compare(a.Due, b.Due) })
-	g = i.gather(entries)
-	for _, p := range g.targets[min(mostContended, len(g.targets)):] {
-		delete(g.at, p.spot)
-		more++
-	}
-	g.targets = g.targets[:len(g.at)]
-	return g, more, nil
-}
-
-// gather returns the targets of entries. It leaves out those of another prefix.
-func (i *Inspector) gather(entries []taskredis.Ready) (g gathering) {
 	for _, e := range entries {
 		if s, _, ok := i.spotOf(e.Lock); ok {
 			g.add(s, e.Queue).come(e)
 		}
 	}
-	return g
+	return g, more, nil
 }

@@ -1,6 +1,7 @@
 package taskredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,24 +187,37 @@ type Ready struct {
 	Due         int64 // in µs
 }
 
-// AllReady lists entries of the ready sets of queues, for each at most so many, those that are due first. more is how many it
-// has left out.
+// AllReady lists entries of the ready sets of queues, at most so many, those of each queue that are due first. All queues have the
+// same share, of which the smaller ones leave to others what they do not need. more is how many entries it has left out.
 func AllReady(ctx context.Context, rdb redis.UniversalClient, queues []string, most int) (entries []Ready, more int, _ error) {
 	pipe := rdb.Pipeline()
-	sizes, lists := make([]*redis.IntCmd, len(queues)), make([]*redis.ZSliceCmd, len(queues))
-	for i, queue := range queues {
-		sizes[i] = pipe.ZCard(ctx, ReadyKey(queue))
-		lists[i] = pipe.ZRangeWithScores(ctx, ReadyKey(queue), 0, int64(most-1))
+	sizes := make(map[string]*redis.IntCmd)
+	for _, queue := range queues {
+		sizes[queue] = pipe.ZCard(ctx, ReadyKey(queue))
+	}
+	if err := Exec(ctx, pipe); err != nil {
+		return nil, 0, fmt.Errorf("taskredis: count locks that tasks wait for: %w", err)
+	}
+	lists := make(map[string]*redis.ZSliceCmd)
+	smallest := slices.SortedFunc(slices.Values(queues), func(a, b string) int { return cmp.Compare(sizes[a].Val(), sizes[b].Val()) })
+	for i, queue := range smallest {
+		size := int(sizes[queue].Val())
+		share := min(size, most/(len(queues)-i))
+		most -= share
+		more += size - share
+		if share > 0 {
+			lists[queue] = pipe.ZRangeWithScores(ctx, ReadyKey(queue), 0, int64(share-1))
+		}
 	}
 	if err := Exec(ctx, pipe); err != nil {
 		return nil, 0, fmt.Errorf("taskredis: list locks that tasks wait for: %w", err)
 	}
-	for i, queue := range queues {
-		listed := lists[i].Val()
-		more += max(0, int(sizes[i].Val())-len(listed))
-		for _, z := range listed {
-			lock, _ := z.Member.(string)
-			entries = append(entries, Ready{queue, lock, int64(z.Score)})
+	for _, queue := range smallest {
+		if list := lists[queue]; list != nil {
+			for _, z := range list.Val() {
+				lock, _ := z.Member.(string)
+				entries = append(entries, Ready{queue, lock, int64(z.Score)})
+			}
 		}
 	}
 	return entries, more, nil

@@ -3,6 +3,7 @@ package taskredis
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,33 @@ func TestExecTellsOfAnError(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = rdb.Close() })
 	expect.OK(t, Exec(t.Context(), rdb.Pipeline()))
+}
+
+// Of the locks that tasks wait for, many in one queue leave out none of the others, and the answer is bounded all the same.
+func TestAllReadyOfManyQueues(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *bench) {
+		var queues []string
+		for i, size := range []int{10, 0, 1000, 3, 500} {
+			queues = append(queues, fmt.Sprint(t.queue, i))
+			for n := range size {
+				t.must(t.rdb.ZAdd(t.Context(), ReadyKey(queues[i]), redis.Z{Score: float64(size - n), Member: fmt.Sprint("lock:", n)}).Err())
+			}
+		}
+		for _, tt := range []struct {
+			most int
+			want []int
+		}{{100, []int{10, 0, 44, 3, 43}}, {2000, []int{10, 0, 1000, 3, 500}}, {2, []int{0, 0, 1, 0, 1}}} {
+			entries, more, err := AllReady(t.Context(), t.rdb, queues, tt.most)
+			have, latest := make([]int, len(queues)), int64(0)
+			for _, e := range entries {
+				have[slices.Index(queues, e.Queue)]++
+				latest = max(latest, e.Due)
+			}
+			expect.OK(t, err)
+			expect.That(t, slices.Equal(have, tt.want) && more == 1513-len(entries) && latest <= int64(slices.Max(tt.want)), "most %d: want %v, due first, have %v, %d left out, the latest %d", tt.most, tt.want, have, more, latest)
+		}
+	})
 }
 
 // The message of an active task is read only if its hash says too little; and of large ones only a few by one script, which lists the
