@@ -27,7 +27,7 @@ func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 			found = append(found, Orphan{
 				Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, Resource: i.resourceOf(a.Lock, a.Message), Process: a.Session(),
 				Orphaned: a.Orphaned, Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
-				UsesRetry: a.Orphaned && i.usesRetry(a.Lock, a.Crashes),
+				UsesRetry: a.Orphaned && i.usesRetry(a.Guarded, a.Last, a.Crashes),
 			})
 		}
 	}

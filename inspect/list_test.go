@@ -393,18 +393,19 @@ func TestOrphans(t *testing.T) {
 	b := setup(t)
 	b.serve(unrecovered)
 	var ids []string
-	for n := range 4 {
+	for n := range 5 {
 		b.hold(n)
-		ids = append(ids, b.enqueue(job{fmt.Sprint(b.resource, n), n}))
+		ids = append(ids, b.enqueue(job{fmt.Sprint(b.resource, n), n}, queue.Options{Retries: map[bool]int{true: queue.NoRetries}[n == 4]}))
 		b.awaitRun(n)
 	}
 	b.do("hset", b.taskKey(ids[1]), "siding_crashes", 2)
 	b.do("hset", b.taskKey(ids[2]), "siding_crashes", 3)
 	b.silence(ids[2])
 	b.silence(ids[3])
-	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
+	b.silence(ids[4])
+	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false", ids[4]: "0 true true"}
 	processes := make(map[string]bool)
-	expect.Eventually(t, "three orphans", func() bool {
+	expect.Eventually(t, "four orphans", func() bool {
 		all := get(b, b.inspector.Orphans)
 		have := make(map[string]string)
 		for _, o := range all {

@@ -8,16 +8,18 @@ import (
 const (
 	// recovers is how soon a server has put a crashed task back, or ended its attempt, once it may.
 	recovers = 3 * time.Second
-	// asynqWaits is for how long after the end of its lease a task without a resource may still be at work.
+	// asynqWaits is for how long after the end of its lease a task may still be at work whose server says what becomes of it if it
+	// lives: as in asynq, or as its crash would use a retry although there were few.
 	asynqWaits = 30 * time.Second
 )
 
 // tolerated is how many crashes of a task use no retry.
 func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
 
-// usesRetry reports whether a crash of a task uses a retry, by the lock of the attempt and its crashes before.
-func (i *Inspector) usesRetry(lock string, crashes int) bool {
-	return lock == "" || crashes >= i.tolerated()
+// usesRetry reports whether a crash of a task uses a retry, or archives the task. guarded and last are those of
+// [taskredis.TaskLook], and crashes is how many there were before.
+func (i *Inspector) usesRetry(guarded, last bool, crashes int) bool {
+	return !guarded || last || crashes >= i.tolerated()
 }
 
 // orphaned is the verdict of a task whose worker is dead or cut off.
@@ -56,7 +58,8 @@ func (j judge) runsAgain(x *exam, name string) string {
 	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(at) {
 		at = end
 	}
-	if x.Lock == "" || guarded == 0 {
+	usesRetry := j.usesRetry(x.Guarded, x.Last, x.Crashes)
+	if guarded == 0 || usesRetry && (!x.Guarded || x.Lock == "" || x.Crashes < j.tolerated()) { // as upkeep_leases.lua
 		at = at.Add(asynqWaits)
 	}
 	if x.Now.After(at) {
@@ -64,7 +67,7 @@ func (j judge) runsAgain(x *exam, name string) string {
 	}
 	by := j.by(at.Add(recovers))
 	switch {
-	case !j.usesRetry(x.Lock, x.Crashes) && guarded > 0:
+	case !usesRetry && guarded > 0:
 		return fmt.Sprintf("%s runs again before those that wait, %s, as crash %d of %d that use no retry.", name, by, x.Crashes+1, j.tolerated())
 	case x.Message.Retried >= x.Message.Retry:
 		return fmt.Sprintf("%s is archived %s, as it has no retry left.", name, by)

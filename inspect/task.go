@@ -117,7 +117,8 @@ type Orphan struct {
 	Crashes   int       `json:"crashes"`
 	Tolerated int       `json:"tolerated"`
 	LeaseEnds time.Time `json:"lease_ends,omitzero"`
-	// UsesRetry says that this crash uses a retry, as the task has no resource, or has crashed too often.
+	// UsesRetry says that this crash uses a retry, as the task has no resource, or has crashed too often; or that it archives the
+	// task, as that has no retries, and its handler has begun.
 	UsesRetry bool `json:"uses_retry,omitempty"`
 }
 

@@ -223,6 +223,29 @@ var states = map[string]want{
 	"crashed three times, no retry left": {
 		prepare: orphaned(3, queue.Options{Retries: queue.NoRetries}), state: inspect.StateOrphaned, trouble: true, clears: "The task is archived by …as it has no retry left",
 	},
+	"no retries, handler at work": {
+		prepare: orphaned(0, queue.Options{Retries: queue.NoRetries}), state: inspect.StateOrphaned, trouble: true,
+		clears: "The task is archived by …as it has no retry left",
+		check: func(_ *bed, e inspect.Explanation) bool { // not before it has been silent for half a minute
+			_, in, _ := strings.Cut(e.Verdict.Clears, "archived by ")
+			_, in, _ = strings.Cut(in, "(in ")
+			seconds, _, _ := strings.Cut(in, " s)")
+			have, err := strconv.Atoi(seconds)
+			left := time.Duration(e.Lock.Left)
+			return err == nil && (time.Duration(have)*time.Second-left-33*time.Second).Abs() < 3*time.Second
+		},
+	},
+	"no retries, no lock yet": {
+		prepare: func(b *bed) string {
+			id := b.job(0, queue.Options{Retries: queue.NoRetries})
+			b.alive()
+			b.do("rpoplpush", b.key("pending"), b.key("active"))
+			b.do("zadd", b.key("lease"), time.Now().Add(-time.Second).Unix(), id)
+			b.do("hset", b.taskKey(id), "state", "active", "siding_attempt", "siding:x-0-1-1:"+id+" on x (pid 1)", "siding_began", "an earlier one")
+			return id
+		},
+		state: inspect.StateOrphaned, trouble: true, clears: "The task runs again before those that wait, by …as crash 1 of 3",
+	},
 	"crashed and runs again": {
 		prepare: func(b *bed) string {
 			id := runs(b)

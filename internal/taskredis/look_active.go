@@ -20,6 +20,8 @@ type Active struct {
 	Attempt   string   // "" if no server of ours has begun it
 	First     string   // as in [TaskLook]
 	Crashes   int
+	Guarded   bool // as in [TaskLook], and Last
+	Last      bool
 	Lease     time.Time // when its lease ends; zero for none
 	Orphaned  bool      // that has ended
 }
@@ -61,23 +63,24 @@ func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) 
 				return nil, fmt.Errorf("taskredis: list active tasks: %w", err)
 			}
 			now := time.UnixMicro(redisreply.Int(row, 0))
-			for at := 2; at+6 < len(row); at += 7 {
+			for at := 2; at+9 < len(row); at += 10 {
 				text := func(n int) string { return redisreply.Text(row, at+n) }
 				a := Active{
-					Queue: queues[i], ID: text(0), Lock: text(2), Crashes: int(redisreply.Int(row, at+3)), Attempt: text(4), Lease: unixSeconds(text(6)),
+					Queue: queues[i], ID: text(0), Lock: text(2), Crashes: int(redisreply.Int(row, at+4)), Attempt: text(5), Lease: unixSeconds(text(9)),
 					Message: &Message{ID: text(0), Type: text(1)},
 				}
 				if text(1) == "" || text(2) == "" {
-					a.Message, _ = messageOf(text(5), "")
+					a.Message, _ = messageOf(text(8), "")
 				}
 				a.First = firstOf(a.Attempt)
+				a.Guarded, a.Last = crashes(a.Attempt, a.Lock, text(3), text(6), text(7))
 				a.Orphaned = !a.Lease.After(now)
 				if name := [2]string{a.Queue, a.ID}; !seen[name] {
 					seen[name], all = true, append(all, a)
 				}
 			}
 			if redisreply.Int(row, 1) == 1 {
-				from[queues[i]] += len(row) / 7
+				from[queues[i]] += len(row) / 10
 				more = append(more, queues[i])
 			}
 		}
