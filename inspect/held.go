@@ -25,6 +25,7 @@ type fleet struct {
 	paused  map[string]bool
 	servers []*taskredis.ServerInfo
 	active  []taskredis.Active
+	named   map[string][]*taskredis.Active // the running tasks by what labels say of them, see names
 }
 
 // listQueues finds the queues, and which are paused.
@@ -48,6 +49,13 @@ func (i *Inspector) fleet(ctx context.Context) (fleet, error) {
 	}
 	if err != nil {
 		return f, fmt.Errorf("inspect: %w", err)
+	}
+	f.named = make(map[string][]*taskredis.Active)
+	for n := range f.active {
+		a := &f.active[n]
+		for _, text := range []string{a.Message.ID, a.Message.Type + " " + a.Message.ID} {
+			f.named[text] = append(f.named[text], a)
+		}
 	}
 	return f, nil
 }
@@ -165,13 +173,12 @@ func (f *fleet) name(i *Inspector, l *Lock) {
 // holder returns which of the active tasks has a label, nil for none, and whether its worker is gone.
 func (f *fleet) holder(i *Inspector, resource, label string) (task *Task, gone bool) {
 	text, worker := parseHolder(label)
-	for n := range f.active {
-		if a := &f.active[n]; names(text, a.Message) && slices.Contains(i.resourcesOf(a.Lock, a.Message), resource) {
-			task = &Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}
-			gone = a.Orphaned || !f.lives(worker)
+	for _, a := range f.named[text] {
+		if slices.Contains(i.resourcesOf(a.Lock, a.Message), resource) {
+			return &Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, a.Orphaned || !f.lives(worker)
 		}
 	}
-	return task, gone
+	return nil, false
 }
 
 // lives reports whether a server of that process is alive, or the process is not known.
