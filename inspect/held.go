@@ -120,6 +120,10 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
+	return i.heldOf(ctx, &f)
+}
+
+func (i *Inspector) heldOf(ctx context.Context, f *fleet) (List, error) {
 	g, more, err := i.contended(ctx, f.queues)
 	if err != nil {
 		return List{}, err
@@ -186,21 +190,24 @@ func (f *fleet) lives(w *Worker) bool {
 	return w == nil || slices.ContainsFunc(f.servers, func(s *taskredis.ServerInfo) bool { return s.Host == w.Host && s.PID == w.PID })
 }
 
-// Scan lists what [Inspector.Held] does, and every lock that is held or reserved, also those of programs that are no tasks, by
-// resource. It reads all keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. A lock that
-// is taken or released meanwhile may be missing. In a Cluster Scan knows the waiting tasks of at most 2,000 locks. Scan calls
-// progress, unless nil, with the approximate number of keys read so far, from one goroutine at a time.
+// Scan lists what [Inspector.Held] does, and then every other lock that is held or reserved, also those of programs that are no
+// tasks, by resource. It reads all keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. A lock that is taken
+// meanwhile may be missing, and one that is released meanwhile may be there. In a Cluster Scan knows the waiting tasks of at most
+// 2,000 locks. Scan calls progress, unless nil, with the approximate number of keys read so far, from one goroutine at a time.
 func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
 	f, err := i.fleet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g, _, err := i.contended(ctx, f.queues)
+	held, err := i.heldOf(ctx, &f) // a lock that is free, or in an external store, has no key of its own
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
 	found, scanned := make(map[spot]Lock), 0
+	for _, l := range held.Locks {
+		found[spot{l.Resource, l.Elsewhere}] = l
+	}
+	var mu sync.Mutex
 	scan := func(ctx context.Context, rdb redis.UniversalClient) error {
 		const count = 1000
 		for cursor := uint64(0); ; {
@@ -209,16 +216,15 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 				return err
 			}
 			var targets []target
+			mu.Lock()
 			for _, key := range keys {
 				// A key with braces is another key of a lock.
-				if s := (spot{resource: strings.TrimPrefix(key, i.cfg.Prefix)}); store.CheckResource(s.resource) == nil {
-					if n, known := g.at[s]; known {
-						targets = append(targets, g.targets[n])
-					} else {
-						targets = append(targets, target{spot: s})
-					}
+				s := spot{resource: strings.TrimPrefix(key, i.cfg.Prefix)}
+				if _, known := found[s]; !known && store.CheckResource(s.resource) == nil {
+					targets = append(targets, target{spot: s})
 				}
 			}
+			mu.Unlock()
 			sights, err := i.lookAt(ctx, targets)
 			if err != nil {
 				return err
@@ -247,14 +253,6 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect: scan: %w", err)
-	}
-	// A lock that is free, or in an external store, has no key of its own.
-	held, err := i.Held(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range held.Locks {
-		found[spot{l.Resource, l.Elsewhere}] = l
 	}
 	locks := slices.AppendSeq(make([]Lock, 0, len(found)), maps.Values(found))
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
