@@ -84,7 +84,7 @@ func (x *exam) retryState() State {
 		return StateReady
 	case x.Waits && x.resource != "":
 		return StateWaiting
-	case x.Ticket > 0: // a failure has taken that
+	case x.Ticket > 0, x.Message.LastFailedAt == 0: // a failure has taken the one, and set the other
 		return StateSnoozed
 	default:
 		return StateRetrying

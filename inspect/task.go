@@ -16,7 +16,7 @@ const (
 	// StateWaiting: the task waits for its lock, in its place.
 	StateWaiting State = "waiting"
 	// StateSnoozed: the task comes again by itself, for no failure of its own: as something was missing, a second
-	// lock was busy, or it has lost its lock. It keeps its place.
+	// lock was busy, or it has lost its lock. It keeps its place, unless an operator has taken the lock.
 	StateSnoozed State = "snoozed"
 	// StateRetrying: the task has failed, and comes again after asynq's delay.
 	StateRetrying State = "retrying"

@@ -137,9 +137,13 @@ func (j judge) turn() string {
 }
 
 func (j judge) snoozed() Verdict {
+	place := "keeps its place"
+	if j.x.Ticket == 0 {
+		place = "then comes behind those who wait"
+	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task comes again by itself: %s.%s", strings.TrimSuffix(j.x.Sentence, "."), j.history()),
-		Clears: fmt.Sprintf("The task comes again %s, or up to a second later, and keeps its place.", j.at(j.x.At)),
+		Clears: fmt.Sprintf("The task comes again %s, or up to a second later, and %s.", j.at(j.x.At), place),
 		Do:     fmt.Sprintf("Wait, or run it now: %s.", j.run()),
 	}
 	if j.x.lock.elsewhere {

@@ -173,6 +173,32 @@ var states = map[string]want{
 		state: inspect.StateSnoozed, wrong: "No: the task comes again by itself: the second: ", clears: "The task comes again at ",
 		do: "`lockctl run --queue={Q} {ID}`",
 	},
+	"lock taken by an operator": {
+		prepare: func(b *bed) string {
+			b.serve()
+			b.inner[1] = func(ctx context.Context) error {
+				b.mu.Lock()
+				first := b.runs[1] == 1
+				b.mu.Unlock()
+				if first {
+					return errBoom // a failure of its own, before
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			id := b.job(1)
+			b.awaitWhy(id, inspect.StateRetrying)
+			b.must(b.operator.RunTask(b.queue, id))
+			b.awaitWhy(id, inspect.StateRunning)
+			b.revoke()
+			return id
+		},
+		state: inspect.StateSnoozed, wrong: "No: the task comes again by itself: lost {R} after …: ann released it: stuck: ",
+		clears: "The task comes again at …and then comes behind those who wait.", do: "`lockctl run --queue={Q} {ID}`",
+		check: func(_ *bed, e inspect.Explanation) bool {
+			return e.Retried == 1 && e.Failure == "" && e.FailedAt.IsZero()
+		},
+	},
 	"own back-off": {
 		prepare: func(b *bed) string {
 			b.serve()

@@ -174,10 +174,10 @@ func (l *loop) taskOf(a *attempt) *Task {
 	return &Task{Message: a.message, Taken: &a.Taken, Resource: l.resource(a), EndsBy: a.endsBy}
 }
 
-// snooze has a task come again without a retry.
+// snooze has a task come again without a retry. Its error is no failure, which shows in that it has no time.
 func (l *loop) snooze(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
-	m.ErrorMsg = fmt.Sprint(err) // as in failed
+	m.ErrorMsg, m.LastFailedAt = fmt.Sprint(err), 0 // as in failed
 	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Snooze, Message: m.Encode(), After: after, WaitOver: a.waitOver(), Losses: losses}
 }
 
