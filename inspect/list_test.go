@@ -492,3 +492,35 @@ func TestQueues(t *testing.T) {
 	want := inspect.Queue{Name: b.queue, Paused: true, Pending: 1, Active: 1, Scheduled: 1, Waiting: 3, Retrying: 1, Archived: 1, Completed: 1, Contended: 1, Servers: 1}
 	expect.That(t, at >= 0 && all[at] == want, "want %+v, have it not in %+v", want, all)
 }
+
+// A task that waits for several resources counts once among those of its queue, and what comes again at its time is told apart.
+func TestQueueOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	now, pipe := time.Now(), b.rdb.Pipeline()
+	for i := range 160 {
+		id, of := fmt.Sprint("task-", i), []string{b.seeded(i % 7), b.seeded(7)}
+		fields := []any{"state", "retry", "msg", encoded(b.queue, id, queue.AllOf(of...))}
+		pipe.ZAdd(t.Context(), b.key("retry"), redis.Z{Score: float64(now.Add(time.Hour).Unix()), Member: id})
+		for n, resource := range of {
+			if i < 100 {
+				pipe.ZAdd(t.Context(), b.line(resource), redis.Z{Score: float64(now.UnixMicro() + int64(i)), Member: id})
+				pipe.ZAdd(t.Context(), "siding:{"+b.queue+"}:ready", redis.Z{Score: float64(now.Add(time.Hour).UnixMicro()), Member: "lock:" + resource})
+			}
+			of[n] = "lock:" + resource
+		}
+		if i < 100 {
+			fields = append(fields, "siding_lock", strings.Join(of, "\n"))
+		}
+		pipe.HSet(t.Context(), b.taskKey(id), fields...)
+	}
+	pipe.SAdd(t.Context(), "asynq:queues", b.queue)
+	// The first task holds its lines.
+	pipe.ZAdd(t.Context(), "siding:{"+b.queue+"}:held", redis.Z{Score: float64(now.Add(time.Hour).UnixMicro()), Member: "lock:" + b.seeded(0)},
+		redis.Z{Score: float64(now.Add(time.Hour).UnixMicro()), Member: "lock:" + b.seeded(7)})
+	expect.OK(t, expect.Err(pipe.Exec(t.Context())))
+	all := get(b, b.inspector.Queues)
+	at := slices.IndexFunc(all, func(q inspect.Queue) bool { return q.Name == b.queue })
+	want := inspect.Queue{Name: b.queue, Waiting: 99, Retrying: 61, Estimated: true, Contended: 8, Held: 2}
+	expect.That(t, at >= 0 && all[at] == want, "want %+v, have it not in %+v", want, all)
+}

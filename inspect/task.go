@@ -154,7 +154,8 @@ type Queue struct {
 	Scheduled   int    `json:"scheduled"`
 	Aggregating int    `json:"aggregating,omitempty"`
 	// Waiting and Retrying are the two parts of asynq's retry set: tasks that wait for a lock, and others that come
-	// again. They are exact for up to 500 contended locks, and else estimates from 500 of them.
+	// again. They are exact for up to 500 contended locks, and else estimates from 500 of them. If tasks need several resources,
+	// they are estimates, too: each line is taken for one whose tasks all need as many as the last of them.
 	Waiting   int  `json:"waiting"`
 	Retrying  int  `json:"retrying"`
 	Estimated bool `json:"estimated,omitempty"`

@@ -39,13 +39,13 @@ func ofFleet(name, help string, by ...string) *prometheus.Desc {
 var (
 	redisUp = prometheus.NewDesc("siding_redis_up", "1 if this worker could read the gauges of the fleet from Redis. 0 if not, and then the other gauges of the fleet are left out.", nil, nil)
 
-	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
+	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues. A task of several resources counts for each.", "class")
 	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of the waiting tasks and goroutines has waited.", "class")
 	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, revoked, reserved for a goroutine, or held by a foreign holder.", "class", "state")
 	unserved     = ofFleet("siding_resources_unserved", "Resources that are free for waiting tasks which no server has taken for 3 s, without those of paused queues alone.", "class")
 	longest      = ofFleet("siding_longest_unserved_seconds", "The longest time for which one of the unserved resources has been free.", "class")
 	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many. A worker reads at most 2,000.")
-	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue: pending, active, scheduled, aggregating, archived, completed, waiting for their locks, or retrying at their time; asynq counts the last two as retry. If there are more than 500 contended locks, both are estimates.", "queue", "state")
+	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue: pending, active, scheduled, aggregating, archived, completed, waiting for their locks, or retrying at their time; asynq counts the last two as retry. If there are more than 500 contended locks, or tasks of several resources, both are estimates.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
 	heldLines    = ofFleet("siding_lines_held", "Lines of an asynq queue that wait for a task which has failed: held until its retry, or stopped until an operator sets them going.", "queue", "state")
 	servers      = ofFleet("siding_servers", "Servers, also those that take no locks.")

@@ -158,7 +158,7 @@ type Sizes struct {
 	Paused                                                 bool
 	Aggregating                                            int
 	Lines                                                  int // locks that tasks wait for
-	Waiting                                                int // tasks in lines, which are part of Retry
+	Waiting                                                int // tasks that wait in lines, which are part of Retry
 	Held, Stopped                                          int // lines that wait for a task which has failed; those of them that have stopped
 	Estimated                                              bool
 }
@@ -167,7 +167,7 @@ type Sizes struct {
 const mostLines = 500
 
 // SizesOf counts the tasks of queues, in one round trip, or one for each node of a Cluster. Those that wait are estimated
-// from 500 lines if a queue has more.
+// from 500 lines if a queue has more, and where tasks need several locks, see look_sizes.lua.
 func SizesOf(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Sizes, error) {
 	all := make([]Sizes, len(queues))
 	for i, call := range lockredis.RunAll(ctx, rdb, lookSizesScript, len(queues), func(i int) ([]string, []any) {
@@ -180,12 +180,12 @@ func SizesOf(ctx context.Context, rdb redis.UniversalClient, queues []string) ([
 		n := func(at int) int { return int(redisreply.Int(row, at)) }
 		s := Sizes{
 			Pending: n(0), Active: n(1), Scheduled: n(2), Retry: n(3), Archived: n(4), Completed: n(5), Paused: n(6) == 1, Aggregating: n(7),
-			Lines: n(8), Waiting: n(10), Estimated: n(9) < n(8), Held: n(11), Stopped: n(12),
+			Lines: n(8), Waiting: n(10), Estimated: n(9) < n(8) || n(13) == 1, Held: n(11), Stopped: n(12),
 		}
-		if s.Estimated {
+		if n(9) < n(8) {
 			s.Waiting = int(math.Round(float64(s.Waiting) * float64(n(8)) / float64(n(9))))
 		}
-		s.Waiting = min(max(0, s.Waiting-s.Held), s.Retry) // the first of a held line does not wait for its lock
+		s.Waiting = min(s.Waiting, s.Retry)
 		all[i] = s
 	}
 	return all, nil

@@ -40,7 +40,7 @@ func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
 		errs = append(errs, err)
 		return g
 	}
-	f.waiting = gauge("siding.tasks.waiting", "{task}", "Tasks and goroutines that wait for locks, without tasks of paused queues.")
+	f.waiting = gauge("siding.tasks.waiting", "{task}", "Tasks and goroutines that wait for locks, without tasks of paused queues. A task of several resources counts for each.")
 	f.held = gauge("siding.locks.held", "{lock}", "Locks of running tasks, and locks for which tasks wait.")
 	f.tasks = gauge("siding.queue.tasks", "{task}", "Tasks of an asynq queue. Waiting tasks wait for locks, retrying tasks come again at their time.")
 	f.paused = gauge("siding.queue.paused", "1", "1 if an asynq queue is paused, else 0.")
