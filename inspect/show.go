@@ -16,8 +16,9 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// MostListed is the last position of which [Inspector.Show] tells who waits there: Redis has to read all waiters up to it.
-const MostListed = 10_000
+// MostListed is the last position of which [Inspector.Show] tells who waits there: Redis has to read and sort all waiters up to it,
+// and serves nobody meanwhile.
+const MostListed = 1000
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first; up to [MostListed]. It takes a few round
 // trips, and one more each if the label of the holder names a task, which is then looked for, and for each queue whose

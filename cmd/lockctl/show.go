@@ -26,7 +26,7 @@ func (a *app) showCommand() *cobra.Command {
 		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
 Tasks of paused queues keep their places, and let others go before them.
 A lock with a limit may have several holders, each with a fencing token of its own.
-The first 10,000 waiters can be listed.
+The first 1,000 waiters can be listed.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
 looks like a free one.`,

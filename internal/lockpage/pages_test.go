@@ -203,7 +203,7 @@ func TestWaitersByThePage(t *testing.T) {
 	wantTexts(t, h, "/locks/resource?name=r&from=401", "Waiters 401 to 450 of 450", `from=201`, "!next →")
 	wantTexts(t, h, "/locks/resource?name=r&from=-7", "Waiters 1 to 200 of 450") // a position that is none
 	h = open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Held, Waiting: 20_000, OldestWait: 9e9})})
-	wantTexts(t, h, "/locks/resource?name=r&from=30000", "Waiters 10\u202f000 to ", "!next →")
+	wantTexts(t, h, "/locks/resource?name=r&from=30000", "Waiters 1\u202f000 to ", "!next →")
 }
 
 // A lock of several holders is found by each of them.
