@@ -32,20 +32,8 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		return err
 	}
 	report := &report{Source: in.name, DryRun: a.flags.dryRun}
-	if in.refused != "" {
-		if a.reads(in.refused, in.name) {
-			return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
-		}
-		list, err := os.Create(in.refused)
-		if err != nil {
-			return fmt.Errorf("--refused: %w", err)
-		}
-		defer func() {
-			if err := list.Close(); err != nil && end == nil {
-				end = cli.Fault(fmt.Errorf("--refused: %w", err))
-			}
-		}()
-		report.list = list
+	if in.refused != "" && a.reads(in.refused, in.name) {
+		return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
 	}
 	feeder := feeder{config: settings.Client(), report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
@@ -60,10 +48,22 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		if in.content.hash != "" {
 			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
 		}
-		if in.restart {
-			if err := feeder.mark.forget(ctx); err != nil {
-				return cli.Fault(err)
+	}
+	if in.refused != "" { // once Redis has answered: without it there is no other list in place of an earlier run's
+		list, err := os.Create(in.refused)
+		if err != nil {
+			return fmt.Errorf("--refused: %w", err)
+		}
+		defer func() {
+			if err := list.Close(); err != nil && end == nil {
+				end = cli.Fault(fmt.Errorf("--refused: %w", err))
 			}
+		}()
+		report.list = list
+	}
+	if in.restart && client != nil {
+		if err := feeder.mark.forget(ctx); err != nil {
+			return cli.Fault(err)
 		}
 	}
 	if !a.flags.quiet {

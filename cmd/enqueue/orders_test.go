@@ -236,6 +236,10 @@ func TestRefusedList(t *testing.T) {
 		t.Errorf("want %d lines, the last %s, have %d, %s", bad, last, len(lines), lines[len(lines)-1])
 	}
 
+	have = enqueue(t, "", "orders", path, "--refused", list, "--redis", "127.0.0.1:1")
+	after := expect.Value(os.ReadFile(list))(t)
+	expect.That(t, have.status == cli.StatusFault && string(after) == string(listed), "without Redis: want the list as it was, have %d bytes, %+v", len(after), have)
+
 	have = enqueue(t, "", "orders", path, "--dry-run", "--refused", path)
 	wantResult(t, result{"", "enqueue: --refused: want another file than the input, have \"" + path + "\"\nRun 'enqueue orders --help' for usage.\n", cli.StatusUsage}, have)
 	if after, err := os.ReadFile(path); err != nil || string(after) != text.String() {
