@@ -212,6 +212,7 @@ func TestNewReaderRefuses(t *testing.T) {
 		"packed workbook": {zipped(t, "PK\x03\x04rest"), "not a CSV file but a workbook (.xlsx) or another zip archive: " + saveAs},
 		"old workbook":    {"\xd0\xcf\x11\xe0rest", "not a CSV file but a workbook (.xls): " + saveAs},
 		"UTF-16":          {"\xff\xfeI\x00n\x00", "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"},
+		"UTF-16, BE":      {"\xfe\xff\x00I\x00n", "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"},
 		"no header":       {"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", `header: want a column InvoiceNo or Invoice, have "536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK"`},
 		"semicolons":      {strings.ReplaceAll(header, ",", ";"), `header: want a column InvoiceNo or Invoice, have "InvoiceNo;StockCode;Description;Quantity;InvoiceDate;UnitPri"`},
 		"column missing":  {"InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice\n", `header: want a column CustomerID, have "InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice"`},

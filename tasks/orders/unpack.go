@@ -22,11 +22,15 @@ func Unpack(r io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	const saveAs = ": open it in a spreadsheet program and save it as CSV"
+	const (
+		saveAs = ": open it in a spreadsheet program and save it as CSV"
+		utf16  = "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"
+	)
 	for magic, why := range map[string]string{
 		"PK\x03\x04":       "not a CSV file but a workbook (.xlsx) or another zip archive" + saveAs,
 		"\xd0\xcf\x11\xe0": "not a CSV file but a workbook (.xls)" + saveAs,
-		"\xff\xfe":         "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)",
+		"\xff\xfe":         utf16,
+		"\xfe\xff":         utf16,
 	} {
 		if strings.HasPrefix(begins, magic) {
 			return nil, errors.New(why)
