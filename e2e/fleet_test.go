@@ -224,7 +224,7 @@ func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
 	f := expect.Value(os.Open(file))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	r := expect.Value(orders.NewReader(f))(t)
+	r := expect.Value(orders.NewReader(expect.Value(orders.Unpack(f))(t)))(t)
 	return func(yield func(oracle.Line) bool) {
 		for {
 			line, err := r.Next()

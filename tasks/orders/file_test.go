@@ -23,7 +23,7 @@ func open(t *testing.T, path string) (*orders.Reader, [][]string) {
 	t.Helper()
 	f := expect.Value(os.Open(path))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	r := expect.Value(orders.NewReader(f))(t)
+	r := expect.Value(readerOf(f))(t)
 	return r, ordertest.Rows(t, path)
 }
 

@@ -48,14 +48,10 @@ type Reader struct {
 	width int
 }
 
-// NewReader reads the header of the file that r reads and returns a reader of its lines. r may be
-// all that [Unpack] takes: CSV in UTF-8 (with or without a byte order mark) or Latin-1, compressed
-// with gzip or not. The columns may stand in any order and among others; Description may be missing.
-func NewReader(r io.Reader) (*Reader, error) {
-	text, err := Unpack(r)
-	if err != nil {
-		return nil, err
-	}
+// NewReader reads the header of a text, as [Unpack] returns that of a file, and returns a reader of its lines:
+// CSV in UTF-8 (with or without a byte order mark) or Latin-1. The columns may stand in any order and among
+// others; Description may be missing.
+func NewReader(text io.Reader) (*Reader, error) {
 	reader := &Reader{scanner: &scanner{in: bufio.NewReaderSize(text, maxRecord)}}
 	header, _, err := reader.scanner.record()
 	if errors.Is(err, io.EOF) {

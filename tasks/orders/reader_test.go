@@ -16,10 +16,19 @@ import (
 
 const header = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
 
+// readerOf returns a reader of the lines of a file.
+func readerOf(file io.Reader) (*orders.Reader, error) {
+	text, err := orders.Unpack(file)
+	if err != nil {
+		return nil, err
+	}
+	return orders.NewReader(text)
+}
+
 // read reads a whole file: its lines, and what was refused.
 func read(t *testing.T, file string) (lines []orders.Line, refused []string) {
 	t.Helper()
-	r, err := orders.NewReader(strings.NewReader(file))
+	r, err := readerOf(strings.NewReader(file))
 	expect.Need(t, err == nil, "want a reader, have %v", err)
 	for {
 		line, err := r.Next()
@@ -202,7 +211,7 @@ func TestBrokenQuoteDoesNotSwallowLines(t *testing.T) {
 	expect.Same(t, "refused", refused, want)
 }
 
-func TestNewReaderRefuses(t *testing.T) {
+func TestRefusesFiles(t *testing.T) {
 	t.Parallel()
 	const saveAs = "open it in a spreadsheet program and save it as CSV"
 	for name, c := range map[string]struct{ file, want string }{
@@ -210,6 +219,7 @@ func TestNewReaderRefuses(t *testing.T) {
 		"blank":           {"\n\n \n", "header: want a header line, have an empty file"},
 		"workbook":        {"PK\x03\x04rest", "not a CSV file but a workbook (.xlsx) or another zip archive: " + saveAs},
 		"packed workbook": {zipped(t, "PK\x03\x04rest"), "not a CSV file but a workbook (.xlsx) or another zip archive: " + saveAs},
+		"packed twice":    {zipped(t, zipped(t, header)), "not a CSV file but one that gzip has compressed twice: unpack it once"},
 		"old workbook":    {"\xd0\xcf\x11\xe0rest", "not a CSV file but a workbook (.xls): " + saveAs},
 		"UTF-16":          {"\xff\xfeI\x00n\x00", "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"},
 		"UTF-16, BE":      {"\xfe\xff\x00I\x00n", "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"},
@@ -223,7 +233,7 @@ func TestNewReaderRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := orders.NewReader(strings.NewReader(c.file))
+			_, err := readerOf(strings.NewReader(c.file))
 			expect.That(t, err != nil && err.Error() == c.want, "want the error\n%s, have\n%v", c.want, err)
 		})
 	}
@@ -246,7 +256,7 @@ func TestInputFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := orders.NewReader(c.file)
+			r, err := readerOf(c.file)
 			for err == nil {
 				_, err = r.Next()
 			}

@@ -29,6 +29,7 @@ func Unpack(r io.Reader) (io.Reader, error) {
 	for magic, why := range map[string]string{
 		"PK\x03\x04":       "not a CSV file but a workbook (.xlsx) or another zip archive" + saveAs,
 		"\xd0\xcf\x11\xe0": "not a CSV file but a workbook (.xls)" + saveAs,
+		"\x1f\x8b":         "not a CSV file but one that gzip has compressed twice: unpack it once",
 		"\xff\xfe":         utf16,
 		"\xfe\xff":         utf16,
 	} {
