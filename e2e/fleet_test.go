@@ -126,14 +126,12 @@ func (w *worker) terminate(t *testing.T) (sum summary) {
 
 // summary is what a worker prints at its end.
 type summary struct {
-	Tasks        int   `json:"tasks"`
-	Succeeded    int   `json:"succeeded"`
-	Archived     int   `json:"archived"`
-	Contended    int   `json:"contended"`
-	Parked       int   `json:"parked"`
-	HandOffP50US int64 `json:"handoff_p50_us"`
-	HandOffP99US int64 `json:"handoff_p99_us"`
-	LedgerOK     *bool `json:"ledger_ok"`
+	Tasks     int   `json:"tasks"`
+	Succeeded int   `json:"succeeded"`
+	Archived  int   `json:"archived"`
+	Contended int   `json:"contended"`
+	Parked    int   `json:"parked"`
+	LedgerOK  *bool `json:"ledger_ok"`
 }
 
 // enqueue runs cmd/enqueue and returns what it printed.

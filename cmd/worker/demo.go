@@ -172,7 +172,7 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 			s := d.member.Stats()
 			return result{
 				Tasks: total, Succeeded: info.Completed, Archived: info.Archived, Contended: s.Contended, Parked: s.Parked,
-				P50: s.HandOffP50, P99: s.HandOffP99, elapsed: time.Since(began),
+				elapsed: time.Since(began),
 			}, nil
 		}
 		if time.Since(since) > stall {

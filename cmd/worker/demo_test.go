@@ -45,10 +45,8 @@ func TestDemoOnce(t *testing.T) {
 	}
 	tasks, succeeded, archived := number("tasks"), number("succeeded"), number("archived")
 	contended, parked := number("contended"), number("parked")
-	p50, p99 := number("handoff_p50_us"), number("handoff_p99_us")
 	expect.That(t, tasks >= 500 && succeeded == tasks && archived == 0, "want at least 500 tasks, all succeeded, none archived, have %v, %v, %v", tasks, succeeded, archived)
 	expect.That(t, contended >= 50 && parked >= contended, "want contention worth watching, have %v contended, parked %v times", contended, parked)
-	expect.That(t, p50 > 0 && p99 >= p50, "want hand-offs, have p50 %v us, p99 %v us", p50, p99)
 	expect.That(t, have["ledger_ok"] == true && len(have) == 1, "want ledger_ok and nothing else left, have %v", have)
 }
 
@@ -96,7 +94,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	})
 	expect.OK(t, err)
 	wantTexts(t, w.stderr.String(), taken+" is taken")
-	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
+	wantTexts(t, w.stdout.String(), "succeeded", "contended", "agrees with a recomputation")
 
 	url := regexp.MustCompile(`dashboard (http://\S+)/,`).FindStringSubmatch(w.stderr.String())
 	expect.Need(t, url != nil && !strings.Contains(url[1], taken), "want the address of the dashboard, have %v", url)

@@ -32,8 +32,6 @@ type result struct {
 	Archived  int   `json:"archived"`
 	Contended int64 `json:"contended"` // tasks that had to wait at least once
 	Parked    int64 `json:"parked"`    // times in all
-	P50       int64 `json:"handoff_p50_us"`
-	P99       int64 `json:"handoff_p99_us"`
 	LedgerOK  bool  `json:"ledger_ok"`
 
 	elapsed     time.Duration
@@ -72,7 +70,6 @@ func (a *app) print(r result) error {
 		{"archived", r.Archived, ""},
 		{"contended", r.Contended, "tasks had to wait for their resource"},
 		{"parked", r.Parked, fmt.Sprintf("times in all, %.2f per contended task", perTask)},
-		{"hand-off", milliseconds(r.P50), fmt.Sprintf("median from a release to the next holder; %s at the 99th percentile", milliseconds(r.P99))},
 		{"ledger", map[bool]string{true: "right", false: "WRONG"}[r.LedgerOK], ledger},
 	} {
 		if _, err := fmt.Fprintf(w, "  %v\t%v\t%v\n", row[0], row[1], row[2]); err != nil {
@@ -84,5 +81,3 @@ func (a *app) print(r result) error {
 	}
 	return nil
 }
-
-func milliseconds(us int64) string { return fmt.Sprintf("%.1f ms", float64(us)/1000) }

@@ -108,8 +108,7 @@ func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside f
 		return err
 	}
 	s := m.Stats()
-	m.Server.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked,
-		"lost", s.Lost, "handoff_p50_us", s.HandOffP50, "handoff_p99_us", s.HandOffP99)
+	m.Server.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked, "lost", s.Lost)
 	return nil
 }
 
