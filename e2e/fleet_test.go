@@ -204,7 +204,7 @@ func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo
 // checkLedger has the oracle compare the ledger with the file.
 func (s *testbed) checkLedger(t *testing.T, file string) oracle.Report {
 	t.Helper()
-	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
+	l := expect.Value(ledger.Open(s.ledger))(t)
 	defer func() { _ = l.Close() }()
 	report := expect.Value(oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock}))(t)
 	return report

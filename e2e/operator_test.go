@@ -264,7 +264,7 @@ func TestAnOperatorsHour(t *testing.T) {
 	for _, w := range workers[1:] {
 		w.end(t, os.Interrupt)
 	}
-	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
+	l := expect.Value(ledger.Open(s.ledger))(t)
 	defer func() { _ = l.Close() }()
 	for n := range orders {
 		want, have := audits, 0

@@ -28,7 +28,7 @@ func TestTasksOfSeveralResources(t *testing.T) {
 	short := tasks.FulfilOrder{Order: "2", Items: []tasks.Pick{{SKU: "22086", Quantity: 600}, {SKU: "71053", Quantity: 1}}}
 	expect.Value(client.Enqueue(t.Context(), short, nil))(t)
 	s.awaitEmpty(t, limit(1))
-	l := expect.Value(ledger.Open(t.Context(), s.ledger))(t)
+	l := expect.Value(ledger.Open(s.ledger))(t)
 	defer func() { _ = l.Close() }()
 	var accounts, orders string
 	expect.OK(t, l.DB().QueryRowContext(t.Context(), `SELECT

@@ -36,7 +36,8 @@ func setup(t *testing.T) *bundle {
 
 func openLedger(t *testing.T, dsn string) *ledger.Ledger {
 	t.Helper()
-	l := expect.Value(ledger.Open(t.Context(), dsn))(t)
+	l := expect.Value(ledger.Open(dsn))(t)
+	expect.OK(t, l.CreateTables(t.Context()))
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

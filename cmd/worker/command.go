@@ -88,25 +88,13 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 	if a.flags.demo {
 		return a.demo(ctx, m)
 	}
-	dsn := string(m.Config.LedgerDSN)
-	err := ledger.Check(dsn)
+	l, err := ledger.Open(string(m.Config.LedgerDSN))
 	if wrong, ok := errors.AsType[ledger.DSNError](err); ok {
 		return m.Refuse("ledger.dsn", string(wrong))
 	}
-	if err == nil {
-		err = m.Check(ctx) // before there is a file of a worker that cannot run
-	}
-	if err != nil || ctx.Err() != nil {
+	if err != nil {
 		return err
 	}
-	l, err := ledger.Open(ctx, dsn)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil //nolint:nilerr // asked to end before it had begun
-	case err != nil:
-		return err
-	}
-	m.Server.Logger.InfoContext(ctx, "ledger open", "ledger", l.Name())
 	err = a.work(ctx, m, l, nil)
 	if err == nil {
 		err = a.report(m.Stats())
@@ -117,6 +105,13 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 // work runs the shop's tasks on the ledger, and beside, if it is not nil.
 func (a *app) work(ctx context.Context, m *member.Member, l *ledger.Ledger, beside func(context.Context, string) error) error {
 	m.Server.Available = l.Writable
+	m.Prepare = func(ctx context.Context) error {
+		err := l.CreateTables(ctx)
+		if err == nil {
+			m.Server.Logger.InfoContext(ctx, "ledger open", "ledger", l.Name())
+		}
+		return err
+	}
 	return m.Run(ctx, func(s *queue.Server) { tasks.Register(s, l, a.flags.work) }, beside)
 }
 

@@ -50,7 +50,7 @@ func (a *app) demo(ctx context.Context, m *member.Member) (err error) {
 	}
 	a.temporary.Store(&dir)
 	defer func() { err = errors.Join(err, a.removeTemporary()) }()
-	l, err := ledger.Open(ctx, filepath.Join(dir, "ledger.db"))
+	l, err := ledger.Open(filepath.Join(dir, "ledger.db"))
 	if err != nil {
 		return err
 	}

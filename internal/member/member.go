@@ -25,13 +25,17 @@ type Member struct {
 	// Server is the configuration of the server. A program may change it before [Member.Run]. The
 	// member logs to its Logger.
 	Server queue.ServerConfig
+	// Prepare makes what the tasks need, once the HTTP address is free and Redis has answered: a worker that
+	// cannot run makes no file. May be nil.
+	Prepare func(context.Context) error
 
 	name     string
 	embedded bool
 	end      func(why string) // ends the process
 
 	stats     Collector
-	metrics   *metrics.Metrics // that are served; nil for none
+	metrics   *metrics.Metrics      // that are served; nil for none
+	client    redis.UniversalClient // for all but the tasks and the dashboard
 	server    *queue.Server
 	web       *web
 	phase     atomic.Int32 // one of the phases
@@ -66,40 +70,12 @@ func (m *Member) observe(e queue.Event) {
 // Stats sums up the tasks that have run.
 func (m *Member) Stats() Summary { return m.stats.Summary() }
 
-// Check returns what would keep the member from running: its HTTP address is taken, or Redis does
-// not answer. A program that makes files calls Check first. Check returns nil once ctx has ended.
-func (m *Member) Check(ctx context.Context) error {
-	err := m.check(ctx)
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // asked to end before it had begun
-	}
-	return err
-}
-
-func (m *Member) check(ctx context.Context) error {
-	if address := m.Config.HTTP.Address; address != "" {
-		listener, err := listen(ctx, address)
-		if err != nil {
-			return err
-		}
-		if err := listener.Close(); err != nil { // only tried
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	client := queue.Redis(m.Redis)
-	defer func() { _ = client.Close() }() // nothing is in flight by then
-	if err := client.Ping(ctx).Err(); err != nil {
-		return m.Config.Redis.Failed(m.name, err)
-	}
-	return nil
-}
-
 // Run serves HTTP and takes tasks until ctx ends, or beside returns, and then drains. Run calls
 // register once, before it takes tasks. If beside is not nil, it runs while tasks are taken, and
 // must return when its context ends. The url is that of the dashboard, or "off".
 func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside func(ctx context.Context, url string) error) error {
+	m.client = queue.Redis(m.Redis)
+	defer func() { _ = m.client.Close() }() // nothing is in flight by then
 	if err := m.open(ctx, register); err != nil {
 		return err
 	}
@@ -140,6 +116,12 @@ func (m *Member) work(ctx context.Context, beside func(context.Context, string) 
 	// The probes answer from now on. The member is not ready yet.
 	err := m.web.start(ctx, log)
 	if err == nil {
+		err = m.reach(ctx)
+	}
+	if err == nil && m.Prepare != nil {
+		err = m.Prepare(ctx)
+	}
+	if err == nil {
 		err = m.takeTasks(ctx)
 	}
 	if ctx.Err() != nil {
@@ -168,6 +150,16 @@ func (m *Member) work(ctx context.Context, beside func(context.Context, string) 
 // patience is how long Redis may take to answer at the start.
 const patience = 5 * time.Second
 
+// reach returns an error unless Redis answers.
+func (m *Member) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := m.client.Ping(ctx).Err(); err != nil {
+		return m.Config.Redis.Failed(m.name, err)
+	}
+	return nil
+}
+
 // takeTasks connects to Redis and begins to take tasks.
 func (m *Member) takeTasks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -191,9 +183,7 @@ func (m *Member) takeTasks(ctx context.Context) error {
 func (m *Member) checkRedis(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client := queue.Redis(m.Redis)
-	defer func() { _ = client.Close() }() // nothing is in flight by then
-	found, err := queue.CheckRedis(ctx, client)
+	found, err := queue.CheckRedis(ctx, m.client)
 	for _, f := range found {
 		log := m.Server.Logger.With("trait", f.Trait)
 		if f.Server != "" {

@@ -96,7 +96,7 @@ func TestServe(t *testing.T) {
 		"another database": {func(ctx context.Context, m *Member) error {
 			m.Redis.DB = 99
 			return m.Run(ctx, register, nil)
-		}, nil, cli.StatusFault, "own: redis " + server.Addr + ": queue: redis refuses: "},
+		}, nil, cli.StatusFault, "own: redis " + server.Addr + ": ERR DB index is out of range (redis.db: want "},
 		"beside ends": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(context.Context, string) error { return nil })
 		}, nil, cli.StatusOK, `msg="worker ended"`},

@@ -11,20 +11,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
-	"github.com/sidingq/siding/queue"
 )
 
 // A web serves the dashboard and the probes.
 type web struct {
 	config config.HTTP
 	pages  *dashboard.Handler
-	fleet  redis.UniversalClient // that reads the metrics of the fleet; nil without
-	server *http.Server          // nil until started, or if there is no address
+	server *http.Server // nil until started, or if there is no address
 	addr   net.Addr
 	served sync.WaitGroup
 	broken chan error // gets the error of a server that ended by itself
@@ -49,31 +45,17 @@ func newWeb(m *Member) (*web, error) {
 		pages.Redis = m.Redis
 	}
 	if m.metrics != nil {
-		w.fleet = queue.Redis(m.Redis)
-		inspector, err := inspect.New(w.fleet, pages.Inspect)
+		inspector, err := inspect.New(m.client, pages.Inspect)
 		if err != nil {
-			return nil, errors.Join(err, w.fleet.Close())
+			return nil, err
 		}
 		m.metrics.Kinds(m.server.Kinds())
 		m.metrics.Watch(inspector, server.Logger)
 		pages.Metrics = m.metrics.Handler()
 	}
 	var err error
-	if w.pages, err = dashboard.New(pages); err != nil {
-		return nil, errors.Join(err, w.close())
-	}
-	return w, nil
-}
-
-// close closes the connections to Redis.
-func (w *web) close() (err error) {
-	if w.pages != nil {
-		err = w.pages.Close()
-	}
-	if w.fleet != nil {
-		err = errors.Join(err, w.fleet.Close())
-	}
-	return err
+	w.pages, err = dashboard.New(pages)
+	return w, err
 }
 
 // start listens and serves, if there is an address.
@@ -81,9 +63,12 @@ func (w *web) start(ctx context.Context, logger *slog.Logger) error {
 	if w.config.Address == "" {
 		return nil
 	}
-	listener, err := listen(ctx, w.config.Address)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.config.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", w.config.Address, err)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("http.address: %w", err)
 	}
 	w.server, w.addr = dashboard.NewServer(w.pages, logger), listener.Addr()
 	w.server.RegisterOnShutdown(w.pages.EndWatching)
@@ -93,18 +78,6 @@ func (w *web) start(ctx context.Context, logger *slog.Logger) error {
 		}
 	})
 	return nil
-}
-
-// listen listens at the address of the settings.
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", address, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("http.address: %w", err)
-	}
-	return listener, nil
 }
 
 // url returns the address of the dashboard, or of the probes if there is no dashboard, or "off".
@@ -129,5 +102,5 @@ func (w *web) stop(ctx context.Context) (err error) {
 		}
 		w.served.Wait()
 	}
-	return errors.Join(err, w.close())
+	return errors.Join(err, w.pages.Close())
 }

@@ -45,27 +45,6 @@ func wrong(format string, args ...any) error {
 	return DSNError(fmt.Sprintf(format, args...))
 }
 
-// newLedger returns the ledger that dsn names. Nothing is connected yet. No error shows a password.
-// A DSN that cannot be read is not shown, as nothing says where its password begins.
-func newLedger(dsn string) (*Ledger, error) {
-	const want = "a path, sqlite:PATH or postgres://..."
-	have := scheme.FindStringSubmatch(dsn)
-	if have == nil {
-		if noPath.MatchString(dsn) {
-			return nil, wrong("DSN: want %s, have neither", want)
-		}
-		return newSQLite(dsn, dsn)
-	}
-	switch strings.ToLower(have[1]) {
-	case "sqlite":
-		return newSQLite(dsn, strings.TrimPrefix(dsn[len(have[0]):], "//"))
-	case "postgres", "postgresql":
-		return newPostgres(dsn)
-	default:
-		return nil, wrong("DSN scheme: want %s, have %q", want, have[0])
-	}
-}
-
 // newSQLite opens one connection. SQLite has one writer at a time. Goroutines that wait for a
 // connection get it in order. Connections that meet at the file's lock would sleep and try again.
 func newSQLite(dsn, file string) (*Ledger, error) {

@@ -16,7 +16,7 @@ func TestNamesOfServers(t *testing.T) {
 		"postgres://[::1]:5432/shop":                                        "postgres://@[::1]:5432/shop",
 		"postgres:///shop?host=/run/pg&user=ann":                            "postgres://@/shop",
 	} {
-		l := expect.Value(newLedger(dsn))(t)
+		l := expect.Value(Open(dsn))(t)
 		expect.OK(t, l.Close())
 		expect.Equal(t, dsn, l.name, want)
 	}
@@ -46,7 +46,7 @@ func FuzzParseDSN(f *testing.F) {
 			dsns = append(dsns, start+secret+"@"+rest)
 		}
 		for _, dsn := range dsns {
-			l, err := newLedger(dsn)
+			l, err := Open(dsn)
 			if err != nil {
 				expect.That(t, !strings.Contains(err.Error(), secret), "%q: want no password shown, have %v", dsn, err)
 				continue

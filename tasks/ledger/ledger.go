@@ -6,6 +6,7 @@ import (
 	_ "embed" // for schema.sql
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
@@ -13,9 +14,9 @@ import (
 )
 
 const (
-	// openTimeout bounds Open. That is long enough for several processes that create one file
+	// createTimeout bounds CreateTables. That is long enough for several processes that create one file
 	// together.
-	openTimeout = 15 * time.Second
+	createTimeout = 15 * time.Second
 	// postgresConns is how many connections one process opens at most. So the server's usual limit
 	// of 100 has room for a small fleet.
 	postgresConns = 16
@@ -40,8 +41,8 @@ type Ledger struct {
 	dialect sqlfence.Dialect
 }
 
-// Open opens the ledger named by dsn and creates its tables where they are
-// missing; processes that do so at the same time do not disturb each other.
+// Open returns the ledger named by dsn. Like [sql.Open] it connects to nothing and makes no file. No
+// error shows a password. A DSN that cannot be read is not shown, as nothing says where its password begins.
 //
 //	ledger.db, sqlite:ledger.db     a file of SQLite (its folder must exist)
 //	postgres://user@host/database   a PostgreSQL server
@@ -49,35 +50,31 @@ type Ledger struct {
 // A file is kept in write-ahead mode and must be on a local disk. The last
 // tasks before a power cut may be undone in it, but not torn. The parameters of
 // SQLite's URIs may follow the path: sqlite:ledger.db?mode=rw makes no file.
-//
-// Open proves by a write that the database takes writes. Errors name the DSN, without passwords.
-// Only a server that is not up yet is worth a retry.
-func Open(ctx context.Context, dsn string) (*Ledger, error) {
-	l, err := newLedger(dsn)
-	if err != nil {
-		return nil, err
+func Open(dsn string) (*Ledger, error) {
+	const want = "a path, sqlite:PATH or postgres://..."
+	have := scheme.FindStringSubmatch(dsn)
+	if have == nil {
+		if noPath.MatchString(dsn) {
+			return nil, wrong("DSN: want %s, have neither", want)
+		}
+		return newSQLite(dsn, dsn)
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	switch strings.ToLower(have[1]) {
+	case "sqlite":
+		return newSQLite(dsn, strings.TrimPrefix(dsn[len(have[0]):], "//"))
+	case "postgres", "postgresql":
+		return newPostgres(dsn)
+	default:
+		return nil, wrong("DSN scheme: want %s, have %q", want, have[0])
+	}
+}
+
+// CreateTables creates the tables where they are missing; processes that do so at the same time do
+// not disturb each other. CreateTables also proves by a write that the database takes writes. An older
+// program gets an error for tables that it does not know. Only a server that is not up yet is worth a retry.
+func (l *Ledger) CreateTables(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	if err := l.createTables(ctx); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// Check returns what is wrong with a DSN, as far as that can be said without the database: Check
-// connects to nothing and makes no file. Its errors are those of [Open].
-func Check(dsn string) error {
-	l, err := newLedger(dsn)
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-// createTables also shows by a write that the database takes writes. An older program gets an error
-// for tables that it does not know.
-func (l *Ledger) createTables(ctx context.Context) error {
 	return l.inTx(ctx, "create tables", func(ctx context.Context, tx *sql.Tx) error {
 		if l.dialect == sqlfence.PostgreSQL {
 			// Two sessions that create one table at the same time fail on each

@@ -26,9 +26,21 @@ func backends() map[string]func(*testing.T) string {
 	}
 }
 
+// create opens a ledger and creates its tables.
+func create(ctx context.Context, dsn string) (*ledger.Ledger, error) {
+	l, err := ledger.Open(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.CreateTables(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
 func open(t *testing.T, dsn string) *ledger.Ledger {
 	t.Helper()
-	l := expect.Value(ledger.Open(t.Context(), dsn))(t)
+	l := expect.Value(create(t.Context(), dsn))(t)
 	t.Cleanup(func() {
 		expect.Is(t, "close", l.Close(), nil)
 	})

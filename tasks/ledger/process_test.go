@@ -57,7 +57,7 @@ func TestHelperWorker(t *testing.T) {
 	if path == "" {
 		return
 	}
-	l := expect.Value(ledger.Open(t.Context(), path))(t)
+	l := expect.Value(create(t.Context(), path))(t)
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		sku := fmt.Sprintf("%d-%d", os.Getpid(), g)

@@ -48,7 +48,8 @@ func wentIn() oracle.Input {
 func load(t *testing.T, statement string) *sql.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	l := expect.Value(ledger.Open(t.Context(), path))(t)
+	l := expect.Value(ledger.Open(path))(t)
+	expect.OK(t, l.CreateTables(t.Context()))
 	expect.OK(t, l.Close())
 	db := expect.Value(sql.Open("sqlite", path))(t)
 	t.Cleanup(func() { _ = db.Close() })
