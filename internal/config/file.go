@@ -172,7 +172,7 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
 		f.items(s, value, 2)
 	case s.entry != nil && value.Kind == yaml.MappingNode:
-		f.entries(s, value)
+		f.entries(s, value, func(line int) string { return fmt.Sprintf("%s:%d: %s", f.path, line, s.Key) })
 	default:
 		f.fail("%s: want %s, have %s", place, s.Want, kind(value))
 	}
@@ -198,8 +198,18 @@ func (f *file) items(s Setting, list *yaml.Node, size int) {
 	}
 }
 
-// entries takes a mapping of names to mappings.
-func (f *file) entries(s Setting, list *yaml.Node) {
+// entriesIn takes the entries in a text that came from the place. It is written as in a file.
+func (l *loader) entriesIn(s Setting, place, text string) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode {
+		l.fail("%s: want %s, have %s", place, s.Want, s.show(text))
+	} else if len(doc.Content) > 0 {
+		l.entries(s, doc.Content[0], func(int) string { return place })
+	}
+}
+
+// entries takes a mapping of names to mappings, whose lines are at the places.
+func (l *loader) entries(s Setting, list *yaml.Node, place func(line int) string) {
 	for pair := range slices.Chunk(list.Content, 2) {
 		name, value := pair[0], resolve(pair[1])
 		what, _, _ := strings.Cut(s.Want, " with")
@@ -219,7 +229,7 @@ func (f *file) entries(s Setting, list *yaml.Node) {
 			}
 		}
 		if err != nil {
-			f.fail("%s:%d: %s: %w", f.path, cmp.Or(line, name.Line), s.Key, err)
+			l.fail("%s: %w", place(cmp.Or(line, name.Line)), err)
 		}
 	}
 }

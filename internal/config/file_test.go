@@ -23,7 +23,7 @@ const intro = `# The settings of Siding's programs, each with its default. A lin
 # Environment variables take precedence over this file, and flags over both:
 # lock.renew_every is SIDING_LOCK_RENEW_EVERY and --lock-renew-every. worker --help
 # lists all flags. In a variable or a flag, commas separate the items of a list,
-# a queue is written as name=number, and a limit as pattern=holders rate rate.
+# and a queue is written as name=number. Limits and policies are written as here.
 #
 # This file must hold no password. Put passwords into SIDING_REDIS_PASSWORD,
 # SIDING_REDIS_SENTINEL_PASSWORD, SIDING_HTTP_PASSWORD and SIDING_LEDGER_DSN.

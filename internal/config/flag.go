@@ -93,5 +93,5 @@ func (f *flag) Type() string {
 	if f.setting.Key == "http.address" {
 		return "host:port"
 	}
-	return map[Kind]string{Text: "value", Bool: "bool", List: "address", Numbers: "name=number", Limits: "pattern=limit", Policies: "kind=policy"}[f.setting.Kind]
+	return map[Kind]string{Text: "value", Bool: "bool", List: "address", Numbers: "name=number", Limits: "{pattern: limit}", Policies: "{kind: policy}"}[f.setting.Kind]
 }

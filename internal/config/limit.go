@@ -12,8 +12,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// limits gives each pattern of resources a limit. In the file a limit is a mapping, such as
-// {holders: 20, rates: [100/1s]}. Elsewhere it is a text, such as 20 100/1s.
+// limits gives each pattern of resources a limit, such as {holders: 20, rates: [100/1s]}.
 func limits(into *map[string]queue.Limit, key, help string) Setting {
 	entry := func(pattern string, fields []field) (line int, _ error) {
 		var l queue.Limit
@@ -35,23 +34,6 @@ func limits(into *map[string]queue.Limit, key, help string) Setting {
 		list:  "rates",
 		clear: func() { *into = nil },
 		entry: entry,
-		set: func(text string) error {
-			at := strings.LastIndexByte(text, '=')
-			words := strings.Fields(text[at+1:])
-			if at < 0 || len(words) == 0 {
-				return errWant
-			}
-			var fields []field
-			for n, word := range words {
-				name := "rates"
-				if n == 0 && !strings.Contains(word, "/") {
-					name = "holders"
-				}
-				fields = append(fields, field{name: name, value: word})
-			}
-			_, err := entry(text[:at], fields)
-			return err
-		},
 	}
 }
 

@@ -162,6 +162,10 @@ func (l *loader) start(s Setting, place string) {
 
 // putAll sets the items in a text that came from the place.
 func (l *loader) putAll(s Setting, place, text string) {
+	if s.entry != nil {
+		l.entriesIn(s, place, text)
+		return
+	}
 	items := s.split(text)
 	if s.Key == "redis.addrs" && len(items) > 1 {
 		s.shown = plainPort.MatchString // a name without a port may be a password

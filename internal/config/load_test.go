@@ -39,16 +39,15 @@ func wantConfig(t *testing.T, what string, have, want config.Config) {
 	expect.Same(t, what, have, want, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Config{}))
 }
 
-// everyWay loads a setting from a mapping in a file, and from a text: in a file, in the environment over that of a file, and in two
-// flags over that of the environment.
+// everyWay loads a setting from a mapping in a file, in the environment over that of a file, and from two flags over that of the
+// environment.
 func everyWay(t *testing.T, key, mapping, other, first, rest string) map[string]config.Config {
 	t.Helper()
-	variable, all := "SIDING_"+strings.ToUpper(key), first+","+rest
-	file := func(text string) string { return write(t, key+": '"+text+"'\n") }
+	variable, file := "SIDING_"+strings.ToUpper(key), write(t, key+": "+other+"\n")
+	_, all, _ := strings.Cut(mapping, ":\n")
 	return map[string]config.Config{
-		"mapping":     expect.Value(load(write(t, mapping), nil))(t),
-		"file":        expect.Value(load(file(all), nil))(t),
-		"environment": expect.Value(load(file(other), map[string]string{variable: all}))(t),
+		"file":        expect.Value(load(write(t, mapping), nil))(t),
+		"environment": expect.Value(load(file, map[string]string{variable: all}))(t),
 		"flags":       expect.Value(load("", map[string]string{variable: other}, config.Override{Flag: key, Value: first}, config.Override{Flag: key, Value: rest}))(t),
 	}
 }
@@ -259,14 +258,15 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{
 			"limits",
 			map[string]string{"SIDING_LIMITS": "b"},
-			[]config.Override{{Flag: "limits", Value: "a=5,b=1/1"}},
+			[]config.Override{{Flag: "limits", Value: "{a: {holders: 5}, b: {rates: 1/1}}"}, {Flag: "limits", Value: "a: {holders: 6}"}, {Flag: "limits", Value: "{a"}},
 			"SIDING_LIMITS: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have b\n" +
-				`--limits: "b": rates: want starts/period such as 100/1s, have "1/1"`,
+				`--limits: "b": rates: want starts/period such as 100/1s, have "1/1"` + "\n--limits: a is there twice\n" +
+				"--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have {a",
 		},
 		{
 			"policies",
 			map[string]string{"SIDING_POLICIES": "b"},
-			[]config.Override{{Flag: "policies", Value: "a=rejects"}},
+			[]config.Override{{Flag: "policies", Value: "{a: {on_busy: rejects}}"}},
 			"SIDING_POLICIES: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have b\n" +
 				`--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`,
 		},

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,8 +10,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// policies gives each kind of task a policy. In the file a policy is a mapping, such as
-// {on_busy: coalesce, max_wait: 1h}. Elsewhere it is a text, such as coalesce max_wait=1h.
+// policies gives each kind of task a policy, such as {on_busy: coalesce, max_wait: 1h}.
 func policies(into *map[string]queue.Policy, key, help string) Setting {
 	entry := func(kind string, fields []field) (line int, _ error) {
 		var p queue.Policy
@@ -33,26 +31,6 @@ func policies(into *map[string]queue.Policy, key, help string) Setting {
 		below: policyFields,
 		clear: func() { *into = nil },
 		entry: entry,
-		set: func(text string) error {
-			kind, rest, ok := strings.Cut(text, "=")
-			words := strings.Fields(rest)
-			if !ok || len(words) == 0 {
-				return errWant
-			}
-			if !strings.Contains(words[0], "=") {
-				words[0] = "on_busy=" + words[0]
-			}
-			var fields []field
-			for _, word := range words {
-				name, value, _ := strings.Cut(word, "=")
-				if slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
-					return fmt.Errorf("%.80q: %s: is there twice", kind, name)
-				}
-				fields = append(fields, field{name: name, value: value})
-			}
-			_, err := entry(kind, fields)
-			return err
-		},
 	}
 }
 

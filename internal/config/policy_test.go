@@ -18,8 +18,8 @@ func TestPolicies(t *testing.T) {
 		"cart:count":     {OnBusy: queue.OnBusyReject, UseRetries: true},
 		"order:ship":     {OnFailure: queue.OnFailureStop},
 	}
-	const first = "search:reindex=replace, mail:digest=coalesce max_wait=1h"
-	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=reject  use_retries=true,order:ship=on_failure=stop"
+	const first = "{search:reindex: {on_busy: replace}, mail:digest: {on_busy: coalesce, max_wait: 1h}}"
+	const rest = "{order:audit: {max_waiting: 100, use_retries: true}, cart:count: {on_busy: reject, use_retries: true}, order:ship: {on_failure: stop}}"
 	for name, have := range everyWay(t, "policies", `
 policies:
   search:reindex: {on_busy: replace}
@@ -29,7 +29,7 @@ policies:
   "order:audit": {max_waiting: 100, use_retries: true}
   "cart:count": {on_busy: reject, use_retries: true}
   "order:ship": {on_failure: stop}
-`, "other=reject", first, rest) {
+`, "{other: {on_busy: reject}}", first, rest) {
 		expect.Same(t, name, have.Server(nil, nil).Policies, want)
 	}
 	have, err := load(write(t, "policies: {a: &p {on_busy: reject}, b: *p}\n"), nil)
@@ -45,7 +45,6 @@ func TestPolicyErrors(t *testing.T) {
 		"policies:\n":                                                              "1: " + wants + "nothing",
 		"policies: [a]\n":                                                          "1: " + wants + "a list",
 		"policies: a\n":                                                            "1: " + wants + "a",
-		"policies: 'a= '\n":                                                        "1: " + wants + "a=",
 		"policies: {[a]: {on_busy: park}}\n":                                       "1: policies: want a kind of task, have a list",
 		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have "reject"`,
 		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have a mapping without any`,
@@ -62,14 +61,10 @@ func TestPolicyErrors(t *testing.T) {
 		"policies:\n  a:\n    max_waiting: 1\n    max_waiting: 2\n":                `4: policies: "a": max_waiting: is there twice`,
 		"policies:\n  a:\n    on_busy: reject\n    use_retries: yes\n":             `4: policies: "a": use_retries: want true or false, have yes`,
 		"policies:\n  a:b: {on_busy: reject, max_wait: 1m}\n":                      `2: policies: "a:b": max_wait: want none with reject, as such a task never waits, have 1m0s`,
-		"policies: a=reject max_waiting=2\n":                                       `1: policies: "a": max_waiting: want none with reject, as such a task never waits, have 2`,
 		"policies:\n  a: {on_failure: halt}\n":                                     `2: policies: "a": on_failure: want overtake, hold or stop, have halt`,
 		"policies:\n  a:\n    on_failure:\n":                                       `3: policies: "a": on_failure: want overtake, hold or stop, have nothing`,
 		"policies:\n  a: {use_retries: true}\n":                                    `2: policies: "a": use_retries: want reject, or a limit of waiting tasks, with it, have true`,
 		"policies:\n  a: {on_busy: park}\n  a: {on_busy: park}\n":                  `3: policies: a is there twice`,
-		"policies: a=park,a=park\n":                                                `1: policies: a is there twice`,
-		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
-		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting, use_retries or on_failure`,
 		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c",
 	})
 }

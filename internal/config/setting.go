@@ -33,7 +33,7 @@ type Setting struct {
 	// Kind says how it is written.
 	Kind Kind
 
-	// set adds an item to a list, and replaces the value of another kind.
+	// set adds an item to a list, and replaces the value of another kind. Nil if there is an entry.
 	set func(string) error
 	// clear empties a list before the first item of a source; nil otherwise.
 	clear func()
@@ -67,8 +67,8 @@ const (
 	Bool                 // true or false
 	List                 // a sequence
 	Numbers              // a mapping of names to numbers; elsewhere name=number,...
-	Limits               // a mapping of patterns to limits, see limits
-	Policies             // a mapping of kinds of tasks to policies, see policies
+	Limits               // a mapping of patterns to limits; elsewhere the same text in braces
+	Policies             // a mapping of kinds of tasks to policies, likewise
 )
 
 // errWant refuses a value that is not what the setting's Want says.

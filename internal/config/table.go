@@ -66,11 +66,11 @@ func table(c *Config) []Setting {
 		limits(&tasks.Limits, "limits",
 			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a text such as \"account:*\" for all that begin so. "+
 				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+
-				"An example is \"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}; in a variable or a flag, account:*=5 100/1s 1000/1h."),
+				"An example, also for a variable or a flag, is {\"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}}."),
 		policies(&tasks.Policies, "policies",
 			"What becomes of a task whose resource is busy, and of those behind one that has failed, by the kind of the task. Without a policy the task waits, and is overtaken. "+
 				"A task with a policy of its own has that one. All workers need the same policies: docs/guides/policies.md. "+
-				"An example is \"order:ship\": {on_failure: hold}, \"mail:digest\": {on_busy: coalesce, max_wait: 1h}; in a variable or a flag, mail:digest=coalesce max_wait=1h."),
+				"An example, also for a variable or a flag, is {\"order:ship\": {on_failure: hold}, \"mail:digest\": {on_busy: coalesce, max_wait: 1h}}."),
 
 		number(&tasks.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
 			"How many worker crashes cost a task no retry. The task runs again as soon as its lock has expired and a slot is free. "+
