@@ -96,8 +96,8 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 		return err
 	}
 	err = a.work(ctx, m, l, nil)
-	if err == nil {
-		err = a.report(m.Stats())
+	if err == nil && a.flags.json {
+		err = a.printJSON(m.Stats()) // of this worker alone: others may have run the same tasks
 	}
 	return errors.Join(err, l.Close())
 }

@@ -3,20 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"text/tabwriter"
 	"time"
-
-	"github.com/sidingq/siding/internal/member"
 )
-
-// report prints the figures of a worker that has ended, with --json. The figures are of this
-// worker alone, and other workers may have run the same tasks.
-func (a *app) report(s member.Summary) error {
-	if !a.flags.json {
-		return nil
-	}
-	return a.printJSON(s)
-}
 
 func (a *app) printJSON(v any) error {
 	if err := json.NewEncoder(a.stdout).Encode(v); err != nil {
@@ -59,24 +47,18 @@ func (a *app) print(r result) error {
 	if r.Contended > 0 {
 		perTask = float64(r.Parked) / float64(r.Contended)
 	}
-	ledger := "agrees with a recomputation from the orders"
+	ledger := "right   agrees with a recomputation from the orders"
 	if !r.LedgerOK {
-		ledger = "DIFFERS from a recomputation from the orders"
+		ledger = "WRONG   DIFFERS from a recomputation from the orders"
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range [][3]any{
-		{"tasks", r.Tasks, fmt.Sprintf("in %.1f s", r.elapsed.Seconds())},
-		{"succeeded", r.Succeeded, ""},
-		{"archived", r.Archived, ""},
-		{"contended", r.Contended, "tasks had to wait for their resource"},
-		{"parked", r.Parked, fmt.Sprintf("times in all, %.2f per contended task", perTask)},
-		{"ledger", map[bool]string{true: "right", false: "WRONG"}[r.LedgerOK], ledger},
-	} {
-		if _, err := fmt.Fprintf(w, "  %v\t%v\t%v\n", row[0], row[1], row[2]); err != nil {
-			return fmt.Errorf("standard output: %w", err)
-		}
-	}
-	if err := w.Flush(); err != nil {
+	_, err := fmt.Fprintf(a.stdout, `  tasks      %-6d  in %.1f s
+  succeeded  %d
+  archived   %d
+  contended  %-6d  tasks had to wait for their resource
+  parked     %-6d  times in all, %.2f per contended task
+  ledger     %s
+`, r.Tasks, r.elapsed.Seconds(), r.Succeeded, r.Archived, r.Contended, r.Parked, perTask, ledger)
+	if err != nil {
 		return fmt.Errorf("standard output: %w", err)
 	}
 	return nil

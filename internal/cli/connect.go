@@ -10,7 +10,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Patience is how long [Connect] waits for the first answer of Redis.
+// Patience is how long a program waits for the first answer of Redis.
 const Patience = 5 * time.Second
 
 // ClientOptions returns the options of a client that gives up soon, with the name of the program. By

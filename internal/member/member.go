@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/internal/redisreply"
@@ -147,12 +148,9 @@ func (m *Member) work(ctx context.Context, beside func(context.Context, string) 
 	return err
 }
 
-// patience is how long Redis may take to answer at the start.
-const patience = 5 * time.Second
-
 // reach returns an error unless Redis answers.
 func (m *Member) reach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, cli.Patience)
 	defer cancel()
 	if err := m.client.Ping(ctx).Err(); err != nil {
 		return m.Config.Redis.Failed(m.name, err)
@@ -162,7 +160,7 @@ func (m *Member) reach(ctx context.Context) error {
 
 // takeTasks connects to Redis and begins to take tasks.
 func (m *Member) takeTasks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, cli.Patience)
 	defer cancel()
 	err := m.server.Start(ctx)
 	if _, ofRedis := errors.AsType[*redisreply.CallError](err); ofRedis {
@@ -181,7 +179,7 @@ func (m *Member) takeTasks(ctx context.Context) error {
 // checkRedis logs what is unsafe about the Redis. The member works all the same, as
 // somebody has to run the tasks.
 func (m *Member) checkRedis(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, cli.Patience)
 	defer cancel()
 	found, err := queue.CheckRedis(ctx, m.client)
 	for _, f := range found {
