@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -158,12 +157,6 @@ func prefix(into *string, key, def, help string) Setting {
 	return words(into, key, def, "1 to 64 bytes without braces and control characters", help, func(v string) bool {
 		return v != "" && len(v) <= 64 && !strings.ContainsAny(v, "{}") && isText(v)
 	})
-}
-
-// level is the lowest level of messages that are logged.
-func level(into *slog.Level, key, def, help string) Setting {
-	return choice(into, key, def, "debug, info, warn or error", help,
-		map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError})
 }
 
 // address is a setting of an address to listen at, or off.

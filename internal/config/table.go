@@ -1,6 +1,7 @@
 package config
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/sidingq/siding/queue"
@@ -93,8 +94,9 @@ func table(c *Config) []Setting {
 		text(&c.HTTP.PasswordFile, "http.password_file",
 			"A file with the dashboard's password alone. SIDING_HTTP_PASSWORD is the other way. The probes ask for none."),
 
-		level(&c.Log.Level, "log.level", "info", "The lowest level of messages in the log."),
-		words(&c.Log.Format, "log.format", "text", "text or json", "Write each message to standard error as a line of text, or as a JSON object.",
-			func(v string) bool { return v == "text" || v == "json" }),
+		choice(&c.Log.Level, "log.level", "info", "debug, info, warn or error", "The lowest level of messages in the log.",
+			map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}),
+		choice(&c.Log.Format, "log.format", "text", "text or json", "Write each message to standard error as a line of text, or as a JSON object.",
+			map[string]string{"text": "text", "json": "json"}),
 	}
 }
