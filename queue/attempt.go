@@ -48,11 +48,11 @@ func (a *attempt) isHolder(holder string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(holder, a.Type+" "), a.ID+" on ")
 }
 
-// need says what a task needs before it may run. With an error it is archived. waitedFor is the resource for which it has waited, if
+// need says what a task needs before it may run. With an error it is archived. came is the resource with whose lock it came, if
 // any.
-func (s *Server) need(m *taskredis.Message, waitedFor string) (engine.Need, error) {
+func (s *Server) need(m *taskredis.Message, came string) (engine.Need, error) {
 	// If that is not what its header says, it may have the right lock already.
-	resource, err := s.resourceOf(m, waitedFor != "" && waitedFor != m.Headers[HeaderResource])
+	resource, err := s.resourceOf(m, came != "" && came != m.Headers[HeaderResource])
 	if err != nil || resource == "" {
 		return engine.Need{}, err
 	}

@@ -62,7 +62,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	// A lock about which nobody answers rests for as long as it has kept a slot from others, and not for longer: so long it also stands
 	// still after a failover.
 	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
-	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && !a.Taken.BegunBefore { // need has read it before
+	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && a.Taken.Waited { // need has read it before
 		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
 	}
 	return &engine.SnoozeError{Err: err, After: after, Waits: waits, First: true}

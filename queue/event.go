@@ -19,7 +19,8 @@ const (
 	// EventParked: the resource was busy, and the task was parked. Parked says how often so far.
 	EventParked EventKind = iota + 1
 	// EventAcquired: the task holds the lock of its resource, and its handler starts. If the task
-	// has waited, Waited and Via are set, and HandOff if somebody has released the lock.
+	// has waited, Waited and Via are set, and HandOff if somebody has released the lock. They are not
+	// set for a task that has kept its place since its handler began: the time since then is no wait.
 	EventAcquired
 	// EventReleased: the handler has returned, and the lock is free; the next task may have
 	// started. Err is the handler's error. A task that has succeeded may be gone from its queue
@@ -91,10 +92,10 @@ type Event struct {
 	Holder   string // EventParked, EventRejected: who holds the lock
 	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's
-	// clock. EventAcquired has it if the task was parked, and so has EventWaitedTooLong. In a Cluster, and
+	// clock. EventAcquired has it if the task was parked for this run, and so has EventWaitedTooLong. In a Cluster, and
 	// with a Store, it ends when the turn of the task in its queue came. It is at least 1 ns after a wait.
 	Waited time.Duration
-	Via    Via // only EventAcquired: what ended the wait, empty if the task was not parked
+	Via    Via // only EventAcquired: what ended the wait, empty without Waited
 	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
 	// Only EventAcquired has it, after a wait.
 	ReleasedBy string
@@ -126,7 +127,7 @@ func (s *Server) acquired(a *attempt, fence int64) {
 	a.Acquired, a.Fence = true, fence
 	ev := a.event(EventAcquired)
 	ev.Fence = fence
-	if t := a.Taken; t.Parks > 0 {
+	if t := a.Taken; t.Waited {
 		ev.Waited, ev.Via = max(a.waited(time.UnixMicro(t.Fence)), 1), ViaRecovery
 		if s.ruleOf(a.Resource) != nil {
 			ev.Via = ViaLimit

@@ -222,3 +222,41 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 		}
 	})
 }
+
+// A task that has waited once, and comes again for another reason, has not waited for that: neither if it finds its lock free after a
+// retry, nor if it has kept its place since it ran.
+func TestEventsOfATaskThatComesAgain(t *testing.T) {
+	t.Parallel()
+	eachOf(t, onBoth, map[string]error{"failed": errors.New("own failure"), "a second lock was busy": lock.ErrBusy}, func(b *bundle, failure error) {
+		b.serve(queue.ServerConfig{
+			Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}, Observe: b.observe,
+		}, b.run)
+		g := b.occupy()
+		b.failOnce(1, failure)
+		id := b.enqueueWaiter(1, 1, queue.Options{})
+		g.open()
+		first, second := b.await(queue.EventAcquired, id, 1), b.await(queue.EventAcquired, id, 2)
+		expect.That(b, first.Via != "" && first.Waited > 0, "at first: want a wait, have %+v", first)
+		expect.That(b, second.Via == "" && second.Waited == 0, "again: want none, have %+v", second)
+	})
+}
+
+// A task waits for its retry, not for its resource, although it had to wait for that before. Its Deadline passes meanwhile: a failure
+// like others.
+func TestDeadlineWhileARetryIsDue(t *testing.T) {
+	t.Parallel()
+	onOne(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}}, b.run)
+		g := b.occupy()
+		b.failOnce(1, errors.New("own failure"))
+		id := b.enqueueWaiter(1, 1, queue.Options{Retries: 5, Deadline: time.Now().Add(time.Hour)})
+		g.open()
+		expect.Eventually(b, "its failure", func() bool { return b.info(id).Retried == 1 })
+		b.do("HSET", b.taskKey(id), "siding_deadline", 1)
+		b.again(id)
+		expect.Eventually(b, "another one", func() bool { return b.info(id).Retried == 2 || b.state(id) == asynq.TaskStateArchived })
+		info := b.awaitState(id, asynq.TaskStateRetry)
+		expect.Equal(b, "its last error", info.LastErr, context.DeadlineExceeded.Error())
+		b.wantOrder(0, 1)
+	})
+}

@@ -39,12 +39,12 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	if a.WaitOver {
 		return a.waited(time.Now()), true
 	}
-	if a.Taken.Parks == 0 || a.Resource == "" {
+	if !a.Taken.Waited || a.Resource == "" {
 		return 0, false
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before
 	waited = a.waited(time.UnixMicro(a.Taken.Fence))
-	a.WaitOver = policy.MaxWait > 0 && waited > policy.MaxWait && !a.Taken.BegunBefore
+	a.WaitOver = policy.MaxWait > 0 && waited > policy.MaxWait
 	return waited, a.WaitOver
 }
 

@@ -100,9 +100,9 @@ type Options struct {
 	Timeout time.Duration
 	// Deadline ends the context of an attempt. If the Deadline passes while the task waits for its
 	// resource, the task is archived, and its last error says for what it waited. If it passes before
-	// that, or while the handler runs, that is a failure like others, as in asynq: no handler begins any
-	// more, but the task is archived only when its Retries are used up, with their delays, and with Unique it
-	// refuses equal ones until then.
+	// that, while the handler runs, or while the task waits to run again, for a retry or at the place where it
+	// ran, that is a failure like others, as in asynq: no handler begins any more, but the task is archived only
+	// when its Retries are used up, with their delays, and with Unique it refuses equal ones until then.
 	Deadline time.Time
 	// Priority is 0 to [MaxPriority]. Among those that wait for its resource a task comes before those that
 	// came less than a minute before it and are one level lower; less than two minutes for two

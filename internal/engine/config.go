@@ -82,9 +82,9 @@ type Config struct {
 	SafetyMargin time.Duration
 	FenceTTL     time.Duration // how long a fencing token is kept after the last renewal
 
-	// Need says what a task needs, and is told for which resource the task has waited, "" for none. With an error the task is
+	// Need says what a task needs, and is told with the lock of which resource the task came, "" for none. With an error the task is
 	// archived. Nil has it run under the locks with which the step began it: none if it is to ask for them.
-	Need    func(m *taskredis.Message, waitedFor string) (Need, error)
+	Need    func(m *taskredis.Message, came string) (Need, error)
 	Handler Handler
 	// Refused returns the error of a task that is not to wait for its lock.
 	Refused func(ctx context.Context, t *Task, r Refusal) error

@@ -68,7 +68,7 @@ func (l *loop) runAttempt(a *attempt) {
 		outcome = l.outcomeOf(ctx, a, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 		return
 	}
-	if a.Fence == taskredis.DeadlineOver && a.Parks > 0 {
+	if a.Fence == taskredis.DeadlineOver && a.Waited {
 		err := fmt.Errorf("its deadline passed while it waited for %s: %w: %w", store.Show(need.Resource), context.DeadlineExceeded, asynq.SkipRetry)
 		outcome = l.outcomeOf(ctx, a, err)
 		return
@@ -172,11 +172,7 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 	if l.cfg.Need == nil || a.Fence == taskredis.WaitOver {
 		return Need{Resource: l.resource(a)}, nil
 	}
-	waitedFor := ""
-	if a.Parks > 0 {
-		waitedFor = l.resource(a)
-	}
-	need, err := caught(func() (Need, error) { return l.cfg.Need(a.message, waitedFor) })
+	need, err := caught(func() (Need, error) { return l.cfg.Need(a.message, l.resource(a)) })
 	if a.Losses > 0 { // its handler may have begun, though an operator who takes its lock ends its place
 		need.Policy = taskredis.Policy{MaxWait: need.Policy.MaxWait}
 	}

@@ -31,10 +31,10 @@ type Taken struct {
 	Fence  int64   // of the lock, or the first one; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
 	Fences []int64 // of several locks, in their order
 	Ticket int64   // the task's place
-	Parks  int     // how often the task has waited
+	Parks  int     // how often the task has been parked
 	Losses int     // how often it lost its lock
-	// BegunBefore says that its handler may have begun before, at this place: then the time since Ticket is no wait.
-	BegunBefore bool
+	// Waited says that the task was parked, and has waited since Ticket: its handler has not begun at this place before.
+	Waited bool
 	// Freed is when somebody freed the lock while the task waited for it, by Redis' clock in µs; 0 if it did not wait, or if
 	// nobody did, as the holder has gone. FreedBy is the traceparent of who did; "" if that is not known.
 	Freed   int64
@@ -189,9 +189,9 @@ func (t *Taken) readPast(r *redisreply.Reader, text string) {
 	}
 	parked, rest, _ := strings.Cut(text, " ")
 	losses, rest, _ := strings.Cut(rest, " ")
-	begun, rest, _ := strings.Cut(rest, " ")
+	waited, rest, _ := strings.Cut(rest, " ")
 	freed, by, _ := strings.Cut(rest, " ")
-	t.Parks, t.Losses, t.BegunBefore, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), begun == "1", r.Parse(freed), by
+	t.Parks, t.Losses, t.Waited, t.Freed, t.FreedBy = int(r.Parse(parked)), int(r.Parse(losses)), waited == "1", r.Parse(freed), by
 }
 
 // readResult reads the result of an outcome: a word, and what belongs to it.

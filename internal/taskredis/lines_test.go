@@ -400,20 +400,20 @@ func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 	})
 }
 
-// A task that comes again to its place says so if its handler may have begun there: the time before is no wait.
-func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
+// A task that comes again has waited if it stood in its line, where its handler has not begun: however often it was parked before.
+func TestTaskThatComesAgainHasWaited(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		for name, tt := range map[string]struct {
 			how  Outcome
 			want bool
 		}{
-			"given back":            {Outcome{Kind: Requeue, Begun: true}, true},
-			"given back unbegun":    {Outcome{Kind: Requeue}, false},
-			"holds its line":        {Outcome{Kind: Retry, Hold: true}, true},
-			"comes again":           {Outcome{Kind: Snooze, Losses: 1}, true},
-			"asks again":            {Outcome{Kind: Snooze, First: true}, false},
-			"crashed":               {Outcome{}, true},
+			"given back":            {Outcome{Kind: Requeue, Begun: true}, false},
+			"given back unbegun":    {Outcome{Kind: Requeue}, true},
+			"holds its line":        {Outcome{Kind: Retry, Hold: true}, false},
+			"comes again":           {Outcome{Kind: Snooze, Losses: 1}, false},
+			"asks again":            {Outcome{Kind: Snooze, First: true}, true},
+			"crashed":               {Outcome{}, false},
 			"failed, without place": {Outcome{Kind: Retry}, false},
 		} {
 			queue := strings.ReplaceAll(name, " ", "-")
@@ -440,7 +440,7 @@ func TestTaskThatHasBegunAtItsPlace(t *testing.T) {
 					}
 				}
 			}
-			expect.That(t, again.ID == "1" && again.BegunBefore == tt.want, "%s: want it to come, and say %v, have %+v", name, tt.want, again)
+			expect.That(t, again.ID == "1" && again.Parks > 0 && again.Waited == tt.want, "%s: want it to come, and say %v, have %+v", name, tt.want, again)
 		}
 	})
 }

@@ -17,10 +17,12 @@ local function without(message, text)
 end
 
 -- Returns what the answer says of the past of a task that begins: '' for most.
+--   waits_until       there if it has stood in a line until now: a retry and a snooze end that
 --   begun_at, ticket  of the places at which its handler may have begun before, and at which it begins now
-local function past(parked, losses, begun_at, ticket, freed, freed_by)
+local function past(parked, losses, waits_until, begun_at, ticket, freed, freed_by)
   if not parked and not losses and freed == '0' then return '' end
-  return (parked or '0') .. ' ' .. (losses or '0') .. (begun_at == ticket and ' 1 ' or ' 0 ') .. freed .. ' ' .. freed_by
+  local waited = parked and waits_until and begun_at ~= ticket
+  return (parked or '0') .. ' ' .. (losses or '0') .. (waited and ' 1 ' or ' 0 ') .. freed .. ' ' .. freed_by
 end
 
 -- Returns the fields of a task, without its message if messages are large; what Redis says if it has no fields.
@@ -92,7 +94,7 @@ local function start(q, id, task, lock, ticket, have, line, no_run)
   so.bytes = so.bytes + #message
   local n = #tasks
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
-  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, have.siding_begun_at, ticket, freed, freed_by)
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, have.siding_until, have.siding_begun_at, ticket, freed, freed_by)
 end
 
 -- Moves those that were parked, and those that have begun, out of pending.

@@ -46,8 +46,8 @@
 --   queues    for each: 'ready' or 'pending', whose turn is next, or '' if no slot tried it; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     eight values each: number of the queue, or below 0 of the outcome that has asked for more; id, attempt, lock, fence,
---             ticket, message, and '' or '<times parked> <losses> <1 if its handler may have begun before, at this place> <when the
---             lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is none as the
+--             ticket, message, and '' or '<times parked> <losses> <1 if it has waited at this place until now, where its handler has
+--             not begun> <when the lock was freed for it in us, or 0> <by whose trace>'; the fence is 0 without a lock, -1 if there is none as the
 --             deadline of the task is over, and -2 if the task may wait no longer
 --   parked    lists of five: number of the queue, or of the outcome below 0; lock, what that holds or '', id of the task whose
 --             place was taken or ''; and the tasks, three values each: id, kind or '', times parked
@@ -177,10 +177,10 @@ if known == number then
   for _ = 1, tonumber(starts) do
     local index, queue, id, fence = item()
     index = tonumber(index)
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_begun_at')
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_until', 'siding_begun_at')
     local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
     if has_prefix(attempt, attempt_head) and renew(queue, id, attempt, lock) then
-      for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[3], '0', '')}) do
+      for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[9], have[3], '0', '')}) do
         tasks[#tasks + 1] = value
       end
     elseif has_prefix(attempt, attempt_head) then
