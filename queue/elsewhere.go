@@ -25,7 +25,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	names := store.Names(a.Resource)
 	if a.Taken.Parks > 0 && s.queued && len(names) == 1 {
 		opts.Wait = turnWait
-		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
+		waiting = lease.WithWaited(ctx, a.waited(time.UnixMicro(a.Taken.Fence)))
 	}
 	var failed error // of the handler
 	err = s.doUnder(waiting, names, opts, func(ctx context.Context) error {
@@ -63,7 +63,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	// still after a failover.
 	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && a.Taken.Waited { // need has read it before
-		after = min(after, max(policy.MaxWait-a.waited(time.Now()), 50*time.Millisecond))
+		after = min(after, max(policy.MaxWait-a.waited(time.UnixMicro(a.Taken.Fence))-time.Since(asked), 50*time.Millisecond))
 	}
 	return &engine.SnoozeError{Err: err, After: after, Waits: waits, First: true}
 }

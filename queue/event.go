@@ -45,7 +45,8 @@ const (
 	// Other is the id of that one.
 	EventReplaced
 	// EventWaitedTooLong: the task has waited for longer than its [Policy.MaxWait], and does not run.
-	// Waited says for how long, and Err is its error.
+	// Waited says for how long, and Err is its error. It comes once, however often [ServerConfig.OnMaxWait]
+	// is called, but again if the worker dies meanwhile.
 	EventWaitedTooLong
 )
 
@@ -145,7 +146,7 @@ func (s *Server) acquired(a *attempt, fence int64) {
 // waited returns for how long a task has waited until end. The fence of the lock of its place is when it got that.
 func (a *attempt) waited(end time.Time) time.Duration {
 	priority, _ := priorityOf(a.Message)
-	return end.Sub(time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority) * taskredis.HeadStart))
+	return max(0, end.Sub(time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority)*taskredis.HeadStart)))
 }
 
 // settled tells the observer of an attempt that had its lock and has ended, once the lock is free.

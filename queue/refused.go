@@ -37,7 +37,7 @@ func (s *Server) refused(ctx context.Context, t *engine.Task, r engine.Refusal) 
 // is over, or it was the first in its line a moment later.
 func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	if a.WaitOver {
-		return a.waited(time.Now()), true
+		return a.waited(time.UnixMicro(a.Taken.At)), true
 	}
 	if !a.Taken.Waited || a.Resource == "" {
 		return 0, false
@@ -48,19 +48,24 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	return waited, a.WaitOver
 }
 
-// waitedTooLong ends a task that is not to run any more, and returns its error.
+// waitedTooLong ends a task that is not to run any more, and returns its error. The observer is told once: a task that comes
+// again as OnMaxWait has failed waits for that, and has no place in the line any more that says for how long it had waited.
 func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Duration) error {
 	resource, _ := s.resourceOf(a.Message, true)
 	a.waitedFor = resource
-	err := fmt.Errorf("%w: for %s, %.1f s: %w", ErrMaxWait, store.Show(resource), waited.Seconds(), asynq.SkipRetry)
-	ev := a.event(EventWaitedTooLong)
-	ev.Resource, ev.Waited, ev.Err = resource, waited, err
-	s.observe(ev)
-	if s.onMaxWait == nil {
-		return err
+	late := fmt.Errorf("%w: for %s, %.1f s: %w", ErrMaxWait, store.Show(resource), waited.Seconds(), asynq.SkipRetry)
+	if s.onMaxWait != nil {
+		if err := a.Begin(ctx); err != nil {
+			return err
+		}
 	}
-	if err := a.Begin(ctx); err != nil {
-		return err
+	if a.Taken.Waited {
+		ev := a.event(EventWaitedTooLong)
+		ev.Resource, ev.Waited, ev.Err = resource, waited, late
+		s.observe(ev)
+	}
+	if s.onMaxWait == nil {
+		return late
 	}
 	return s.onMaxWait(ctx, a.Task)
 }

@@ -236,6 +236,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.queues.drawn(f.Draws[i].Queue, d, a.Now, sent, now)
 	}
 	for i := range a.Taken {
+		a.Taken[i].At = a.Now
 		l.take(ctx, s, &a.Taken[i], f.Number, sent, now)
 	}
 	for _, a := range f.attempts {

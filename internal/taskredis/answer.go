@@ -31,6 +31,7 @@ type Taken struct {
 	Fence  int64   // of the lock, or the first one; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
 	Fences []int64 // of several locks, in their order
 	Ticket int64   // the task's place
+	At     int64   // when a server heard of it, by Redis' clock in µs: Now of the answer; set by package engine
 	Parks  int     // how often the task has been parked
 	Losses int     // how often it lost its lock
 	// Waited says that the task was parked, and has waited since Ticket: its handler has not begun at this place before.
