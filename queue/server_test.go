@@ -161,6 +161,10 @@ func TestBadPayload(t *testing.T) {
 		t.Error("the handler ran")
 		return nil
 	})
+	queue.Handle(s, func(context.Context, note) error {
+		t.Error("the handler ran")
+		return nil
+	})
 	start(t, s)
 	for _, tt := range []struct{ kind, payload, want string }{
 		{"test:checked", `{"res":`, "payload: unexpected end of JSON input"},
@@ -170,6 +174,7 @@ func TestBadPayload(t *testing.T) {
 		{"test:checked", `{}`, "res: it is empty"},
 		{"test:checked", ``, "payload: unexpected end of JSON input"},
 		{"test:pointed", `null`, "payload: want an object, have null"},
+		{"test:note", " null\n", "payload: want an object, have null"},
 	} {
 		have := b.awaitState(b.enqueueTask(asynq.NewTask(tt.kind, []byte(tt.payload))), asynq.TaskStateArchived)
 		expect.That(t, strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) && have.Retried == 0,

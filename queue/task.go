@@ -205,6 +205,12 @@ func badPayload(kind string, err error) error {
 	return &TaskError{Kind: kind, Field: "payload", Want: err.Error(), Err: err}
 }
 
+// null is the payload of a program that has marshaled a nil pointer. No handler gets it, so no client enqueues it.
+const (
+	null    = "null"
+	notNull = "want an object, have null"
+)
+
 // encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
 	if lockredis.None(t) {
@@ -224,6 +230,9 @@ func encode(t Task) (payload []byte, resource string, err error) {
 	}
 	if payload, err = json.Marshal(t); err != nil {
 		return nil, "", badPayload(kind, err)
+	}
+	if string(payload) == null { // such as a nil map
+		return nil, "", &TaskError{Kind: kind, Field: "payload", Want: notNull}
 	}
 	if len(payload) > MaxPayload {
 		return nil, "", &TaskError{Kind: kind, Field: "payload", Want: fmt.Sprintf("want at most %d bytes, have %d", MaxPayload, len(payload))}
