@@ -215,13 +215,7 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 	}
 	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && !givesUp && (!ok || !a.isHolder(busy.Holder)) {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
-		ev := a.event(EventParked)
-		ev.Parked, ev.Err = a.Taken.Parks+1, err
-		if ok {
-			ev.Holder = busy.Holder
-		}
-		s.observe(ev)
-		return &engine.SnoozeError{Err: err, After: snoozeFor(time.Since(a.Began)), Waits: true}
+		return &engine.SnoozeError{Err: err, After: snoozeFor(time.Since(a.Began))}
 	}
 	if errors.Is(err, lock.ErrStale) {
 		s.cfg.Logger.WarnContext(ctx, "a write of the task was refused, as somebody has held its lock since", a.attrs("error", err)...)

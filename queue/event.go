@@ -89,7 +89,7 @@ type Event struct {
 	Queue    string // asynq's, as in [Receipt]
 	Resource string // of the task, or several as [AllOf] has them; empty for EventStarted and EventFinished
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
-	Parked   int    // only EventParked: how often the task has been parked, for whatever reason
+	Parked   int    // only EventParked: how often the task has been parked
 	Holder   string // EventParked, EventRejected: who holds the lock
 	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's

@@ -191,7 +191,8 @@ func TestSecondLockIsBusy(t *testing.T) {
 			return locker.Do(ctx, second, nil, func(ctx context.Context) error { return b.run(ctx, j) })
 		})
 		id := b.enqueue(b.job(1), queue.Options{Retries: queue.NoRetries})
-		expect.Eventually(b, "parked three times", func() bool { return len(b.of(queue.EventParked, id)) >= 3 })
+		expect.Is(b, "why it comes again", b.await(queue.EventReleased, id, 3).Err, lock.ErrBusy)
+		expect.Equal(b, "how often its own resource was busy", len(b.of(queue.EventParked, id)), 0)
 		info := b.awaitState(id, asynq.TaskStateRetry)
 		expect.That(b, strings.Contains(info.LastErr, second) && info.Retried == 0, "want no retry used, and a reason with %s, have %+v", second, info)
 		b.soonFree(b.resource) // it does not keep the first meanwhile

@@ -120,7 +120,6 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('HDEL', task, 'siding_text')
     if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if o.losses then call('HSET', task, 'siding_losses', o.losses) end
-    if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     if o.counts == '1' then counted(queue, 1) end
   elseif kind == 'retry' then
     call('ZADD', asynq(queue, 'retry'), o.at, id)
