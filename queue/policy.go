@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -207,7 +208,8 @@ func ParsePolicy(text string) (p Policy, err error) {
 	var t policyText
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&t); err != nil {
+	err = decoder.Decode(&t)
+	if _, end := decoder.Token(); err != nil || !errors.Is(end, io.EOF) { // what follows would be left out in silence
 		return p, fmt.Errorf("%s, have %q", want, clip(text))
 	}
 	p = Policy{OnBusy: t.OnBusy, MaxWaiting: t.MaxWaiting, UseRetries: t.UseRetries, OnFailure: t.OnFailure}

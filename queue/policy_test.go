@@ -330,6 +330,7 @@ func TestHeadersAreChecked(t *testing.T) {
 		b.serve(queue.ServerConfig{}, b.run)
 		for value, want := range map[string]string{
 			`reject`:                             `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "reject"`,
+			`{} {"on_busy":"reject"}`:            `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "{} {\"on_busy\":\"reject\"}"`,
 			`{"on_busy":"reject","charge":true}`: `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "{\"on_busy\":\"reject\",\"charge\":true}"`,
 			`{"max_wait":"long"}`:                `test:job: header siding-policy: max_wait: want a duration such as 30s, have "long"`,
 		} {
