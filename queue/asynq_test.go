@@ -211,3 +211,17 @@ func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 		}
 	})
 }
+
+// A kind that Handle runs without a resource is unguarded on purpose, and the log says nothing of it.
+func TestHandledKindsThatRunUnguardedAreNotLogged(t *testing.T) {
+	t.Parallel()
+	onOne(t, func(b *bundle) {
+		logs := newLogs(b)
+		s := b.newServer(queue.ServerConfig{Resources: resources(), Logger: logs.logger})
+		queue.Handle(s, func(context.Context, note) error { return nil })
+		start(b, s)
+		b.awaitGone(b.enqueue(note{}))
+		shutdown(b, s)
+		expect.Equal(b, "lines", len(logs.lines("a task runs unguarded")), 0)
+	})
+}

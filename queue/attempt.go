@@ -280,9 +280,10 @@ func (a *attempt) attrs(more ...any) []any {
 }
 
 // noteUnguarded logs, once a day for each kind, that its tasks run unguarded, where Resources guards
-// other kinds. So a kind that is misspelt in Resources does not stay unknown.
+// other kinds. So a kind that is misspelt in Resources does not stay unknown. Of a kind with a handler by
+// [Handle] the type of the task says that it is to be unguarded.
 func (s *Server) noteUnguarded(kind string) {
-	if len(s.cfg.Resources) == 0 {
+	if len(s.cfg.Resources) == 0 || s.routes[kind] != nil {
 		return
 	}
 	if first, _ := s.unguardedKinds.allow(kind); first {

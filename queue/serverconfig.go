@@ -83,7 +83,8 @@ type ServerConfig struct {
 	// Resources has, by the kind of a task, the function that finds the resource in the payload.
 	// The result of the function counts more than a [HeaderResource]. A kind that [Handle] runs as
 	// [Guarded] tasks needs no function, and [Server.Start] refuses one. A task of another kind
-	// without that header runs unguarded. The server logs that once a day for each such kind.
+	// without that header runs unguarded. If there are Resources, the server logs that once a day for each
+	// such kind, unless its handler is by [Handle].
 	Resources map[string]ResourceFunc
 	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
 	// a resource such as "account:42", or all that begin with some text, such as "account:*". Of several patterns that fit a
