@@ -126,8 +126,7 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 			err = s.unguarded(ctx, a, next)
 		case s.outside && t.First() != nil: // the first of its batch has the lock
 			a.held = []int64{t.FirstFence()}
-			s.acquired(a, a.held[0])
-			err = next(lease.WithFence(ctx, a.Resource, a.held[0]), t)
+			err = next(lease.WithFence(s.acquired(ctx, a, a.held[0]), a.Resource, a.held[0]), t)
 		case s.outside:
 			err = s.elsewhere(ctx, a, next)
 		default:
@@ -139,8 +138,7 @@ func (s *Server) withLock(handler engine.Handler) engine.Handler {
 					held.each((*lease.Lease).Lose)
 				}
 			})()
-			s.acquired(a, t.Taken.Fence)
-			err = next(ctx, t)
+			err = next(s.acquired(ctx, a, t.Taken.Fence), t)
 		}
 		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
 			s.settled(t, err, false) // the handler has seen nothing of this lock

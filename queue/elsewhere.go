@@ -33,7 +33,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 		for _, name := range names {
 			a.held = append(a.held, lock.Fence(ctx, name))
 		}
-		s.acquired(a, a.held[0])
+		ctx = s.acquired(ctx, a, a.held[0])
 		lose := func() {
 			if errors.Is(context.Cause(ctx), lock.ErrLost) { // this lock; an error of the handler may be about a second one
 				a.Lose() //nolint:contextcheck // it waits for the loop alone

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -123,8 +124,9 @@ func (a *attempt) event(kind EventKind) Event {
 	return Event{Kind: kind, TaskID: a.ID, TaskKind: a.Type, Queue: a.Queue, Resource: a.Resource}
 }
 
-// acquired tells the observer that an attempt has its lock, and how it came to it. The times are all of Redis' clock.
-func (s *Server) acquired(a *attempt, fence int64) {
+// acquired tells the observer that an attempt has its lock, and how it came to it. The times are all of Redis' clock. It returns the
+// context of the handler, which has the event if the task has waited.
+func (s *Server) acquired(ctx context.Context, a *attempt, fence int64) context.Context {
 	a.Acquired, a.Fence = true, fence
 	ev := a.event(EventAcquired)
 	ev.Fence = fence
@@ -139,8 +141,10 @@ func (s *Server) acquired(a *attempt, fence int64) {
 		if t.Freed > 0 {
 			ev.Via, ev.HandOff, ev.ReleasedBy = ViaHandOff, max(time.Duration(t.Fence-t.Freed)*time.Microsecond, 1), t.FreedBy
 		}
+		ctx = context.WithValue(ctx, engine.WaitKey{}, ev)
 	}
 	s.observe(ev)
+	return ctx
 }
 
 // waited returns for how long a task has waited until end. The fence of the lock of its place is when it got that.

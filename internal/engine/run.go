@@ -24,6 +24,10 @@ type InfoKey struct{}
 // TaskKey is likewise the key of what queue.AsynqTask returns.
 type TaskKey struct{}
 
+// WaitKey is the key under which a handler's context has the queue.Event of the wait that has ended for it, if any. It is here for
+// queueotel.
+type WaitKey struct{}
+
 // runAttempt runs an attempt from its start to its report:
 //
 //	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer

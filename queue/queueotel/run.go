@@ -20,8 +20,9 @@ import (
 // w3c reads and writes the traceparent that a run hands off with its lock.
 var w3c propagation.TraceContext
 
-// Middleware runs each task in a consumer span. The span also ends if the handler panics. Middleware is
-// for [queue.Server.Use], and for the Use of an asynq.ServeMux, which may be that of a plain asynq.Server.
+// Middleware runs each task in a consumer span, which also ends if the handler panics, and makes a span of its
+// wait, if it had to wait. Middleware is for [queue.Server.Use], and for the Use of an asynq.ServeMux, which may
+// be that of a plain asynq.Server.
 func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		info := infoOf(ctx, task)
@@ -30,8 +31,8 @@ func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 		if producer := trace.SpanContextFromContext(ctx); producer.IsValid() {
 			links = append(links, trace.Link{SpanContext: producer})
 		}
-		if w, waited := t.takeWait(keyOf(info)); waited {
-			links = append(links, trace.Link{SpanContext: t.recordWait(ctx, info, w)})
+		if e, waited := ctx.Value(engine.WaitKey{}).(queue.Event); waited {
+			links = append(links, trace.Link{SpanContext: t.recordWait(ctx, info, e)})
 		}
 		ctx, span := t.tracer.Start(ctx, "run "+info.Kind, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), attributes(info))
 		if info.Resource != "" {
@@ -98,55 +99,21 @@ func end(ctx context.Context, span trace.Span, err error) {
 	span.End()
 }
 
-// A taskKey names a task in this process.
-type taskKey struct{ queue, id string }
+// Observe counts an event. It is for [queue.ServerConfig].
+func (t *Telemetry) Observe(e queue.Event) { t.metrics.observe(e) }
 
-func keyOf(info queue.Info) taskKey { return taskKey{info.Queue, info.ID} }
-
-// A wait has ended. The handler of its task is about to start.
-type wait struct {
-	event queue.Event
-	ended time.Time
-}
-
-// Observe counts an event, and keeps the wait of a task for [Telemetry.Middleware], which makes a span of
-// it. Observe is for [queue.ServerConfig].
-func (t *Telemetry) Observe(e queue.Event) {
-	t.metrics.observe(e)
-	key := taskKey{e.Queue, e.TaskID}
-	switch e.Kind {
-	case queue.EventAcquired:
-		if e.Via != "" {
-			t.mu.Lock()
-			t.waits[key] = wait{e, time.Now()}
-			t.mu.Unlock()
-		}
-	case queue.EventReleased, queue.EventLost: // a server without the middleware has not taken the wait
-		t.takeWait(key)
-	case queue.EventParked, queue.EventRecovered, queue.EventStarted, queue.EventFinished:
-	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong: // no handler starts
-	}
-}
-
-func (t *Telemetry) takeWait(key taskKey) (wait, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	w, ok := t.waits[key]
-	delete(t.waits, key)
-	return w, ok
-}
-
-// recordWait records the span of a wait in the trace of the producer. It returns the span's context.
-func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) trace.SpanContext {
+// recordWait records the span of a wait that has ended just now, in the trace of the producer. It returns the span's context.
+func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, e queue.Event) trace.SpanContext {
+	ended := time.Now()
 	opts := []trace.SpanStartOption{
-		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), attributes(info),
-		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via))),
+		trace.WithTimestamp(ended.Add(-e.Waited)), attributes(info),
+		trace.WithAttributes(attribute.String("siding.via", string(e.Via))),
 	}
-	releaser := w3c.Extract(trace.ContextWithRemoteSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
+	releaser := w3c.Extract(trace.ContextWithRemoteSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier{"traceparent": e.ReleasedBy})
 	if run := trace.SpanContextFromContext(releaser); run.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: run}))
 	}
 	_, span := t.tracer.Start(ctx, "wait "+info.Kind, opts...)
-	span.End(trace.WithTimestamp(w.ended))
+	span.End(trace.WithTimestamp(ended))
 	return span.SpanContext()
 }

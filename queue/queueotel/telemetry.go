@@ -2,7 +2,6 @@ package queueotel
 
 import (
 	"fmt"
-	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -29,9 +28,6 @@ type Telemetry struct {
 	propagator propagation.TextMapPropagator
 	meter      metric.Meter
 	metrics    *metrics
-
-	mu    sync.Mutex
-	waits map[taskKey]wait // of tasks whose handlers are about to start
 }
 
 // New returns a Telemetry. The error is that of an instrument which the MeterProvider refuses.
@@ -51,6 +47,6 @@ func New(cfg Config) (*Telemetry, error) {
 		return nil, fmt.Errorf("queueotel: %w", err)
 	}
 	return &Telemetry{
-		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, meter: meter, metrics: m, waits: make(map[taskKey]wait),
+		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, meter: meter, metrics: m,
 	}, nil
 }
