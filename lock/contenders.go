@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -25,16 +26,23 @@ const (
 	trying          // once; one that polls does so each time
 )
 
-// A contender is one of these goroutines. Locker.mu guards err.
+// A contender is one of these goroutines. Locker.mu guards err and last.
 type contender struct {
-	terms string        // of its request
-	since time.Time     // when it came, or would have if it had not waited elsewhere
-	first chan struct{} // closed when nobody is before it
-	err   error         // of an attempt by another that began after it had come
+	terms   string        // of its request
+	since   time.Time     // when it came, or would have if it had not waited elsewhere
+	first   chan struct{} // closed when nobody is before it
+	err     error         // of an attempt by another that began after it had come
+	last    error         // of the tries of one that waits; before them, of the one before it
+	failing time.Time     // since when the store has failed these; zero if it has answered
 }
 
 // termsOf returns what may have one request fail where another does not: what keeps it from the lock, and how long an answer may take.
 func termsOf(request lease.Request) string { return request.Rule.String() + " " + request.TTL.String() }
+
+// newContender counts how long the caller has waited elsewhere, see [lease.WithWaited].
+func newContender(ctx context.Context, request lease.Request) *contender {
+	return &contender{terms: termsOf(request), since: time.Now().Add(-lease.Waited(ctx)), first: make(chan struct{})}
+}
 
 // contendersFor returns the contenders for the lock of key. It makes them if there are none. The
 // caller holds l.mu.
@@ -90,7 +98,7 @@ func (c *contenders) heldHere() error {
 // try tries once. Goroutines that come while another tries wait, and share the attempt after that.
 // They cannot share the one under way, which may have found the lock busy before they came.
 func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request, trying)
+	leave, err := l.queue(ctx, newContender(ctx, request), request.Resource, trying)
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +131,10 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 	})
 }
 
-// queue waits until all contenders of the same way that came before have the lock, or have gone. How long the caller has waited
-// elsewhere counts, see [lease.WithWaited].
-// The caller is then the first of its way, until it calls leave.
-func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (leave func(), err error) {
-	key := l.client.Key(request.Resource)
-	me := &contender{terms: termsOf(request), since: time.Now().Add(-lease.Waited(ctx)), first: make(chan struct{})}
+// queue waits until all contenders of the same way that came before me have the lock, or have gone. I am then the first, until
+// leave is called. But if the store has failed those before for as long as I would go on, their error is mine.
+func (l *Locker) queue(ctx context.Context, me *contender, resource string, way int) (leave func(), err error) {
+	key := l.client.Key(resource)
 	l.mu.Lock()
 	c := l.contendersFor(key)
 	q := &c.queues[way]
@@ -146,7 +152,14 @@ func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (lea
 		i := slices.Index(*q, me)
 		*q = slices.Delete(*q, i, i+1)
 		if i == 0 && len(*q) > 0 {
-			close((*q)[0].first)
+			next := (*q)[0]
+			if me.failing.IsZero() || next.terms == me.terms { // else next may get an answer where I got none
+				next.last = behind(me.last)
+			}
+			if next.failing = me.failing; !me.failing.IsZero() && next.since.After(me.failing) {
+				next.failing = next.since
+			}
+			close(next.first)
 		}
 		l.tidy(key)
 	}
@@ -154,18 +167,33 @@ func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (lea
 	if end == nil && way == queueing {
 		end = lease.EndOf(ctx) // at the same moment: it has no time left for a try
 	}
-	if end != nil {
+	switch {
+	case end != nil:
 		l.mu.Lock()
-		last := c.heldHere()
+		err = acquireError(resource, end, cmp.Or(c.heldHere(), behind((*q)[0].last), errNoAnswer))
 		l.mu.Unlock()
-		leave()
-		switch {
-		case last == nil && way == trying:
-			last = errNoAnswer
-		case last == nil:
-			last = &BusyError{Resource: request.Resource, Holder: "nobody yet, as others of this process wait for it"}
-		}
-		return nil, acquireError(request.Resource, end, last)
+	case !me.failing.IsZero() && me.last != nil && time.Since(me.failing) >= l.client.Config().TTL:
+		err = me.last
+	default:
+		return leave, nil
 	}
-	return leave, nil
+	leave()
+	return nil, err
+}
+
+// tell notes what became of a try of mine, for those behind me.
+func (l *Locker) tell(me *contender, last error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	me.last = last
+}
+
+// behind returns what the last error of the first one says to those behind it, who are in no wait queue.
+func behind(last error) error {
+	if busy, ok := errors.AsType[*BusyError](last); ok {
+		other := *busy
+		other.Position = 0
+		return &other
+	}
+	return last
 }

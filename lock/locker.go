@@ -76,8 +76,8 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 //
 // If somebody else has the lock, the error matches [ErrBusy], also after a wait, and holds a
 // [*BusyError]. An unusable name gives [ErrResource]. Other errors are those of opts, of ctx or of
-// the store. A caller that waits goes on through passing errors of the store, for a TTL at most. When
-// an [Options.Wait] is over before ctx, Acquire asks whether the store is there, for 3 s at most, or until
+// the store. A caller that waits goes on through passing errors of the store until they have lasted for
+// a TTL. When an [Options.Wait] is over before ctx, Acquire asks whether the store is there, for 3 s at most, or until
 // ctx ends: if not, the error says what is wrong with it, and does not match ErrBusy.
 //
 // ctx bounds the wait alone: its later end changes nothing for the lease. Acquire returns when ctx

@@ -67,7 +67,7 @@ var mistakes = []verify.Mutant{
 	{
 		"who polls comes before those who are queued", "wait.go",
 		"if opts.Retry != nil {\n",
-		"if opts.Retry != nil {\n\t\tleave, err := l.queue(ctx, request, queueing)\n\t\tif err != nil {\n\t\t\treturn nil, err\n\t\t}\n\t\tdefer leave()\n",
+		"if opts.Retry != nil {\n\t\tleave, err := l.queue(ctx, me, request.Resource, queueing)\n\t\tif err != nil {\n\t\t\treturn nil, err\n\t\t}\n\t\tdefer leave()\n",
 		[]string{"TestPollersKeepToTheirOwnTimes"},
 	},
 	{

@@ -57,21 +57,21 @@ func bounded(ctx context.Context, wait time.Duration) (context.Context, context.
 }
 
 func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
+	me := newContender(ctx, request)
 	if opts.Retry != nil {
-		return l.poll(ctx, request, opts.Retry, opts.Tries)
+		return l.poll(ctx, me, request, opts.Retry, opts.Tries)
 	}
-	since := time.Now().Add(-lease.Waited(ctx))
 	if _, ok := l.store.(store.JoinOrdered); !ok {
-		leave, err := l.queue(ctx, request, queueing)
+		leave, err := l.queue(ctx, me, request.Resource, queueing)
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
 	}
 	if listener, ok := l.store.(store.Listener); ok {
-		return l.waitInQueue(ctx, request, listener, since)
+		return l.waitInQueue(ctx, me, request, listener)
 	}
-	return l.poll(ctx, request, Exponential(pollFirst, pollLongest), 0)
+	return l.poll(ctx, me, request, Exponential(pollFirst, pollLongest), 0)
 }
 
 // A look finds out for all whose wait for a lock ends now whether the store is there.
@@ -116,7 +116,7 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 }
 
 // poll tries until it has the lock, ctx ends, retry gives up, or so many tries have failed, if that is more than 0.
-func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, tries int) (*lease.Lease, error) {
+func (l *Locker) poll(ctx context.Context, me *contender, request lease.Request, retry Retry, tries int) (*lease.Lease, error) {
 	try := func() (*lease.Lease, error) { return l.try(ctx, request) }
 	pause := func(_ error, n int) (time.Duration, bool) {
 		if n == tries {
@@ -124,12 +124,12 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry, t
 		}
 		return retry(n)
 	}
-	return l.persist(ctx, request.Resource, try, pause, nil)
+	return l.persist(ctx, me, request.Resource, try, pause, nil)
 }
 
 // waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
-// as a wake-up may be lost, or a holder may die. since is when the caller came.
-func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, since time.Time) (*lease.Lease, error) {
+// as a wake-up may be lost, or a holder may die.
+func (l *Locker) waitInQueue(ctx context.Context, me *contender, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	n := l.listening(from) //nolint:contextcheck // it listens for others, too
 	// An unreachable listener delays a process once, not each waiter.
 	if end := l.client.Sleep(ctx, time.Until(n.since.Add(l.client.Config().HandoffTimeout)), n.first); end != nil {
@@ -142,10 +142,10 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	defer leave()
 	request.Waiter = waiter
 	try := func() (*lease.Lease, error) {
-		request.Waited = time.Since(since)
+		request.Waited = time.Since(me.since)
 		return l.attempt(ctx, request, func(error) {})
 	}
-	held, err := l.persist(ctx, request.Resource, try, untilNextTry, woken)
+	held, err := l.persist(ctx, me, request.Resource, try, untilNextTry, woken)
 	if err != nil {
 		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request) })
 	}
@@ -157,12 +157,11 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 // after a passing error, for a TTL at most, or until Close. After Close nobody listens, and a waiter
 // that stays in the wait queue is dropped.
 func (l *Locker) leaveQueue(ctx context.Context, request lease.Request) {
-	var backoff backoff
-	for {
+	for start := time.Now(); ; {
 		call, cancel := context.WithTimeout(ctx, lease.CleanupTimeout)
 		err := l.client.Leave(call, request)
 		cancel()
-		if err == nil || !backoff.again(err, l.client.Config().TTL) || l.client.Sleep(ctx, pollLongest, nil) != nil {
+		if err == nil || !lease.Passing(err) || time.Since(start) >= l.client.Config().TTL || l.client.Sleep(ctx, pollLongest, nil) != nil {
 			return
 		}
 	}
@@ -171,31 +170,37 @@ func (l *Locker) leaveQueue(ctx context.Context, request lease.Request) {
 // persist tries until it has the lock, ctx ends, or pause gives up after the nth error. woken ends
 // a pause.
 func (l *Locker) persist(
-	ctx context.Context, resource string, try func() (*lease.Lease, error), pause func(err error, n int) (time.Duration, bool), woken <-chan struct{},
+	ctx context.Context, me *contender, resource string, try func() (*lease.Lease, error), pause func(err error, n int) (time.Duration, bool), woken <-chan struct{},
 ) (*lease.Lease, error) {
-	var backoff backoff
-	var last error
 	for n := 1; ; n++ {
+		start := time.Now()
 		held, err := try()
+		end, busy := lease.EndOf(ctx), errors.Is(err, ErrBusy)
+		switch {
+		case err == nil || busy:
+			me.failing = time.Time{}
+		case end == nil && me.failing.IsZero():
+			me.failing = start // not now: a call that hangs takes long
+		}
 		if err == nil {
+			l.tell(me, nil)
 			return held, nil
 		}
-		end := lease.EndOf(ctx)
 		switch {
-		case end != nil && last == nil && errors.Is(err, context.Cause(ctx)):
+		case end != nil && me.last == nil && errors.Is(err, context.Cause(ctx)):
 			return nil, err // it says more than end
-		case last == nil || errors.Is(err, ErrBusy) || end == nil && !errors.Is(err, ErrClosed):
-			last = err // else the earlier error says more
+		case me.last == nil || busy || end == nil && !errors.Is(err, ErrClosed):
+			l.tell(me, err) // else the earlier error says more
 		}
 		if end == nil {
 			delay, again := pause(err, n)
-			if !again || !backoff.again(err, l.client.Config().TTL) {
+			if !again || !busy && (!lease.Passing(err) || time.Since(me.failing) >= l.client.Config().TTL) {
 				return nil, err
 			}
 			end = l.client.Sleep(ctx, max(delay, time.Millisecond), woken)
 		}
 		if end != nil {
-			return nil, acquireError(resource, end, last)
+			return nil, acquireError(resource, end, me.last)
 		}
 	}
 }
@@ -217,20 +222,4 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 	}
 	// If the holder dies, the first in the wait queue takes the lock when it expires.
 	return left + time.Millisecond + rand.N(pollFirst)*time.Duration(position-1), true
-}
-
-// A backoff knows for how long the store has failed a waiter.
-type backoff struct{ since time.Time }
-
-// again reports whether a waiter tries again after err. It does so if the lock is busy. It also
-// does so if the store's failure may pass, and has not lasted for too long.
-func (b *backoff) again(err error, longest time.Duration) bool {
-	if errors.Is(err, ErrBusy) {
-		b.since = time.Time{}
-		return true
-	}
-	if b.since.IsZero() {
-		b.since = time.Now()
-	}
-	return lease.Passing(err) && time.Since(b.since) < longest
 }
