@@ -27,7 +27,11 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 	held, err := l.waitAs(waits, request, opts)
 	caller, isBound := waits.Value(callerKey{}).(context.Context)
 	if isBound && errors.Is(context.Cause(waits), lease.ErrWaited) && saysNothing(err) {
-		if broken := l.broken(caller, request); broken != nil { //nolint:contextcheck // waits has ended
+		broken := l.broken(caller, request) //nolint:contextcheck // waits has ended
+		if end := lease.EndOf(caller); end != nil { // nothing was found out
+			return nil, store.Because(err, end)
+		}
+		if broken != nil {
 			return nil, acquireError(request.Resource, lease.EndOf(waits), broken)
 		}
 	}

@@ -340,7 +340,8 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 	})
 }
 
-// TestLookEndsWithItsCaller: after a wait a caller asks whether the store is there, but not beyond the end of its context.
+// TestLookEndsWithItsCaller: after a wait a caller asks whether the store is there, but not beyond the end of its context. That says
+// nothing about the store: the lock is busy still.
 func TestLookEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	wait := &lock.Options{Wait: time.Second}
@@ -365,7 +366,8 @@ func TestLookEndsWithItsCaller(t *testing.T) {
 		start := time.Now()
 		err := do(ctx, lockerOn(t, f.Store))
 		took := time.Since(start)
-		expect.That(t, err != nil && took == 2*time.Second, "want an error with the end of the context, after 2s, have %v after %v", err, took)
+		expect.That(t, errors.Is(err, context.DeadlineExceeded) && errors.Is(err, lock.ErrBusy) && took == 2*time.Second,
+			"want the end of the context and ErrBusy, after 2s, have %v after %v", err, took)
 	})
 }
 
