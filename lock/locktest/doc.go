@@ -1,5 +1,4 @@
-// Package locktest is for tests of programs that take locks, and for those who
-// write a [lock.Store] of their own.
+// Package locktest is for tests of programs that take locks.
 //
 // [Memory] keeps locks in memory and goes by the clock of package time, also the fake one of
 // testing/synctest. There a test of what happens after a TTL takes no time. [Faulty] puts a network
