@@ -58,6 +58,7 @@ func TestConfigValidate(t *testing.T) {
 		{lock.Config{Prefix: "siding:"}, "prefix: " + ours + `"siding:"`},
 		{lock.Config{Prefix: "asynq"}, "prefix: " + ours + `"asynq"`}, // the resource ":{default}:paused" would pause a queue
 		{lock.Config{Prefix: "s"}, "prefix: " + ours + `"s"`},
+		{lock.Config{Prefix: "wait:"}, "prefix: " + ours + `"wait:"`}, // the resource "lock:order:1" would keep tasks from their turn
 		{lock.Config{TTL: 99 * ms}, "ttl: want 100ms to 24h, have 99ms"},
 		{lock.Config{TTL: -time.Second}, "ttl: want 100ms to 24h, have -1s"},
 		{lock.Config{TTL: day + time.Hour}, "ttl: want 100ms to 24h, have 25h0m0s"},

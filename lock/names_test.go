@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -104,7 +105,10 @@ func (s *setup) takeAndRelease() {
 func TestNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	client := expect.Value(lease.New(newFake().Store, lease.Config{Prefix: lock.NoPrefix}))(t)
-	for _, name := range []string{"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence"} {
+	for _, name := range []string{
+		"asynq:queues", "asynq:{default}:pending", "siding:slots", "siding-goroutine:x", "{lock:a}:fence",
+		taskredis.WaitPrefix + "lock:a", "{" + taskredis.WaitPrefix + "lock:a}:lines",
+	} {
 		expect.Is(t, name, client.Check(name), lock.ErrResource)
 	}
 }

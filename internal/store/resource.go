@@ -111,8 +111,8 @@ func paired(name string) bool {
 	return depth == 0
 }
 
-// taken begin the keys that Siding and asynq use for other things than locks.
-var taken = []string{"siding:", "siding-", "asynq:", "{" + DefaultPrefix}
+// taken begin the keys that Siding and asynq use for other things than locks. By "wait:" the tasks wait for the locks of another store.
+var taken = []string{"siding:", "siding-", "asynq:", "wait:", "{wait:", "{" + DefaultPrefix}
 
 // CheckBare returns an error that matches [ErrResource] if the lock of a resource without a prefix would be one of the keys
 // that Siding and asynq use for other things.

@@ -118,12 +118,8 @@ func ResourceOf(key, prefix string) (resource, queue string, elsewhere, ok bool)
 	if rest, in := strings.CutPrefix(key, "siding:{"); in {
 		queue, key, _ = strings.Cut(rest, "}:"+WaitPrefix)
 	}
-	rest, elsewhere := strings.CutPrefix(key, WaitPrefix)
-	resource, ok = strings.CutPrefix(rest, prefix)
-	if !ok && elsewhere { // the prefix itself may begin with "wait:"
-		resource, ok = strings.CutPrefix(key, prefix)
-		elsewhere = false
-	}
+	key, elsewhere = strings.CutPrefix(key, WaitPrefix)
+	resource, ok = strings.CutPrefix(key, prefix)
 	return resource, queue, elsewhere, ok
 }
 
