@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sidingq/siding/internal/lease"
 )
@@ -68,7 +69,7 @@ func (l *Locker) tryAll(ctx context.Context, resources []string, opts *Options) 
 	leases, errs := make([]*lease.Lease, len(resources)), make([]error, len(resources))
 	var all sync.WaitGroup
 	for i, resource := range resources {
-		all.Go(func() { leases[i], errs[i] = l.acquire(ctx, resource, opts) })
+		all.Go(func() { leases[i], errs[i] = l.acquire(ctx, resource, opts, time.Time{}) })
 	}
 	all.Wait()
 	for i, e := range errs {
@@ -85,12 +86,9 @@ func (l *Locker) tryAll(ctx context.Context, resources []string, opts *Options) 
 // waitForAll takes one lock after the other, and waits for each under those that it has. It returns those that it got, and an
 // error if that is not all of them.
 func (l *Locker) waitForAll(ctx context.Context, resources []string, opts *Options) (held []*lease.Lease, err error) {
-	ctx, cancel := bounded(ctx, opts.Wait)
-	defer cancel()
-	each := *opts
-	each.Wait = Forever
+	over := overAt(ctx, opts.Wait)
 	for _, resource := range resources {
-		h, err := l.acquire(ctx, resource, &each)
+		h, err := l.acquire(ctx, resource, opts, over)
 		if err != nil {
 			return held, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/lockredis"
@@ -58,7 +59,7 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 	if fn == nil {
 		return fmt.Errorf("lock: do %s: fn: want a function, have nil", resource)
 	}
-	held, err := l.acquire(ctx, resource, opts)
+	held, err := l.acquire(ctx, resource, opts, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -91,14 +92,15 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 // lock has been lost, the error is [ErrLost] instead. This holds for locks of the same [Store]
 // value.
 func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
-	held, err := l.acquire(ctx, resource, opts)
+	held, err := l.acquire(ctx, resource, opts, time.Time{})
 	if err != nil {
 		return nil, err
 	}
 	return &Lease{held}, nil
 }
 
-func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*lease.Lease, error) {
+// acquire waits until over at the latest, and as opts say if that is zero.
+func (l *Locker) acquire(ctx context.Context, resource string, opts *Options, over time.Time) (*lease.Lease, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -122,7 +124,10 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	if opts.Wait == 0 {
 		return l.try(ctx, request)
 	}
-	return l.wait(ctx, request, opts)
+	if over.IsZero() {
+		over = overAt(ctx, opts.Wait)
+	}
+	return l.wait(ctx, request, opts, over)
 }
 
 // attempt asks the store once. It calls whenDone with the error when the attempt, with any clean-up,

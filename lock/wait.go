@@ -20,15 +20,14 @@ const (
 // errNoAnswer says why a wait has ended before its first try.
 var errNoAnswer = errors.New("the store has not answered yet")
 
-// wait waits for the lock as opts say.
-func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
-	waits, cancel := bounded(ctx, opts.Wait)
+// wait waits for the lock in the way of opts, until over.
+func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options, over time.Time) (*lease.Lease, error) {
+	waits, cancel := context.WithDeadlineCause(ctx, over, lease.ErrWaited)
 	defer cancel()
 	held, err := l.waitAs(waits, request, opts)
-	caller, isBound := waits.Value(callerKey{}).(context.Context)
-	if isBound && errors.Is(context.Cause(waits), lease.ErrWaited) && saysNothing(err) {
-		broken := l.broken(caller, request) //nolint:contextcheck // waits has ended
-		if end := lease.EndOf(caller); end != nil { // nothing was found out
+	if errors.Is(context.Cause(waits), lease.ErrWaited) && saysNothing(err) {
+		broken := l.broken(ctx, request)
+		if end := lease.EndOf(ctx); end != nil { // nothing was found out
 			return nil, store.Because(err, end)
 		}
 		if broken != nil {
@@ -44,20 +43,14 @@ func saysNothing(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, errNoAnswer) || errors.Is(err, lease.ErrWaited) && errors.Is(err, context.DeadlineExceeded)
 }
 
-// callerKey is for the caller's own context, which a wait does not bound.
-type callerKey struct{}
-
-// bounded returns a context that ends after a wait. Of two that have one lock each, and wait for the other's, nobody gets both
-// if both give up at the same moment. So whoever has a lock already waits for less, by a random part of up to a quarter: one
-// then gives up first, and releases what the other waits for.
-func bounded(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
-	if wait == Forever {
-		return ctx, func() {}
-	}
+// overAt returns when a wait is over that begins now: one of Forever in centuries. Of two that have one lock each, and wait for the
+// other's, nobody gets both if both give up at the same moment. So whoever has a lock already waits for less, by a random part of
+// up to a quarter: one then gives up first, and releases what the other waits for.
+func overAt(ctx context.Context, wait time.Duration) time.Time {
 	if lease.Nested(ctx) {
 		wait -= rand.N(wait/4 + 1)
 	}
-	return context.WithTimeoutCause(context.WithValue(ctx, callerKey{}, ctx), wait, lease.ErrWaited)
+	return time.Now().Add(wait)
 }
 
 func (l *Locker) waitAs(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
