@@ -96,8 +96,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a lease whose contexts have ended is renewed for ever", "../internal/lease/lease.go",
-		"w.ended() != nil",
-		"false",
+		"delete(l.works, ctx)",
+		"_ = 0",
 		[]string{"TestEndOfAllContextsEndsTheRenewal", "TestRenewedWhileSomebodyWorks"},
 	},
 	{

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,12 +173,7 @@ func (h *holding) renewAgain() {
 
 // rest reports whether no lease needs a renewal. h.mu is held.
 func (h *holding) rest() bool {
-	h.resting = true
-	for _, l := range h.leases { // all of them: each forgets its ended contexts
-		if l.needsRenewal() {
-			h.resting = false
-		}
-	}
+	h.resting = !slices.ContainsFunc(h.leases, (*Lease).needsRenewal)
 	return h.resting
 }
 

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
@@ -16,14 +15,7 @@ type Lease struct {
 
 	// Guarded by holding.mu.
 	released bool
-	works    []work // without those found ended; nil if there never was one
-	kept     int    // how many of them had not ended when that was looked at last
-}
-
-// A work is a context for work under a lease.
-type work struct {
-	ended  func() error // nil while the work needs the lock
-	cancel context.CancelCauseFunc
+	works    map[context.Context]context.CancelCauseFunc // whose work needs the lock; nil if there never was one
 }
 
 // Start begins to renew a lease that Ask returned. It has onEnd called when the lease is
@@ -84,51 +76,47 @@ func (l *Lease) Busy() *BusyError {
 
 // Context returns a context for work under the lease. The context carries the fencing token, and
 // ends with ctx and with the lease. A lease whose contexts have all ended is not renewed.
-func (l *Lease) Context(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return l.begin(ctx, work{ended: ctx.Err, cancel: cancel})
-}
+func (l *Lease) Context(ctx context.Context) context.Context { return l.begin(ctx, false) }
 
 // Protect is [Lease.Context] for work that may go on after ctx has ended. The lease is renewed until
 // the caller releases it.
-func (l *Lease) Protect(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return l.begin(ctx, work{ended: func() error { return nil }, cancel: cancel})
-}
+func (l *Lease) Protect(ctx context.Context) context.Context { return l.begin(ctx, true) }
 
-// begin puts ctx, which w ends, under the lease.
-func (l *Lease) begin(ctx context.Context, w work) context.Context {
+func (l *Lease) begin(ctx context.Context, protected bool) context.Context {
 	h := l.holding
+	ctx, cancel := context.WithCancelCause(ctx)
+	ctx = with(ctx, frame{resource: h.resource, fence: h.fence, holding: h})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.released || !h.valid() {
-		w.cancel(h.cause()) // it ended before the work could begin
+	if l.works == nil {
+		l.works = make(map[context.Context]context.CancelCauseFunc)
+	}
+	if l.released || !h.valid() || !protected && ctx.Err() != nil {
+		cancel(h.cause()) // it ended before the work could begin
 	} else {
-		const few = 16
-		if len(l.works) >= 2*l.kept+few { // nobody else may look for a long time
-			l.needsRenewal()
-		}
-		l.works = append(l.works, w)
+		l.works[ctx] = cancel
 		h.wakeRenewal()
 	}
-	return with(ctx, frame{resource: h.resource, fence: h.fence, holding: h})
+	if !protected {
+		context.AfterFunc(ctx, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			delete(l.works, ctx)
+		})
+	}
+	return ctx
 }
 
 // end ends the contexts of the work under l. holding.mu is held.
 func (l *Lease) end(cause error) {
-	for _, w := range l.works {
-		w.cancel(cause)
+	for _, cancel := range l.works {
+		cancel(cause)
 	}
 }
 
 // needsRenewal reports whether somebody may be at work under the lease. The lease has had no
-// context, or has one that has not ended. needsRenewal forgets contexts that have ended. The caller
-// holds holding.mu.
-func (l *Lease) needsRenewal() bool {
-	l.works = slices.DeleteFunc(l.works, func(w work) bool { return w.ended() != nil })
-	l.kept = len(l.works)
-	return l.works == nil || len(l.works) > 0
-}
+// context, or has one that has not ended. The caller holds holding.mu.
+func (l *Lease) needsRenewal() bool { return l.works == nil || len(l.works) > 0 }
 
 // Renew prolongs the lock by the TTL from now.
 func (l *Lease) Renew(ctx context.Context) error {
