@@ -64,7 +64,8 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	spread := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	// Its heartbeats would go on to dial for a second after it is closed.
+	spread := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	t.Cleanup(func() { _ = spread.Close() })
 	for name, tt := range map[string]struct {
 		rdb  redis.UniversalClient
