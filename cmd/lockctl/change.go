@@ -139,7 +139,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		case err != nil: // asynq refuses a task that has begun since
 			return cli.Fault(fmt.Errorf("task %q: %w", of.id, err))
 		}
-		a.record(ctx, c, of.deed, "an operator has changed a task", "task_id", of.id, "queue", of.queue, "resource", done.Resource, "outcome", done.Outcome)
+		a.recorder(c).WarnContext(ctx, "an operator has changed a task", of.record("task_id", of.id, "queue", of.queue, "resource", done.Resource, "outcome", done.Outcome)...)
 		return a.print(done, done.text)
 	}
 }

@@ -43,15 +43,20 @@ func (d *deed) check() error {
 	return cmp.Or(store.CheckText("--reason", d.reason, 1000), store.CheckText("--by", d.by, 200))
 }
 
-// record writes into the log what an operator has changed. The log's level does not count: some of these reasons are nowhere else.
-func (a *app) record(ctx context.Context, c *connection, d deed, changed string, about ...any) {
+// record returns what the log says of a deed: about what, by whom and why.
+func (d deed) record(about ...any) []any {
 	about = append(about, "by", d.by)
 	if d.reason != "" {
 		about = append(about, "reason", d.reason)
 	}
+	return about
+}
+
+// recorder returns the log of what operators change. The level in the settings does not count: some of these reasons are nowhere else.
+func (a *app) recorder(c *connection) *slog.Logger {
 	log := c.settings.Log
 	log.Level = slog.LevelWarn
-	log.Logger(a.stderr).WarnContext(ctx, changed, about...)
+	return log.Logger(a.stderr)
 }
 
 // operator names who runs the program.

@@ -135,7 +135,7 @@ func (a *app) setLimit(ctx context.Context, c *connection, o queue.LimitOverride
 	}
 	o.At = a.now().UTC()
 	set := inspect.LimitOf(o)
-	a.record(ctx, c, deed{by: o.By, reason: o.Reason}, limitChanged, "resource", o.Pattern, "outcome", limitText(set))
+	a.recorder(c).WarnContext(ctx, limitChanged, deed{by: o.By, reason: o.Reason}.record("resource", o.Pattern, "outcome", limitText(set))...)
 	return a.print(set, func() string {
 		if set.Holders == 0 {
 			return fmt.Sprintf("%s: paused by %s. Holders at work are not disturbed.\n`lockctl limit unset %s` resumes it.\n",
@@ -195,7 +195,7 @@ func (a *app) unsetLimit(ctx context.Context, c *connection, pattern string) err
 	case !was && !slices.ContainsFunc(set, func(o queue.LimitOverride) bool { return o.Pattern == pattern }):
 		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", cli.Plain(pattern)))
 	}
-	a.record(ctx, c, deed{by: operator()}, limitChanged, "resource", pattern, "outcome", "unset")
+	a.recorder(c).WarnContext(ctx, limitChanged, deed{by: operator()}.record("resource", pattern, "outcome", "unset")...)
 	return a.print(map[string]string{"pattern": pattern}, func() string {
 		return fmt.Sprintf("%s: no limit is set any more. The settings of the workers hold again within a second.\n", cli.Plain(pattern))
 	})

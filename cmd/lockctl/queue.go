@@ -97,7 +97,7 @@ func (a *app) setQueue(ctx context.Context, name string, d deed, pause bool) err
 				return c.failed(ctx, err)
 			}
 		}
-		a.record(ctx, c, d, "an operator has paused or resumed a queue", "queue", name, "outcome", outcome)
+		a.recorder(c).WarnContext(ctx, "an operator has paused or resumed a queue", d.record("queue", name, "outcome", outcome)...)
 		return a.print(queued{Queue: name, Outcome: outcome, Tasks: tasks, By: d.by, Reason: d.reason}, func() string {
 			return fmt.Sprintf("%s: %s by %s; %s.\n%s", cli.Plain(name), outcome, cli.Plain(d.by), count(tasks, "unfinished task"), hint)
 		})

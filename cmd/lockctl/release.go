@@ -182,7 +182,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	if err != nil {
 		return c.failed(ctx, err)
 	}
-	a.record(ctx, c, r.deed, "an operator has released a lock", "resource", r.resource, "holder", outcome.Holder)
+	a.recorder(c).WarnContext(ctx, "an operator has released a lock", r.record("resource", r.resource, "holder", outcome.Holder)...)
 	done := released{
 		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason, FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
 	}
