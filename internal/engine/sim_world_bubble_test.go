@@ -231,7 +231,7 @@ func (w *world) finish() {
 	w.mu.Unlock()
 	rest := 2*time.Second + w.slowest // for late copies of calls
 	if w.holds > 0 {
-		rest += lookHeld // then also the last tasks that have held a line have left it
+		rest += lookHeld + w.back // then also the last tasks that have held a line have left it, whose time comes later if the clock has stepped back
 	}
 	if w.sleepUntil(time.Since(w.start) + rest) {
 		w.checkEnd()

@@ -159,7 +159,10 @@ func (w *twin) can(move model.Move) bool {
 	case model.DashboardRuns, model.TimeComes: // of two that go to their places in one step the model does not know whose lock is looked at first
 		return !slices.ContainsFunc(w.state.Tasks[:], func(t model.Task) bool { return t.Status == model.Pending && t.Ticket > 0 })
 	case model.Arrive, model.ArriveAged: // after a failover the number of the copy counts, which the model does not have
-		return !w.state.Failed
+		// Nor does it have who has heard of the last step: those of a batch whose lock is revoked are put back again, whatever they say.
+		p := w.processes[move.Server]
+		heard := w.state.Servers[move.Server].Way == model.Older && p.late.Number == p.lateOf.number
+		return !w.state.Failed && (!heard || !slices.ContainsFunc(w.m.Tasks, func(s model.Spec) bool { return s.Batched }))
 	default:
 		return true
 	}
