@@ -28,8 +28,8 @@ type Config struct {
 	// difference in speed of the two clocks, and the time that cancelled work needs to notice.
 	// Defaults to TTL / 15.
 	SafetyMargin time.Duration
-	// HandoffTimeout is how long a released lock stays reserved for the next in the wait queue.
-	// Defaults to 5 s.
+	// HandoffTimeout is how long a released lock stays reserved for the next in the wait queue. In a Cluster nobody
+	// knows that a waiter's process has gone: then the lock stands idle for so long. Defaults to 1 s.
 	HandoffTimeout time.Duration
 	// FenceRetention is how long the last fencing token of an idle resource is remembered. The
 	// store's clock may step back by so much. Each idle resource costs about 130 bytes for so long.

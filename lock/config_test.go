@@ -22,7 +22,7 @@ func TestConfigDefaults(t *testing.T) {
 	t.Parallel()
 	defaults := lock.Config{
 		Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second,
-		HandoffTimeout: 5 * time.Second, FenceRetention: time.Minute,
+		HandoffTimeout: time.Second, FenceRetention: time.Minute,
 	}
 	followed := defaults
 	followed.TTL, followed.RenewEvery, followed.SafetyMargin = 3*time.Second, time.Second, 200*ms

@@ -336,7 +336,7 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 			expect.OK(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
 		}
 		took := time.Since(start)
-		expect.That(t, took <= 5*time.Second, "want one hand-off timeout of 5s for three free locks, have %v", took)
+		expect.That(t, took <= time.Second, "want one hand-off timeout of 1s for three free locks, have %v", took)
 	})
 }
 
@@ -379,6 +379,7 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			wait := ended(waits["queued"])
+			wait.Wait /= 2 // of the time that it waits for the listener
 			_, err := lockerOn(t, unreachableStore{locktest.NewMemory()}).Acquire(t.Context(), "order:1", &wait)
 			const want = "lock: acquire order:1: the wait is over: the store has not answered yet"
 			expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)

@@ -57,7 +57,7 @@ func table(c *Config) []Setting {
 		auto(&tasks.Lock.RenewEvery, "lock.renew_every", day,
 			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),
 		auto(&tasks.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
-		duration(&tasks.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for a goroutine that waits for it."),
+		duration(&tasks.Lock.HandoffTimeout, "lock.handoff_timeout", "1s", ms, day, "How long a released lock stays reserved for a goroutine that waits for it."),
 		duration(&tasks.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 

@@ -61,7 +61,7 @@ func (c Config) Defaults() Config {
 	c.TTL = cmp.Or(c.TTL, 15*time.Second)
 	c.RenewEvery = cmp.Or(c.RenewEvery, c.TTL/3)
 	c.SafetyMargin = cmp.Or(c.SafetyMargin, c.TTL/15)
-	c.HandoffTimeout = cmp.Or(c.HandoffTimeout, 5*time.Second)
+	c.HandoffTimeout = cmp.Or(c.HandoffTimeout, time.Second)
 	c.FenceRetention = cmp.Or(c.FenceRetention, time.Minute)
 	return c
 }

@@ -156,7 +156,7 @@ const Recorded = 10 * time.Minute
 const statsTTL = 90 * 24 * time.Hour
 
 // defaultHandoff is that of package lock.
-const defaultHandoff = 5 * time.Second
+const defaultHandoff = time.Second
 
 // Step sends s. A step may be sent again if its answer is late or lost, also while the first is under way: the
 // answer is then that of the first, and the locks that it took are good for their TTL from this sending on.
