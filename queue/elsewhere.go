@@ -61,11 +61,14 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	}
 	// A lock about which nobody answers rests for as long as it has kept a slot from others, and not for longer: so long it also stands
 	// still after a failover.
-	after := jitter(max(time.Second, time.Since(asked)-opts.Wait))
-	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && a.Taken.Waited { // need has read it before
-		after = min(after, max(policy.MaxWait-a.waited(time.UnixMicro(a.Taken.Fence))-time.Since(asked), 50*time.Millisecond))
+	snooze := &engine.SnoozeError{Err: err, After: jitter(max(time.Second, time.Since(asked)-opts.Wait)), Waits: waits, First: true}
+	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 { // need has read it before
+		snooze.MaxWait = max(policy.MaxWait-a.waited(time.UnixMicro(a.Taken.Fence))-time.Since(asked), 50*time.Millisecond)
+		if a.Taken.Waited {
+			snooze.After = min(snooze.After, snooze.MaxWait)
+		}
 	}
-	return &engine.SnoozeError{Err: err, After: after, Waits: waits, First: true}
+	return snooze
 }
 
 // doUnder runs work under the locks of some resources.

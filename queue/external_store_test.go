@@ -259,6 +259,24 @@ func TestMaxWaitForAnExternalStore(t *testing.T) {
 	expect.That(t, e.Waited >= maxWait && e.Waited <= maxWait+900*time.Millisecond, "want it ended after %v, have it after %v", maxWait, e.Waited)
 }
 
+// The wait of such a task ends in time also behind one that came later, has a higher priority, and holds the lock for long.
+func TestMaxWaitBehindAHigherPriority(t *testing.T) {
+	t.Parallel()
+	const maxWait = 3 * time.Second
+	b, memory := setupUnfenced(t), locktest.NewMemory()
+	release := b.holdBy(newLocker(t, newQueueless(memory), lock.Config{}))
+	b.serve(queue.ServerConfig{Store: newQueueless(memory), Observe: b.observe}, b.run)
+	id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: maxWait}})
+	b.await(queue.EventParked, id, 1)
+	holder := b.hold(2)
+	defer holder.open()
+	b.await(queue.EventParked, b.enqueue(b.job(2), queue.Options{Priority: queue.MaxPriority}), 1)
+	release()
+	within(t, patience, "the one with the higher priority", holder.entered)
+	e := b.await(queue.EventWaitedTooLong, id, 1)
+	expect.That(t, e.Waited >= maxWait && !isClosed(holder.ended), "want it ended after %v, while the other is at work, have it after %v", maxWait, e.Waited)
+}
+
 // countedAcquires counts the requests of tasks.
 type countedAcquires struct {
 	lock.Store

@@ -47,6 +47,8 @@ type SnoozeError struct {
 	After time.Duration
 	Waits bool // it counts as a wait for its lock
 	First bool // those behind it in its line wait until then
+	// MaxWait is how long the task may wait from now on; 0 for as long as it takes.
+	MaxWait time.Duration
 }
 
 func (e *SnoozeError) Error() string { return e.Err.Error() }
@@ -110,7 +112,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.waitOver() && !errors.Is(err, ErrNotBegun)}
 	case errors.As(err, &snoozed):
 		o := l.snooze(a, err, snoozed.After, a.Losses)
-		o.Waits, o.First = snoozed.Waits, snoozed.First
+		o.Waits, o.First, o.MaxWait = snoozed.Waits, snoozed.First, snoozed.MaxWait
 		return o
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a, &LostError{Err: err})

@@ -45,6 +45,12 @@ local function begun_at_place(task)
   if ticket then call('HSET', task, 'siding_begun_at', ticket) end
 end
 
+-- Writes down for how many s a task may still wait at its place, unless its handler may have begun there.
+local function may_wait(task, most)
+  local ticket, begun_at = unpack(call('HMGET', task, 'siding_ticket', 'siding_begun_at'))
+  if ticket ~= begun_at then call('HSET', task, 'siding_wait_ends', digits(now_s + 1 + most)) end
+end
+
 -- Has a task wait for a lock in the place that it had before.
 local function back_in_line(queue, id, task, lock)
   local ticket, ends = place_of(task)
@@ -100,6 +106,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
   end
 
   if o.wait_over == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock came too late
+  if kind == 'snooze' and o.max_wait > 0 then may_wait(task, o.max_wait) end
   if o.begun == '1' then begun_at_place(task) end
   local line_locks = task_lock and task_lock ~= '' and lock_of(task_lock) -- in whose lines its place is
   if kind == 'done' or kind == 'complete' then

@@ -50,6 +50,7 @@ type Outcome struct {
 	Losses   int           // Snooze: how often the task has lost its lock
 	Waits    bool          // Snooze: it counts as a wait for its lock
 	First    bool          // Snooze: those behind it in its line wait until then, unless its lock may be free before
+	MaxWait  time.Duration // Snooze: how long it may wait from now on, 0 for as long as it takes
 	Last     bool          // Snooze: it comes behind those who wait
 	Begun    bool          // Requeue: its handler may have begun
 	Hold     bool          // Retry, Snooze: it keeps its place, and those behind it wait until then; Archive: its line stops
@@ -229,13 +230,13 @@ func (o *Outcome) append(argv []any) []any {
 	case Retry:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.WaitOver), o.order())
 	case Snooze:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), o.order())
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), roundedUp(o.MaxWait), o.order())
 	case Archive:
 		return append(argv, o.Unique, o.Message, o.order())
 	case Ask:
 		p := o.Policy
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
-			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once), flag(o.Always))
+			string(p.OnBusy), p.Equal, p.MaxWaiting, roundedUp(p.MaxWait), flag(o.Once), flag(o.Always))
 	case More:
 		return append(argv, o.Most, (&Message{Type: o.Like}).Encode())
 	case Requeue:
@@ -243,6 +244,9 @@ func (o *Outcome) append(argv []any) []any {
 	}
 	return argv
 }
+
+// roundedUp returns whole seconds: a wait may end later than it may, but not earlier.
+func roundedUp(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // appendSlots appends the slots as step.lua reads them: those in a row that try the same queues are one argument and a number.
 func appendSlots(argv []any, slots []Order) []any {

@@ -25,8 +25,9 @@
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
 --                                   waited for too long, 'hold' if it keeps its place and those behind it wait until then, or ''
 --     snooze                        message, in how many us it comes again, whether the task has waited for too long,
---                                   losses, whether it counts as a wait, 'hold' as above, 'first' if it is tried again when its
---                                   lock may be free, but at least until then, 'last' if it comes behind the others, or ''
+--                                   losses, whether it counts as a wait, for how many s it may still wait or 0, 'hold' as above,
+--                                   'first' if it is tried again when its lock may be free, but at least until then, 'last' if it
+--                                   comes behind the others, or ''
 --     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
 --     requeue                       whether its handler may have begun
 --     more                          how many, what a message of the same kind begins with: the attempt goes on, and attempts of
@@ -217,7 +218,7 @@ for i = 1, tonumber(arg()) do
     o.message, o.after, o.counts, o.wait_over, o.order = arg(), tonumber(arg()), arg(), arg(), arg()
     o.at = second_in(o.after)
   elseif kind == 'snooze' then
-    o.message, o.after, o.wait_over, o.losses, o.waits, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
+    o.message, o.after, o.wait_over, o.losses, o.waits, o.max_wait, o.order = arg(), tonumber(arg()), arg(), arg(), arg(), tonumber(arg()), arg()
     o.at = second_in(o.after + 999999) -- it may come later, but not earlier
   elseif kind == 'archive' then o.unique, o.message, o.order = arg(), arg(), arg()
   elseif kind == 'ask' then
