@@ -202,7 +202,7 @@ func (f *file) items(s Setting, list *yaml.Node, size int) {
 func (l *loader) entriesIn(s Setting, place, text string) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode {
-		l.fail("%s: want %s, have %s", place, s.Want, s.show(text))
+		l.fail("%s: want %s, in a mapping such as {NAME: {...}}, have %s", place, s.Want, s.show(text))
 	} else if len(doc.Content) > 0 {
 		l.entries(s, doc.Content[0], func(int) string { return place })
 	}

@@ -41,11 +41,11 @@ limits:
 
 func TestLimitErrors(t *testing.T) {
 	t.Parallel()
-	const wants = "limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have "
+	const wants = "limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both"
 	wantRefused(t, map[string]string{
-		"limits:\n":                                             "1: " + wants + "nothing",
-		"limits: [a]\n":                                         "1: " + wants + "a list",
-		"limits: a\n":                                           "1: " + wants + "a",
+		"limits:\n":                                             "1: " + wants + ", have nothing",
+		"limits: [a]\n":                                         "1: " + wants + ", have a list",
+		"limits: a\n":                                           "1: " + wants + ", in a mapping such as {NAME: {...}}, have a",
 		"limits:\n  a: 5\n":                                     `2: limits: "a": want holders, rates or both below it, have "5"`,
 		"limits:\n  a: {}\n":                                    `2: limits: "a": want holders, rates or both below it, have a mapping without any`,
 		"limits:\n  acc*: {holders: 5}\n":                       `2: limits: want a resource, a pattern that ends in ":*" such as "account:*", or "*", have "acc*"`,

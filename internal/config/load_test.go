@@ -259,15 +259,15 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 			"limits",
 			map[string]string{"SIDING_LIMITS": "b"},
 			[]config.Override{{Flag: "limits", Value: "{a: {holders: 5}, b: {rates: 1/1}}"}, {Flag: "limits", Value: "a: {holders: 6}"}, {Flag: "limits", Value: "{a"}},
-			"SIDING_LIMITS: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have b\n" +
+			"SIDING_LIMITS: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, have b\n" +
 				`--limits: "b": rates: want starts/period such as 100/1s, have "1/1"` + "\n--limits: a is there twice\n" +
-				"--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, have {a",
+				"--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, have {a",
 		},
 		{
 			"policies",
 			map[string]string{"SIDING_POLICIES": "b"},
 			[]config.Override{{Flag: "policies", Value: "{a: {on_busy: rejects}}"}},
-			"SIDING_POLICIES: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have b\n" +
+			"SIDING_POLICIES: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, in a mapping such as {NAME: {...}}, have b\n" +
 				`--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`,
 		},
 		{"queue twice in flags", nil, []config.Override{{Flag: "queue", Value: "a=1"}, {Flag: "queue", Value: "a=2"}}, "--queue: a is there twice"},

@@ -40,11 +40,11 @@ policies:
 
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()
-	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure, have "
+	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting, use_retries or on_failure"
 	wantRefused(t, map[string]string{
-		"policies:\n":                                                              "1: " + wants + "nothing",
-		"policies: [a]\n":                                                          "1: " + wants + "a list",
-		"policies: a\n":                                                            "1: " + wants + "a",
+		"policies:\n":                                                              "1: " + wants + ", have nothing",
+		"policies: [a]\n":                                                          "1: " + wants + ", have a list",
+		"policies: a\n":                                                            "1: " + wants + ", in a mapping such as {NAME: {...}}, have a",
 		"policies: {[a]: {on_busy: park}}\n":                                       "1: policies: want a kind of task, have a list",
 		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have "reject"`,
 		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting, use_retries or on_failure below it, have a mapping without any`,
