@@ -26,19 +26,15 @@ func (l *loader) file(place, path string) {
 		l.fail("%s: %w", place, err)
 		return
 	}
-	var doc, next yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	if err = decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return // empty: all defaults
-	}
-	if err == nil {
-		if err = decoder.Decode(&next); err == nil {
-			l.fail("%s:%d: want one document, have a second one", path, next.Line)
-		}
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	doc, next, err := document(text)
+	switch {
+	case err != nil:
 		l.fail("%s", placed(path, text, err))
 		return
+	case len(doc.Content) == 0:
+		return // empty: all defaults
+	case next.Line > 0:
+		l.fail("%s:%d: want one document, have a second one", path, next.Line)
 	}
 	f := &file{loader: l, path: path, lines: make(map[string]int)}
 	if root := resolve(doc.Content[0]); root.Kind == yaml.MappingNode {
@@ -46,6 +42,18 @@ func (l *loader) file(place, path string) {
 	} else if root.ShortTag() != null {
 		l.fail("%s:%d: want settings as \"key: value\", have %s", path, root.Line, kind(root))
 	}
+}
+
+// document returns the document of a text, without content if the text has none, and the second one, in line 0 if there is none.
+func document(text []byte) (doc, next yaml.Node, err error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err = decoder.Decode(&doc); err == nil {
+		err = decoder.Decode(&next)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return doc, next, err
 }
 
 func read(path string) ([]byte, error) {
@@ -200,8 +208,8 @@ func (f *file) items(s Setting, list *yaml.Node, size int) {
 
 // entriesIn takes the entries in a text that came from the place. It is written as in a file.
 func (l *loader) entriesIn(s Setting, place, text string) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode {
+	doc, next, err := document([]byte(text))
+	if err != nil || next.Line > 0 || len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode {
 		l.fail("%s: want %s, in a mapping such as {NAME: {...}}, have %s", place, s.Want, s.show(text))
 	} else if len(doc.Content) > 0 {
 		l.entries(s, doc.Content[0], func(int) string { return place })

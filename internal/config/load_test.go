@@ -258,10 +258,17 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{
 			"limits",
 			map[string]string{"SIDING_LIMITS": "b"},
-			[]config.Override{{Flag: "limits", Value: "{a: {holders: 5}, b: {rates: 1/1}}"}, {Flag: "limits", Value: "a: {holders: 6}"}, {Flag: "limits", Value: "{a"}},
+			[]config.Override{
+				{Flag: "limits", Value: "{a: {holders: 5}, b: {rates: 1/1}}"},
+				{Flag: "limits", Value: "a: {holders: 6}"},
+				{Flag: "limits", Value: "{a"},
+				{Flag: "limits", Value: "c: {holders: 5}\n---\nd: {holders: 5}"},
+			},
 			"SIDING_LIMITS: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, have b\n" +
 				`--limits: "b": rates: want starts/period such as 100/1s, have "1/1"` + "\n--limits: a is there twice\n" +
-				"--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, have {a",
+				"--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, have {a" +
+				"\n--limits: want a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both, in a mapping such as {NAME: {...}}, " +
+				`have "c: {holders: 5}\n---\nd: {holders: 5}"`,
 		},
 		{
 			"policies",
