@@ -126,7 +126,7 @@ func TestInvalidTasks(t *testing.T) {
 		{"kind of broken text", named{kind: "k\xff"}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8, have "k\xff"`},
 		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8, have "kkk`},
 		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},
-		{"null", list(nil), queue.Options{}, `test:list: payload: want an object, have null`},
+		{"null", list(nil), queue.Options{}, `test:list: payload: want a value, have null`},
 		{"large payload", named{"test:any", strings.Repeat("x", queue.MaxPayload)}, queue.Options{}, `test:any: payload: want at most 262144 bytes, have 262155`},
 	}
 	for _, bad := range []struct {

@@ -173,8 +173,8 @@ func TestBadPayload(t *testing.T) {
 		{"test:checked", `{"at":"4111"}`, "payload: it does not decode into queue_test.checked (*time.ParseError)"},
 		{"test:checked", `{}`, "res: it is empty"},
 		{"test:checked", ``, "payload: unexpected end of JSON input"},
-		{"test:pointed", `null`, "payload: want an object, have null"},
-		{"test:note", " null\n", "payload: want an object, have null"},
+		{"test:pointed", `null`, "payload: want a value, have null"},
+		{"test:note", " null\n", "payload: want a value, have null"},
 	} {
 		have := b.awaitState(b.enqueueTask(asynq.NewTask(tt.kind, []byte(tt.payload))), asynq.TaskStateArchived)
 		expect.That(t, strings.HasPrefix(have.LastErr, tt.kind+": "+tt.want) && have.Retried == 0,

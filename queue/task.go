@@ -205,10 +205,10 @@ func badPayload(kind string, err error) error {
 	return &TaskError{Kind: kind, Field: "payload", Want: err.Error(), Err: err}
 }
 
-// null is the payload of a program that has marshaled a nil pointer. No handler gets it, so no client enqueues it.
+// null is the payload of a program that has marshaled a nil pointer. No handler of [Handle] gets it, so no client enqueues it.
 const (
 	null    = "null"
-	notNull = "want an object, have null"
+	notNull = "want a value, have null"
 )
 
 // encode checks t and returns its payload and its resource, "" if it is unguarded.

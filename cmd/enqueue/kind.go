@@ -37,7 +37,7 @@ func (n *names) UnmarshalJSON(text []byte) error {
 }
 
 // decode makes the task. A known kind checks its payload, and knows its resource: another one is
-// refused. Any other kind needs a resource, and its payload may be any JSON.
+// refused. Any other kind needs a resource, and its payload may be any JSON but null.
 func (t taskText) decode() (queue.Task, error) {
 	if slices.Contains(tasks.Kinds(), t.Kind) {
 		task, err := tasks.Decode(t.Kind, t.Payload)

@@ -36,13 +36,14 @@ func TestKindsRefused(t *testing.T) {
 	}
 }
 
-// A payload of a kind of the user's own may be any JSON, and nothing else. The error does not show it.
+// A payload of a kind of the user's own may be any JSON but null, and nothing else. The error does not show it.
 func TestPayloadsOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]string{
 		`{"order": "1"}`:   "",
 		`"1"`:              "",
 		`[1, 2]`:           "",
+		` null`:            "payload: want a value, have null",
 		``:                 "payload: want JSON: unexpected end of JSON input",
 		`{"secret":`:       "payload: want JSON: unexpected end of JSON input",
 		`{} {}`:            "payload: want JSON: invalid character '{' after top-level value",

@@ -32,7 +32,7 @@ and "replaced":.. if it has replaced another by --debounce.
 
 Known kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
 The payload of a known kind is checked, and says what its resource is. Any other
-kind is one of your own: it needs a --resource, and its payload may be any JSON.
+kind is your own: it needs a --resource, and its payload may be any JSON but null.
 
 A task that is not valid is refused with exit status 3. So is one whose id, or
 whose equal (--unique, --unique-for), is there already. After a fault of Redis the
