@@ -22,22 +22,23 @@ type change struct {
 	question string // none if it does not ask
 	do       func(*asynq.Inspector, inspect.Task) error
 	not      map[inspect.State]string // why not, by the state of the task
-	// held does it to a task that holds its line, so that the line goes on; nil if such a task is to be archived first.
-	held func(context.Context, redis.UniversalClient, errand) error
+	// held does it to a task that holds its line, and returns the outcome; nil if such a task is to be archived first.
+	held func(context.Context, redis.UniversalClient, errand) (string, error)
 }
 
 // A settled is what became of a task.
 type settled struct {
 	Task     inspect.Task `json:"task"`
 	Resource string       `json:"resource"`
-	Outcome  string       `json:"outcome"` // pending, archived or deleted
-	Waiting  int          `json:"waiting"` // behind it in a line that it has set going
+	Outcome  string       `json:"outcome"` // pending, retried, archived or deleted
+	Waiting  int          `json:"waiting"` // behind it in a line that it held
 	By       string       `json:"by"`
 	Reason   string       `json:"reason,omitempty"`
 }
 
 const (
 	deleted      = "deleted"
+	retried      = "retried" // in its line, which goes on if it succeeds
 	waitsInLine  = "it waits for its lock, and runs in its turn"
 	hasSucceeded = "it has succeeded"
 )
@@ -61,8 +62,8 @@ stops again.`,
 			inspect.StatePending: "it is pending: a worker takes it in its turn", inspect.StateReady: waitsInLine, inspect.StateWaiting: waitsInLine,
 			inspect.StateCompleted: hasSucceeded,
 		},
-		held: func(ctx context.Context, rdb redis.UniversalClient, of errand) error {
-			return queue.RetryHeld(ctx, rdb, of.queue, of.id)
+		held: func(ctx context.Context, rdb redis.UniversalClient, of errand) (string, error) {
+			return retried, queue.RetryHeld(ctx, rdb, of.queue, of.id)
 		},
 	}))
 }
@@ -82,8 +83,8 @@ task's last error, before its own. Otherwise only the log of lockctl has the rea
 		outcome: string(inspect.StateArchived), question: "Archive this task? It does not run by itself any more.",
 		do:  func(i *asynq.Inspector, t inspect.Task) error { return i.ArchiveTask(t.Queue, t.ID) },
 		not: map[inspect.State]string{inspect.StateArchived: "it is archived already", inspect.StateCompleted: hasSucceeded},
-		held: func(ctx context.Context, rdb redis.UniversalClient, of errand) error {
-			return queue.SkipHeld(ctx, rdb, of.queue, of.id, of.by, of.reason)
+		held: func(ctx context.Context, rdb redis.UniversalClient, of errand) (string, error) {
+			return string(inspect.StateArchived), queue.SkipHeld(ctx, rdb, of.queue, of.id, of.by, of.reason)
 		},
 	}))
 }
@@ -127,7 +128,7 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		ctx, of.queue = context.WithoutCancel(ctx), e.Task.Queue // an interrupt must not hide whether it was done
 		if held {
 			done.Waiting = e.Line.Waiting
-			err = does.held(ctx, c.rdb, of)
+			done.Outcome, err = does.held(ctx, c.rdb, of)
 		} else {
 			err = a.byInspector(ctx, c, e, does)
 		}
@@ -150,8 +151,12 @@ func (s settled) text() string {
 	if s.Reason != "" {
 		text += ": " + cli.Plain(s.Reason)
 	}
-	if s.Waiting > 0 {
-		text += fmt.Sprintf(". The line of %s goes on: %s", cli.Plain(s.Resource), countOf(s.Waiting, "task waits", "tasks wait"))
+	waiting := countOf(s.Waiting, "task waits", "tasks wait")
+	switch {
+	case s.Outcome == retried:
+		text += fmt.Sprintf(". It runs next in the line of %s: %s behind it", cli.Plain(s.Resource), waiting)
+	case s.Waiting > 0:
+		text += fmt.Sprintf(". The line of %s goes on: %s", cli.Plain(s.Resource), waiting)
 	}
 	return text + ".\n"
 }

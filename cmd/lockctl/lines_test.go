@@ -66,7 +66,7 @@ func TestStoppedLine(t *testing.T) {
 	expect.OK(t, b.rdb.ZAdd(t.Context(), line, third).Err())
 
 	// It fails again, and the line stops again.
-	b.says(t, "", "run first", cli.StatusOK, "first is pending, by …. The line of order:1 goes on: 2 tasks wait.\n…resource=order:1 outcome=pending by=")
+	b.says(t, "", "run first", cli.StatusOK, "first is retried, by …. It runs next in the line of order:1: 2 tasks wait behind it.\n…resource=order:1 outcome=retried by=")
 	expect.Eventually(t, "it has failed again", func() bool { return b.runs("first") == 2 })
 	b.awaitLine(t, 2)
 
@@ -88,7 +88,7 @@ func TestRetriedLineGoesOn(t *testing.T) {
 	t.Parallel()
 	b := stopped(t)
 	b.fail.Delete("first")
-	b.says(t, "", "--json run first --queue default", cli.StatusOK, `"outcome":"pending","waiting":2,"by":"`+operator()+`"`)
+	b.says(t, "", "--json run first --queue default", cli.StatusOK, `"outcome":"retried","waiting":2,"by":"`+operator()+`"`)
 	for range 3 {
 		b.finish <- struct{}{}
 	}

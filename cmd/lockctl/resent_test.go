@@ -91,7 +91,7 @@ func TestAnswerToAChangeIsLost(t *testing.T) {
 		"archive later --reason drill --yes":       {[]string{"eval", "{default}:archived"}, "later is archived"},
 		"delete later --reason drill --yes":        {[]string{"eval", "{default}:groups"}, "later is deleted"},
 		"archive first --reason drill --yes":       {[]string{"eval", "skip"}, "first is archived"},
-		"run first":                                {[]string{"eval", "retry"}, "first is pending"},
+		"run first":                                {[]string{"eval", "retry"}, "first is retried"},
 		"queue pause default --reason drill --yes": {[]string{"set", "{default}:paused"}, "default: paused"},
 		"queue resume default":                     {[]string{"del", "{default}:paused"}, "default: resumed"},
 		"limit unset order:1":                      {[]string{"hdel"}, "order:1: no limit is set any more"},
