@@ -94,8 +94,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete TASK --reason TEXT",
 		Short: "Delete a task, after a question",
 		Long: `Delete a task, after a question. If it waits for a lock, it leaves the line. A task that
-runs is not deleted: end its attempt by release. A task that holds its line is archived
-first. The log of lockctl has the reason; Redis does not keep it.`,
+runs is not deleted: end its attempt by release. One that holds its line has to be
+archived first. The log of lockctl has the reason; Redis does not keep it.`,
 		Example: `  lockctl delete 77ab09 --reason 'the order was canceled'
   lockctl delete 77ab09 --reason 'drill' --by alice --yes`,
 	}, "who does it", a.change(change{
