@@ -137,8 +137,8 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 			return unchanged("%w", err)
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 			return cli.Fault(a.unknownTask(ctx, c, of.queue, of.id))
-		case err != nil: // asynq refuses a task that has begun since
-			return cli.Fault(fmt.Errorf("task %q: %w", of.id, err))
+		case err != nil: // also if asynq refuses a task that has begun since
+			return c.failed(ctx, fmt.Errorf("task %q: %w", of.id, err))
 		}
 		a.recorder(c).WarnContext(ctx, "an operator has changed a task", of.record("task_id", of.id, "queue", of.queue, "resource", done.Resource, "outcome", done.Outcome)...)
 		return a.print(done, done.text)

@@ -79,6 +79,17 @@ func pass(to, from net.Conn, goOn func([]byte) bool) {
 	}
 }
 
+// The error of a change names the Redis that refuses it.
+func TestRedisRefusesAChange(t *testing.T) {
+	t.Parallel()
+	b := stopped(t)
+	b.enqueue(t, "later", "order:2", queue.Options{Delay: time.Hour})
+	expect.OK(t, b.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	for _, line := range []string{"run first", "archive first --reason drill --yes", "run later", "archive later --reason drill --yes", "delete later --reason drill --yes"} {
+		b.says(t, "", line, cli.StatusFault, "lockctl: redis "+b.at.Addr+": task \""+strings.Fields(line)[1]+"\": …NOREPLICAS")
+	}
+}
+
 // A change whose answer is lost is sent again by go-redis. It has been made, and the program says so.
 func TestAnswerToAChangeIsLost(t *testing.T) {
 	t.Parallel()
