@@ -173,6 +173,25 @@ var states = map[string]want{
 		state: inspect.StateSnoozed, wrong: "No: the task comes again by itself: the second: ", clears: "The task comes again at ",
 		do: "`lockctl run --queue={Q} {ID}`",
 	},
+	"key of a wrong type": {
+		prepare: func(b *bed) string {
+			b.do("SET", "{"+b.lockKey()+"}:starts", "another type")
+			b.serve(limited(1, lock.Rate{Starts: 1, Period: time.Minute}))
+			return b.job(1)
+		},
+		state: inspect.StateSnoozed, trouble: true, wrong: "Yes: nothing says why the task waits: a key of its resource has a wrong type", clears: "The task comes again at ",
+		do: "logs of the queue's servers…`lockctl run --queue={Q} {ID}`",
+	},
+	"cannot be read": {
+		prepare: func(b *bed) string {
+			b.serve()
+			id := b.job(-1)
+			b.awaitWhy(id, inspect.StateRetrying)
+			b.do("HSET", b.taskKey(id), "msg", "\xff")
+			return id
+		},
+		state: inspect.StateSnoozed, trouble: true, wrong: "Yes: …or the task cannot be read.", clears: "The task comes again at ",
+	},
 	"lock taken by an operator": {
 		prepare: func(b *bed) string {
 			b.serve()
