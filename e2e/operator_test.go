@@ -58,6 +58,13 @@ func (s *shift) doctor(t *testing.T) (found []finding, d diagnosis, status int) 
 	return slices.DeleteFunc(d.Checks, func(f finding) bool { return f.Status == "ok" }), d, status
 }
 
+// change has lockctl change something.
+func (s *shift) change(t *testing.T, args ...string) {
+	t.Helper()
+	out, errs, status := s.lockctl(t, args...)
+	expect.Need(t, status == 0, "lockctl %q: want status 0, have %d %s %s", args, status, out, errs)
+}
+
 // heldBy returns a task that runs in a process, and its resource, by the name of its attempt in Redis.
 func (s *shift) heldBy(t *testing.T, w *worker) (id, resource string) {
 	t.Helper()
@@ -209,7 +216,7 @@ func TestAnOperatorsHour(t *testing.T) {
 	expect.That(t, status == 1 && strings.Contains(errs, `there is no queue "low"`), "want no such queue, have %d %s %s", status, out, errs)
 	first := put(queue.Job{Task: tasks.AuditOrder{Order: "low"}, Options: &queue.Options{Queue: "low"}})
 	s.awaitGone(t, "low", first, 10*time.Second)
-	s.lockctl(t, "queue", "pause", "low", "--reason", "the bank is down", "--yes")
+	s.change(t, "queue", "pause", "low", "--reason", "the bank is down", "--yes")
 	paused := put(queue.Job{Task: tasks.AuditOrder{Order: "low"}, Options: &queue.Options{Queue: "low"}})
 	before = s.left(t, "default")
 	expect.Eventually(t, "doctor says that the queue is paused", func() bool {
@@ -220,7 +227,7 @@ func TestAnOperatorsHour(t *testing.T) {
 	expect.That(t, why.Paused && strings.Contains(why.Verdict.Wrong, "paused"), "want it said that the queue is paused, have %+v", why)
 	expect.Eventually(t, "the other queue goes on", func() bool { return s.left(t, "default") < before-20 })
 	expect.That(t, s.left(t, "low") == 1, "want the task of the paused queue where it was")
-	s.lockctl(t, "queue", "resume", "low")
+	s.change(t, "queue", "resume", "low")
 	s.awaitGone(t, "low", paused, 10*time.Second)
 
 	t.Log("A line stops, and another is held until a retry.")
@@ -236,8 +243,8 @@ func TestAnOperatorsHour(t *testing.T) {
 	expect.That(t, status != 0 && why.Verdict.Trouble && strings.Contains(why.Verdict.Wrong, "is stopped by the task "+failed), "want the task named that has stopped the line, have %+v", why.Verdict)
 	found, _, _ = s.doctor(t)
 	expect.That(t, slices.ContainsFunc(found, func(f finding) bool { return strings.Contains(f.Found, "the line of order:stops waits for") }), "want the line found, have %+v", found)
-	s.lockctl(t, "skip", failed, "--reason", "drill", "--yes")
-	s.lockctl(t, "skip", retried, "--reason", "drill", "--yes")
+	s.change(t, "archive", failed, "--reason", "drill", "--yes")
+	s.change(t, "archive", retried, "--reason", "drill", "--yes")
 	s.awaitGone(t, "low", behind, 10*time.Second)
 	quiet(2)
 
