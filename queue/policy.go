@@ -59,9 +59,9 @@ const (
 // A Policy says what becomes of a task whose resource is busy, and of those behind a task that has failed. The zero value
 // parks the task, which waits for as long as it takes, and is overtaken when it has failed.
 //
-// OnBusy, MaxWait and MaxWaiting act when a worker has taken the task and found the lock busy. It says nothing of tasks that
-// are pending behind others. With a [ServerConfig.Store], and in a Cluster, it concerns tasks that wait for
-// tasks of their own queue.
+// OnBusy, MaxWait and MaxWaiting act when a worker has taken the task and found the lock busy, which it is not
+// while nobody answers. They say nothing of tasks that are pending behind others. With a [ServerConfig.Store], and in a
+// Cluster, OnBusy and MaxWaiting concern tasks that wait for tasks of their own queue.
 //
 // The handler of a task may have begun when its worker dies or shuts down, or when it loses its lock. Such
 // a task comes again for no failure of its own. From then on it is parked whenever its resource is busy,

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -296,6 +297,25 @@ func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
 		store.down.Store(false)
 		b.awaitEnd(id)
 		b.wantOrder(1)
+	})
+}
+
+// Nor does its MaxWait end it: it has found nothing busy.
+func TestMaxWaitWithAnExternalStoreThatFails(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.unfenced = true
+		store, asked := newQueueless(locktest.NewMemory()), new(atomic.Int32)
+		store.down.Store(true)
+		b.serve(queue.ServerConfig{Store: countedAcquires{store, asked}, Observe: b.observe}, b.run)
+		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+		left := time.Until(b.awaitState(id, asynq.TaskStateRetry).NextProcessAt)
+		expect.That(b, left >= time.Hour, "want no end of its wait, have one in %v", left) // it asks again from its place in the line
+		expect.Eventually(b, "it has asked for longer", func() bool { return asked.Load() >= 4 })
+		store.down.Store(false)
+		b.awaitEnd(id)
+		b.wantOrder(1)
+		b.wantEvents(queue.EventAcquired, id, 1)
 	})
 }
 
