@@ -20,7 +20,8 @@ type HeldLine struct {
 	// Stopped says that the task is archived, and that the line waits for an operator. Otherwise it runs again at GoesOn.
 	Stopped bool      `json:"stopped"`
 	GoesOn  time.Time `json:"goes_on,omitzero"`
-	// Since is when the task failed last, and Error how.
+	// Since is when the task failed last, and Error how. If the end of its last attempt was no failure of its own, such as a lost lock,
+	// Since is zero, and Error says what it was.
 	Since time.Time `json:"since,omitzero"`
 	Error string    `json:"error"`
 	// Waiting is how many tasks of the queue wait behind it.

@@ -44,6 +44,10 @@ func TestGolden(t *testing.T) {
 	}
 	elsewhere := locks[2]
 	elsewhere.Elsewhere = true
+	held := inspect.Lock{Resource: "order:1", State: inspect.Free, Lines: []inspect.HeldLine{
+		{Task: inspect.Task{Queue: "default", ID: "77ab11"}, Stopped: true, Since: now.Add(-time.Minute), Error: "no such order", Waiting: 1},
+		{Task: inspect.Task{Queue: "low", ID: "77ab12"}, GoesOn: now.Add(time.Second), Error: "the database is away", Waiting: 1},
+	}}
 	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
 	show := &fake{lock: revoked, waiters: waiters}
 	for name, c := range map[string]struct {
@@ -69,6 +73,7 @@ func TestGolden(t *testing.T) {
 		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1", "--json"}, 0},
 		"show-foreign.txt": {&fake{lock: locks[3]}, 0, []string{"show", "x"}, 0},
 		"show-stops.txt":   {&fake{lock: stopping}, 0, []string{"show", "order:536365"}, 0},
+		"show-held.txt":    {&fake{lock: held}, 0, []string{"show", "order:1"}, 0},
 		"list-shared.txt":  {&fake{list: inspect.List{Locks: []inspect.Lock{shared}}}, 0, []string{"list"}, 0},
 		"show-shared.txt":  {&fake{lock: shared, waiters: waiters[:1]}, 0, []string{"show", "order:536365"}, 0},
 		"show-shared.json": {&fake{lock: shared}, 0, []string{"show", "order:536365", "--json"}, 0},

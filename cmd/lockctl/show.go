@@ -117,7 +117,11 @@ func (a *app) lineText(l inspect.HeldLine) string {
 	if l.Stopped {
 		how, next = "stopped", fmt.Sprintf("`lockctl run %s` or `lockctl archive --reason TEXT %[1]s` sets it going", inspect.ShellArg(l.Task.ID))
 	}
-	return fmt.Sprintf("%s by %s in %s, which failed %s: %s; %s", how, taskText(&l.Task), l.Task.Queue, a.clock(l.Since), l.Error, next)
+	by := taskText(&l.Task) + " in " + l.Task.Queue
+	if !l.Since.IsZero() {
+		by += ", which failed " + a.clock(l.Since)
+	}
+	return fmt.Sprintf("%s by %s: %s; %s", how, by, l.Error, next)
 }
 
 // unserved says for how long a lock has been free for those who wait; "" if they are served.
