@@ -41,7 +41,7 @@ local function acquire(lock)
     delete_key(own)
     found = nil
   end
-  local others = call('EXISTS', wait_queue_of(lock), lines_of(lock)) > 0
+  local others = waiting_for(lock) > 0
   if own or not others then
     key, value, due, permits = open_key(lock, found)
   else

@@ -64,11 +64,18 @@ end
 
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
+local function task_of(queue, id) return 'asynq:{' .. queue .. '}:t:' .. id end
 
 -- The key of what belongs to a lock.
 local function beside(lock, what) return base_of(lock) .. what end
 local function wait_queue_of(lock) return beside(lock, 'queue') end
 local function lines_of(lock) return beside(lock, 'lines') end
+
+-- How many there are of a lock's wait queue and its lines: 0 if nobody waits for it.
+local function waiting_for(lock)
+  local base = base_of(lock)
+  return call('EXISTS', base .. 'queue', base .. 'lines')
+end
 
 -- A task may need several locks. Their names, and the keys by which it holds them, are then one text, with a line break between
 -- two of them, as no name has one.
@@ -133,4 +140,4 @@ local function lazily(part)
   end
 end
 
-return call, try, troubles, digits, text_of, has_prefix, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, beside, wait_queue_of, lines_of, several, each, needs, lock_of, holder_of, RECHECK, LIMITED, value_of, reserved, last_fence, look_in, lazily
+return call, try, troubles, digits, text_of, has_prefix, ours, now, now_s, in_seconds, EARLIER, leased, end_of, WAIT, PLAIN_LEASE, RECORD_KEPT, until_of, keep_unique, asynq, siding, task_of, beside, wait_queue_of, lines_of, waiting_for, several, each, needs, lock_of, holder_of, RECHECK, LIMITED, value_of, reserved, last_fence, look_in, lazily

@@ -13,7 +13,7 @@ local function free(key, by, queue, waiting)
   end
   local lock = lock_of(key)
   delete_key(key)
-  waiting = waiting or call('EXISTS', lines_of(lock), wait_queue_of(lock))
+  waiting = waiting or waiting_for(lock)
   if waiting > 0 then Lines().hand_on(key, by, queue, waiting) end
 end
 

@@ -98,7 +98,7 @@ end
 --   due  when the lines should be looked at, at the latest
 local function wait_in_line(queue, id, locks, ticket, ends, due)
   call('ZADD', asynq(queue, 'retry'), ends, id)
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   keep_unique(task, call('HGET', task, 'unique_key'), id, ends)
   for lock in each(locks) do
     ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)

@@ -60,8 +60,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a new task does not look for goroutines", "../taskredis/fetch.lua",
-		"local others = call('EXISTS', lock, lines_of(lock), wait_queue_of(lock))",
-		"local others = call('EXISTS', lock, lines_of(lock))",
+		"call('EXISTS', lock, base .. 'queue', base .. 'lines')",
+		"call('EXISTS', lock, base .. 'lines')",
 		[]string{"TestHolderDies/a_new_task_looks,_a_goroutine_is_first/memory"},
 	},
 	{

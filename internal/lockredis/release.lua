@@ -21,7 +21,7 @@ local function release(key)
   local value = call('GET', key) -- an error if another program has put another type there
   local held, revoked = held_by(key, given.token, value)
   if held then
-    local waiting = call('EXISTS', wait_queue_of(lock), lines_of(lock))
+    local waiting = waiting_for(lock)
     free(held, given.by, nil, waiting) -- first, as it begins with what needs no memory: then a full Redis refuses nothing
     if revoked or waiting > 0 or held ~= lock then call('SET', record, revoked and '0' or '1', 'PX', 10000) end
     return revoked and 0 or 1

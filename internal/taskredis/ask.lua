@@ -5,7 +5,7 @@
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
 
 -- How many wait for a lock.
-local function waiting_for(lock)
+local function count_waiting(lock)
   local n = call('ZCARD', wait_queue_of(lock))
   for _, queue in ipairs(ours('ZRANGE', lines_of(lock), 0, -1)) do n = n + call('ZCARD', siding(queue, 'line:' .. lock)) end
   return n
@@ -17,7 +17,7 @@ local function equal_of(lock, equal)
   local came, queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(%d+)\n(.-)\n(.*)$')
   if not queue then return nil end
   local ticket = call('ZSCORE', siding(queue, 'line:' .. lock), id)
-  local have = call('HMGET', asynq(queue, 't:' .. id), 'state', 'siding_equal', 'siding_lock', 'siding_deadline', 'siding_wait_ends', 'siding_priority')
+  local have = call('HMGET', task_of(queue, id), 'state', 'siding_equal', 'siding_lock', 'siding_deadline', 'siding_wait_ends', 'siding_priority')
   if not ticket or have[1] ~= 'retry' or have[2] ~= equal or have[3] ~= lock then return nil end
   local ends = end_of(have[4], have[5])
   if ends > 0 and ends <= now_s then return nil end -- it will not run
@@ -26,7 +26,7 @@ end
 
 -- Deletes a task that waits.
 local function delete_waiting(queue, id, lock)
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   local unique = call('HGET', task, 'unique_key')
   if unique and try('GET', unique) == id then call('DEL', unique) end
   call('ZREM', siding(queue, 'line:' .. lock), id)
@@ -39,7 +39,7 @@ local function anybody_waits(queue, lock)
   local most = 100
   local heads = ours('ZRANGE', siding(queue, 'line:' .. lock), 0, most - 1, 'WITHSCORES')
   for i = 1, #heads, 2 do
-    local have = read(asynq(queue, 't:' .. heads[i]))
+    local have = read(task_of(queue, heads[i]))
     if waits_for(queue, heads[i], have, lock, digits(tonumber(heads[i + 1]))) then return true end
   end
   return #heads == 2 * most -- nobody has looked at those behind
@@ -52,7 +52,7 @@ local function goes_on(queue, lock)
   local held = call('ZSCORE', siding(queue, 'held'), lock)
   if not held or (tonumber(held) or math.huge) <= now then return true end
   local id, ticket = unpack(ours('ZRANGE', siding(queue, 'line:' .. lock), 0, 0, 'WITHSCORES'))
-  local have = id and read(asynq(queue, 't:' .. id))
+  local have = id and read(task_of(queue, id))
   return not (have and have.siding_held and Hold().holds_until(have.siding_held, have.state, waits_for(queue, id, have, lock, digits(tonumber(ticket)))))
 end
 
@@ -121,7 +121,7 @@ local function ask(queue, id, task, attempt, o)
       delete_waiting(other_queue, other, want)
       replaced, ticket = other, other_ticket - o.head_start
     elseif is_busy and o.most > 0 then
-      local n = waiting_for(want)
+      local n = count_waiting(want)
       if n >= o.most then return 'rejected ' .. n .. ' ' .. value end
     end
     if equal ~= '' then

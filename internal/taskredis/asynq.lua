@@ -8,7 +8,7 @@
 local function archive(queue, id, unique)
   local ends
   if unique == '' then
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'unique_key', 'siding_unique_until')
+    local have = call('HMGET', task_of(queue, id), 'unique_key', 'siding_unique_until')
     if have[2] then unique, ends = have[1] or '', tonumber(have[2]) end
   end
   if unique ~= '' and try('GET', unique) == id then
@@ -21,7 +21,7 @@ local function archive(queue, id, unique)
   if extra > 0 then old = call('ZRANGE', key, 0, math.min(100, #old + extra) - 1) end
   for _, gone in ipairs(old) do
     if gone ~= id then
-      call('DEL', asynq(queue, 't:' .. gone))
+      call('DEL', task_of(queue, gone))
       call('ZREM', key, gone)
     end
   end

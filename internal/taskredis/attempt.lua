@@ -5,7 +5,7 @@
 -- Renews the lease of an attempt, and its lock. Returns whether it is its task's latest and holds the lock that it knows of, ''
 -- for none.
 local function renew(queue, id, name, lock)
-  local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
+  local have = call('HMGET', task_of(queue, id), 'siding_attempt', 'state', 'siding_lock')
   if have[1] ~= name or have[2] ~= 'active' then return false end
   -- One that has asked for a lock may not know yet that it has it. And one without a lock may have a place in a line.
   local holder = holder_of(name)

@@ -5,14 +5,18 @@
 -- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
 local function free_key(lock, ticket)
   if busy[lock] then return nil end
-  local others = call('EXISTS', lock, lines_of(lock), wait_queue_of(lock))
-  if others == 0 and not rule_of(lock) then return lock end
+  local base = base_of(lock)
+  if call('EXISTS', lock, base .. 'queue', base .. 'lines') == 0 and not rule_of(lock) then return lock end -- as mostly
   local first, oldest = Lines().first_line(lock)
   local key, value, due = Queue().reserve_found(lock, math.min(ticket, oldest), by)
   if key and not first then return key end
   busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, free = key ~= nil, text = Parking().sentence(lock, value), of = {}}
   return nil
 end
+
+-- Whether a queue has something left of its share. All shares together may be more than a step may use up, as some are given out
+-- before anything is used up.
+local function has_left(q, what) return q[what] > 0 and so[what] > -MOST[what] end
 
 -- Notes what a queue has used up.
 local function spend(q, what, n) q[what], so[what] = q[what] - n, so[what] - n end
@@ -22,15 +26,16 @@ local function take_or_park(q, id)
   local task = q.task .. id
   local have = read(task)
   local state, resource, locks = have.state, have.siding_resource, have.siding_lock
-  -- A script that failed in the middle may have been about to move it: then it is not in the set of its state.
+  -- A script that failed in the middle may have been about to move it: then it is not in the set of its state. Or it is in pending
+  -- twice, and was moved by this step.
+  if state ~= 'pending' then flush(q) end
   local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
     state == 'active' and not call('ZSCORE', q.lease, id)
-  if have.err or q.seen[id] or not here then -- no task, or one that is elsewhere
+  if have.err or not here then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.passed = q.passed + 1
     return false
   end
-  q.seen[id] = true
   local lock, key, ends, no_run = '', '', end_of(have.siding_deadline, have.siding_wait_ends), nil
   if ends > 0 and ends <= now_s then no_run = tonumber(have.siding_deadline or '') == ends and '-1' or '-2' end
   local own = have.siding_ticket and locks and locks ~= ''
@@ -84,19 +89,17 @@ local function snooze(q, id, why)
 end
 
 local function from_pending(q)
-  while q.parks > 0 and not q.empty do
-    if q.next >= #q.ids then
+  while has_left(q, 'parks') and not q.empty do
+    if #q.ids == 0 then
       flush(q)
-      local some = call('LRANGE', q.pending, -50, -1)
-      q.ids, q.next = {}, 0
-      for i = #some, 1, -1 do q.ids[#q.ids + 1] = some[i] end
+      q.ids = call('LRANGE', q.pending, -q.reads, -1)
       if #q.ids == 0 then
         q.empty = true
         return false
       end
+      q.reads = 50 -- now that they are not enough
     end
-    q.next = q.next + 1
-    local id = q.ids[q.next]
+    local id = table.remove(q.ids)
     local ok, found = pcall(take_or_park, q, id)
     if not ok then snooze(q, id, found) elseif found then return true end
     spend(q, 'parks', 1)
@@ -106,7 +109,7 @@ end
 
 -- Takes the first of the locks that are ready.
 local function from_ready(q)
-  while q.looks > 0 do
+  while has_left(q, 'looks') do
     if q.quiet then return false end
     local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) > now then

@@ -17,7 +17,7 @@
 local MOST_BYTES = 1000000
 local queue, from, count, rows, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), {digits(now), 0}, 0
 for i, id in ipairs(call('LRANGE', KEYS[1], from, from + count - 1)) do
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   local have = call('HMGET', task, 'siding_kind', 'siding_lock', 'siding_resource', 'siding_crashes', 'siding_attempt', 'siding_once', 'siding_began')
   for n = 1, 7 do have[n] = have[n] or '' end
   have[8] = (have[1] == '' or have[2] == '') and call('HGET', task, 'msg') or ''

@@ -26,7 +26,7 @@ local answer = {all}
 for _, lock in ipairs(locks) do
   local line = siding(queue, 'line:' .. lock)
   local id = call('ZRANGE', line, 0, 0)[1]
-  local have = id and call('HMGET', asynq(queue, 't:' .. id), 'siding_held', 'siding_lock', 'state', 'msg')
+  local have = id and call('HMGET', task_of(queue, id), 'siding_held', 'siding_lock', 'state', 'msg')
   if have and have[1] and needs(have[2] or '', lock) and (have[3] == 'retry' or have[3] == 'pending' or have[1] == 'stop' and have[3] == 'archived') then
     for _, value in ipairs({lock, have[1], id, have[4] or '', call('ZCARD', line) - 1}) do answer[#answer + 1] = value end
   end

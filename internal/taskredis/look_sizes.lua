@@ -24,7 +24,7 @@ local waiting, grouped, thumb = 0, 0, 0
 for _, lock in ipairs(locks) do
   local line = siding(queue, 'line:' .. lock)
   local n, last = call('ZCARD', line), call('ZRANGE', line, -1, -1)[1]
-  local needed = last and try('HGET', asynq(queue, 't:' .. last), 'siding_lock')
+  local needed = last and try('HGET', task_of(queue, last), 'siding_lock')
   local _, more = string.gsub(type(needed) == 'string' and needed or '', '\n', '')
   if more > 0 and n > 1 then thumb = 1 end
   if lines_held > 0 and call('ZSCORE', held, lock) then n = n - 1 end -- its first does not wait for the lock

@@ -38,7 +38,7 @@ local function start_waiting(q, id, task, key, ticket, have, lock, line)
   start(q, id, task, key, ticket, have, line)
   if have.state == 'pending' then
     call('LREM', asynq(q.name, 'pending'), 1, id)
-    q.ids, q.next = {}, 0 -- the step has read pending before that
+    q.ids = {} -- the step has read pending before that
   else
     call('ZREM', q.retry, id)
   end
@@ -110,7 +110,7 @@ end
 -- it runs them together with its own task. They have no lock of their own, and keep the ticket for the line. A task that has crashed
 -- runs alone: else it would take its neighbours along each time.
 local function more(i, queue, id, attempt, o)
-  local known, state, lock, crashed = unpack(call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock', 'siding_crashes'))
+  local known, state, lock, crashed = unpack(call('HMGET', task_of(queue, id), 'siding_attempt', 'state', 'siding_lock', 'siding_crashes'))
   local holds, revoked = held_by(lock or '', attempt)
   if aged or crashed or known ~= attempt or state ~= 'active' or not holds or revoked or several(lock) then return end
   if recover(queue, -i) or call('EXISTS', asynq(queue, 'paused')) == 1 then return end
@@ -125,7 +125,7 @@ local function more(i, queue, id, attempt, o)
   local heads, at = ours('ZRANGE', line, 0, o.most, 'WITHSCORES'), 1
   while heads[at] and at < 2 * o.most and so.bytes <= MOST_BYTES do
     local id, ticket = heads[at], digits(tonumber(heads[at + 1]))
-    local task = asynq(queue, 't:' .. id)
+    local task = task_of(queue, id)
     local have = read(task)
     local ends = end_of(have.siding_deadline, have.siding_wait_ends)
     if not waits_for(q.name, id, have, lock, ticket) or have.siding_lock ~= lock or have.siding_held or have.siding_once or have.siding_crashes or ends > 0 and ends <= now_s then break end

@@ -11,7 +11,7 @@ end
 
 -- Puts one back. Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry.
 local function put_back(queue, index, id)
-  local lease, task = asynq(queue, 'lease'), asynq(queue, 't:' .. id)
+  local lease, task = asynq(queue, 'lease'), task_of(queue, id)
   local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource', 'siding_kind')
   local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
   local free_crash, back_in_line = crashed < free_crashes and (no_retries_too or not have[8] or have[9] ~= attempt), nil
@@ -69,7 +69,7 @@ local function recover(queue, index)
       break
     end
     local ok, found = pcall(put_back, queue, index, id)
-    if not ok then troubles[#troubles + 1] = asynq(queue, 't:' .. id) .. ': ' .. text_of(found) end
+    if not ok then troubles[#troubles + 1] = task_of(queue, id) .. ': ' .. text_of(found) end
   end
   more_crashed[queue] = #ended_leases > seen
   return more_crashed[queue]

@@ -60,7 +60,7 @@ end
 
 -- Puts an attempt back of which nobody has heard, if it is its task's latest and was to run under the lock of another one.
 local function give_back(queue, id, attempt, lock)
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   local have = call('HMGET', task, 'siding_attempt', 'state')
   if have[1] ~= attempt or have[2] ~= 'active' or holder_of(attempt) == attempt then return end
   back_in_line(queue, id, task, lock)
@@ -74,7 +74,7 @@ local function let_go(key, queue, trace)
 end
 
 local function settle(queue, id, attempt, lock, trace, kind, o)
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   local latest, state, task_lock = unpack(call('HMGET', task, 'siding_attempt', 'state', 'siding_lock'))
   -- lock is what the attempt trusts that it holds. If that is '', it has had none; or it does not trust its lock any more, and may
   -- hold it all the same, as the task says.

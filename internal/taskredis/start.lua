@@ -72,7 +72,8 @@ end
 local function start(q, id, task, lock, ticket, have, line, no_run)
   so.begun = so.begun + 1
   local kind = have.siding_kind
-  local attempt, fence = attempt_head .. digits(so.begun) .. (q.under or ':' .. (kind and kind .. ' ' or '') .. id .. holder), no_run or '0'
+  local attempt, fence = attempt_head .. digits(so.begun), no_run or '0'
+  attempt = q.under and attempt .. q.under or attempt .. ':' .. (kind and kind .. ' ' or '') .. id .. holder
   local freed, freed_by, before = '0', '', nil
   if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
   if line then freed, freed_by = Lines().freed_for(line, before) end

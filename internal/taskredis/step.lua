@@ -82,7 +82,7 @@ local today, stats_until = arg(), arg()
 local given = {ttl = ttl, fence_ttl = fence_ttl, handoff = handoff} -- see locks.lua and queue.lua
 
 local MAX_AGE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
-local MOST_LOOKS, MOST_PARKED, MOST_BYTES = 100, 200, 1000000
+local MOST, MOST_BYTES = {looks = 100, parks = 200}, 1000000
 local BYTES_OF_PARK = 5000     -- of a message that is read to park its task: they cost as much as another task
 local HEAD_START = 60000000    -- us: of one level of priority
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
@@ -95,7 +95,7 @@ local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
 -- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
 -- around them when one has failed.
-local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0, came = 0, large = false}
+local so = {looks = MOST.looks, parks = MOST.parks, bytes = 0, begun = 0, came = 0, large = false}
 local aged = math.abs(now - sent) > MAX_AGE
 
 -- Locks that this step has found busy: what they hold, or that they are free and others come first; when to look at them, the
@@ -178,7 +178,7 @@ if known == number then
   for _ = 1, tonumber(starts) do
     local index, queue, id, fence = item()
     index = tonumber(index)
-    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_until', 'siding_begun_at')
+    local have = call('HMGET', task_of(queue, id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text', 'siding_until', 'siding_begun_at')
     local attempt, lock = have[1] or '', string.find(fence, '^[1-9]') and have[2] or ''
     if has_prefix(attempt, attempt_head) and renew(queue, id, attempt, lock) then
       for _, value in ipairs({index, id, attempt, lock, fence, have[3], without(have[6] or '', have[7]), past(have[4], have[5], have[8], have[9], have[3], '0', '')}) do
@@ -258,13 +258,13 @@ local function queue_at(i)
     pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
     ready = siding(name, 'ready'), task = asynq(name, 't:'),
     paused = call('EXISTS', asynq(name, 'paused')) == 1,
-    ids = {}, next = 0,         -- of pending, as read: the first is the head
+    ids = {},                   -- of pending, as read: the last is the head
+    reads = 10,                 -- how many of those are read next
     passed = 0,                 -- how many of those have been parked or have begun, and are still in pending
     waits = {},                 -- of those that were parked: pairs for the retry set
     lines = {},                 -- likewise: pairs for their lines, by lock
     starts = {},                -- those that have begun
     leases = {},                -- of those: pairs for the set of leases
-    seen = {},                  -- by id: whether it was taken out of pending in this step, where a repair may put it twice
     empty = false,              -- whether pending is
     quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
     looks = share(so.looks),    -- how many locks may be looked at in vain
@@ -276,7 +276,7 @@ local function queue_at(i)
 end
 
 for _, one in ipairs(asks) do
-  one.came = tonumber(try('HGET', asynq(one[2], 't:' .. one[3]), 'siding_ticket')) or 0
+  one.came = tonumber(try('HGET', task_of(one[2], one[3]), 'siding_ticket')) or 0
   try_queue(one[2], recover, one[2], -one[1])
 end
 table.sort(asks, function(a, b) return a.came < b.came end)
@@ -322,7 +322,7 @@ for i, name in ipairs(names) do
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
-    if due == 0 or more_crashed[name] or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then has_more = 1 end
+    if due == 0 or more_crashed[name] or #q.ids > 0 or not q.empty and call('EXISTS', q.pending) == 1 then has_more = 1 end
     -- Others may have slots for what is left.
     if has_more == 1 and not slot_left then notify(siding(name, 'notify'), 1) end
     if has_more == 0 and #tasks == 0 and slot_left then
@@ -338,7 +338,7 @@ end
 tell()
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
-local texts, size = {digits(number) .. '\n'}, 1
+local texts = {digits(number) .. '\n'}
 local function item(a, b, c, d)
   local sizes
   if #a < LONG and #b < LONG and #c < LONG and #d < LONG then
@@ -347,8 +347,7 @@ local function item(a, b, c, d)
     sizes = string.char(LONG, LONG, LONG, LONG)
     a, b, c, d = digits(#a) .. ':' .. a, digits(#b) .. ':' .. b, digits(#c) .. ':' .. c, digits(#d) .. ':' .. d
   end
-  texts[size + 1], texts[size + 2], texts[size + 3], texts[size + 4], texts[size + 5] = sizes, a, b, c, d
-  size = size + 5
+  texts[#texts + 1] = sizes .. a .. b .. c .. d
 end
 local unsettled = {}
 for i, result in ipairs(results) do

@@ -999,6 +999,24 @@ func TestStepHasSomethingLeftForOtherQueues(t *testing.T) {
 			})
 		})
 	}
+	t.Run("all of them", func(t *testing.T) { // each slot begins with another queue, so all have their share before one uses it up
+		t.Parallel()
+		onServer(t, func(t *bench, s *stepper) {
+			step := &Step{Number: 1, Sent: expect.Value(t.rdb.Time(t.Context()).Result())(t).UnixMicro()}
+			for i := range 6 {
+				queue := fmt.Sprint("q", i)
+				t.pending(queue, "first", queue)
+				for n := range 200 {
+					t.pending(queue, fmt.Sprint(n), queue)
+				}
+				step.Draws = append(step.Draws, Draw{queue, true})
+				step.Slots = append(step.Slots, Order(rune(i+1)))
+			}
+			step.Slots = append(step.Slots, step.Slots...)
+			a := expect.Value(s.Step(t.Context(), step))(t)
+			expect.That(t, len(a.Taken) == 6 && len(a.Parked) <= 400, "want 6 taken and at most 400 parked, have %d and %d", len(a.Taken), len(a.Parked))
+		})
+	})
 	t.Run("looks", func(t *testing.T) {
 		t.Parallel()
 		onServer(t, func(t *bench, s *stepper) {

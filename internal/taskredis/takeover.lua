@@ -15,7 +15,7 @@
 local retry, pending, queue, ids = KEYS[1], KEYS[2], ARGV[1], {unpack(ARGV, 2)}
 local moved = 0
 for _, id in ipairs(ids) do
-  local task = asynq(queue, 't:' .. id)
+  local task = task_of(queue, id)
   local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until')
   if not have.err and have[1] == 'retry' and have[2] and not have[3] then
     call('LPUSH', pending, id)

@@ -63,7 +63,7 @@ end
 local rows = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'WITHSCORES', 'LIMIT', skip, MOST_LOOKS)
 local more = #rows == 2 * MOST_LOOKS and 1 or 0
 for i = 1, #rows, 2 do
-  local is = safely(judge, asynq(queue, 't:' .. rows[i]), rows[i], rows[i + 1])
+  local is = safely(judge, task_of(queue, rows[i]), rows[i], rows[i + 1])
   if is == 'left' or is == 'failed' then left = left + 1 end
   if #crashed == 4 * MOST_CRASHED then
     more = 1

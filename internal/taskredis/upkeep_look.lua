@@ -83,7 +83,7 @@ local function forward_all(key, queue)
   end
   due = call('ZRANGEBYSCORE', key, '-inf', now_s, 'WITHSCORES', 'LIMIT', 0, math.min(so.left, 50))
   for i = 1, #due, 2 do
-    if safely(forward, asynq(queue, 't:' .. due[i]), queue, key, due[i], due[i + 1]) == 'failed' then
+    if safely(forward, task_of(queue, due[i]), queue, key, due[i], due[i + 1]) == 'failed' then
       call('ZADD', key, now_s + WAIT, due[i])
     end
   end
@@ -93,7 +93,7 @@ end
 local function delete_expired(key, queue)
   local ids = call('ZRANGEBYSCORE', key, '-inf', now_s, 'LIMIT', 0, math.min(so.left, clean))
   for _, id in ipairs(ids) do
-    call('DEL', asynq(queue, 't:' .. id))
+    call('DEL', task_of(queue, id))
     call('ZREM', key, id)
   end
   took(#ids, #ids > 0 or so.left <= 0)
@@ -135,7 +135,7 @@ local function cut_leases(key, queue)
   for pass, from in ipairs({plain, far}) do
     local too_far = call('ZRANGEBYSCORE', key, '(' .. digits(now_s + from), pass == 1 and '+inf' or digits(now_s + plain), 'LIMIT', 0, 250)
     for _, id in ipairs(too_far) do
-      local left = safely(cut_lock, asynq(queue, 't:' .. id))
+      local left = safely(cut_lock, task_of(queue, id))
       if pass == 1 or type(left) == 'number' then
         call('ZADD', key, type(left) == 'number' and left <= far * 1000 and leased(left) or in_seconds(0), id)
       end

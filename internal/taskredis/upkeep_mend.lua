@@ -49,7 +49,7 @@ local function look_at_active(active, queue)
   local ids = call('LRANGE', active, from, from + ACTIVE - 1)
   local leases = call('ZMSCORE', asynq(queue, 'lease'), unpack(ids))
   for i, id in ipairs(ids) do
-    if not leases[i] then safely(give_lease, asynq(queue, 't:' .. id), queue, id) end
+    if not leases[i] then safely(give_lease, task_of(queue, id), queue, id) end
   end
 end
 
@@ -64,7 +64,7 @@ local function look_at_some(retry, queue)
   local some = call('ZSCAN', retry, so.cursor, 'COUNT', MOST)
   so.cursor, so.looked = some[1], so.looked + #some[2] / 2
   for i = 1, #some[2], 2 do
-    safely(look_at_waiting, asynq(queue, 't:' .. some[2][i]), queue, retry, some[2][i], some[2][i + 1])
+    safely(look_at_waiting, task_of(queue, some[2][i]), queue, retry, some[2][i], some[2][i + 1])
   end
 end
 
