@@ -328,7 +328,7 @@ func TestLostLockOfATaskWithoutRetries(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		s, first := t.oneWaits("q")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_once", 1, "siding_began", first.Attempt).Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_began", first.Attempt).Err())
 		t.pending("q", "3", "q")
 		t.crash("q", "1", "lock:q")
 		second := s.takes("2 ", nil, 2, "q")
@@ -412,7 +412,7 @@ func TestTaskThatComesAgainHasWaited(t *testing.T) {
 			"given back unbegun":    {Outcome{Kind: Requeue}, true},
 			"holds its line":        {Outcome{Kind: Retry, Hold: true}, false},
 			"comes again":           {Outcome{Kind: Snooze, Losses: 1}, false},
-			"asks again":            {Outcome{Kind: Snooze, First: true}, true},
+			"asks again":            {Outcome{Kind: Snooze, AtHead: true}, true},
 			"crashed":               {Outcome{}, false},
 			"failed, without place": {Outcome{Kind: Retry}, false},
 		} {

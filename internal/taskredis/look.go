@@ -102,8 +102,8 @@ type TaskLook struct {
 // crashes says by the fields of a task what a crash of its attempt comes to, as recover.lua and upkeep_leases.lua decide that. Only
 // that of a guarded attempt may use no retry; but not if it is the last one: the task has no retries, and its handler has begun.
 // A server whose Recovery has NoRetriesToo does not write down that it has.
-func crashes(attempt, lock, resource, once, began string) (guarded, last bool) {
-	return attempt != "" && (lock != "" || resource != ""), once != "" && began == attempt
+func crashes(attempt, lock, resource, began string) (guarded, last bool) {
+	return attempt != "" && (lock != "" || resource != ""), began != "" && began == attempt
 }
 
 // Orphaned reports whether the lease of an active task has ended: its server is dead or cut off.
@@ -126,9 +126,9 @@ func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, i
 				Now: time.UnixMicro(redisreply.Int(row, 0)), Queue: queues[i], ID: id, State: text(1), Rank: n(3),
 				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1,
 				Ticket: redisreply.Int(row, 7), Lock: text(8), Parks: n(10), Crashes: n(11), Losses: n(12), Came: time.Unix(0, redisreply.Int(row, 14)),
-				First: firstOf(text(16)), Before: n(20), New: n(21),
+				First: firstOf(text(16)), Before: n(19), New: n(20),
 			}
-			t.Guarded, t.Last = crashes(text(16), text(8), text(17), text(18), text(19))
+			t.Guarded, t.Last = crashes(text(16), text(8), text(17), text(18))
 			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(9) != "" && unixSeconds(text(9)).Equal(t.At)
 			t.Holds = text(15) != "" && (t.Waits || t.State == "pending" || t.State == "archived" && text(15) == "stop")
 			t.Message, t.Sentence = messageOf(text(2), text(13))

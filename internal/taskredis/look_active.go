@@ -63,24 +63,24 @@ func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) 
 				return nil, fmt.Errorf("taskredis: list active tasks: %w", err)
 			}
 			now := time.UnixMicro(redisreply.Int(row, 0))
-			for at := 2; at+9 < len(row); at += 10 {
+			for at := 2; at+8 < len(row); at += 9 {
 				text := func(n int) string { return redisreply.Text(row, at+n) }
 				a := Active{
-					Queue: queues[i], ID: text(0), Lock: text(2), Crashes: int(redisreply.Int(row, at+4)), Attempt: text(5), Lease: unixSeconds(text(9)),
+					Queue: queues[i], ID: text(0), Lock: text(2), Crashes: int(redisreply.Int(row, at+4)), Attempt: text(5), Lease: unixSeconds(text(8)),
 					Message: &Message{ID: text(0), Type: text(1)},
 				}
 				if text(1) == "" || text(2) == "" {
-					a.Message, _ = messageOf(text(8), "")
+					a.Message, _ = messageOf(text(7), "")
 				}
 				a.First = firstOf(a.Attempt)
-				a.Guarded, a.Last = crashes(a.Attempt, a.Lock, text(3), text(6), text(7))
+				a.Guarded, a.Last = crashes(a.Attempt, a.Lock, text(3), text(6))
 				a.Orphaned = !a.Lease.After(now)
 				if name := [2]string{a.Queue, a.ID}; !seen[name] {
 					seen[name], all = true, append(all, a)
 				}
 			}
 			if redisreply.Int(row, 1) == 1 {
-				from[queues[i]] += len(row) / 10
+				from[queues[i]] += len(row) / 9
 				more = append(more, queues[i])
 			}
 		}

@@ -24,9 +24,9 @@
 
 local queue, id = ARGV[1], ARGV[2]
 local found = call('HMGET', KEYS[1], 'state', 'msg', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_parked', 'siding_crashes',
-  'siding_losses', 'siding_text', 'pending_since', 'siding_held', 'siding_attempt', 'siding_resource', 'siding_once', 'siding_began')
-for i = 1, 15 do found[i] = found[i] or '' end
-found[16], found[17] = 0, 0
+  'siding_losses', 'siding_text', 'pending_since', 'siding_held', 'siding_attempt', 'siding_resource', 'siding_began')
+for i = 1, 14 do found[i] = found[i] or '' end
+found[15], found[16] = 0, 0
 local state, rank, lease, time = found[1], 0, '0', '0'
 if state == 'pending' then
   -- The right end is the head. The index counts from the left.
@@ -38,8 +38,8 @@ elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state 
   time = call('ZSCORE', asynq(queue, state), id) or '0'
   local due = state == 'retry' and call('ZSCORE', siding(queue, 'ready'), string.match(found[4], '^[^\n]*'))
   if due then
-    found[16] = call('ZCOUNT', siding(queue, 'ready'), '-inf', '(' .. due)
-    found[17] = call('LLEN', asynq(queue, 'pending'))
+    found[15] = call('ZCOUNT', siding(queue, 'ready'), '-inf', '(' .. due)
+    found[16] = call('LLEN', asynq(queue, 'pending'))
   end
 end
-return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 17)}
+return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 16)}

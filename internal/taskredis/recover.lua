@@ -12,9 +12,9 @@ end
 -- Puts one back. Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry.
 local function put_back(queue, index, id)
   local lease, task = asynq(queue, 'lease'), task_of(queue, id)
-  local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began', 'siding_resource', 'siding_kind')
+  local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_began', 'siding_resource', 'siding_kind')
   local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
-  local free_crash, back_in_line = crashed < free_crashes and (no_retries_too or not have[8] or have[9] ~= attempt), nil
+  local free_crash, back_in_line = crashed < free_crashes and (no_retries_too or have[8] ~= attempt), nil
   if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
@@ -41,10 +41,10 @@ local function put_back(queue, index, id)
         to_upkeep[one][queue] = true
       end
     end
-  elseif attempt and have[10] and have[10] ~= '' and free_crash then
+  elseif attempt and have[9] and have[9] ~= '' and free_crash then
     -- It was to ask for its lock first, so its handler has not begun.
     local locks = {}
-    for name in each(have[10]) do locks[#locks + 1] = prefix .. name end
+    for name in each(have[9]) do locks[#locks + 1] = prefix .. name end
     back_in_line = table.concat(locks, '\n')
     to_pending(queue, id, task)
   end
@@ -53,7 +53,7 @@ local function put_back(queue, index, id)
     call('HDEL', task, 'siding_attempt')
     leave_active(queue, id)
     local n = #recovered
-    recovered[n + 1], recovered[n + 2], recovered[n + 3], recovered[n + 4] = index, id, back_in_line, have[11] or ''
+    recovered[n + 1], recovered[n + 2], recovered[n + 3], recovered[n + 4] = index, id, back_in_line, have[10] or ''
   end
 end
 

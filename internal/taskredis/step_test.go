@@ -827,7 +827,7 @@ func TestStepGoesOnWithoutACrashedTask(t *testing.T) {
 		for crashes, next := range map[int]string{0: "2 ", 3: ""} {
 			queue := fmt.Sprint("q-", crashes)
 			s, first := t.oneWaits(queue)
-			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_once", 1, "siding_began", first.Attempt, "siding_crashes", crashes).Err())
+			t.must(t.rdb.HSet(t.Context(), TaskKey(queue, "1"), "siding_began", first.Attempt, "siding_crashes", crashes).Err())
 			t.crash(queue, "1", "lock:"+queue)
 			s.takes(next, nil, 1, queue)
 		}

@@ -39,8 +39,8 @@ end
 
 -- Returns what has become of the lease of a task: 'left', 'gone', or 'crashed'.
 local function judge(task, id, ends)
-  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes', 'siding_once', 'siding_began', 'siding_resource')
-  local state, attempt, lock, resource = have[1], have[2] or '', have[3] or '', have[7] or ''
+  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes', 'siding_began', 'siding_resource')
+  local state, attempt, lock, resource = have[1], have[2] or '', have[3] or '', have[6] or ''
   local guarded = attempt ~= '' and (lock ~= '' or resource ~= '')
   if state ~= 'active' and elsewhere(task, id, state) then
     call('LREM', active, 0, id)
@@ -49,7 +49,7 @@ local function judge(task, id, ends)
   end
   if guarded and held_by(lock, holder_of(attempt)) then return 'left' end
   local free_crash = guarded and state == 'active' and tonumber(have[4] or '0') < free_crashes
-  if free_crash and (no_retries_too or not have[5] or have[6] ~= attempt) then
+  if free_crash and (no_retries_too or have[5] ~= attempt) then
     found[1] = id
     return 'left'
   end
