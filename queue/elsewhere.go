@@ -61,7 +61,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	}
 	// A lock about which nobody answers rests for as long as it has kept a slot from others, and not for longer: so long it also stands
 	// still after a failover.
-	snooze := &engine.SnoozeError{Err: err, After: jitter(max(time.Second, time.Since(asked)-opts.Wait)), Waits: waits, First: true}
+	snooze := &engine.SnoozeError{Err: err, After: jitter(max(time.Second, time.Since(asked)-opts.Wait)), Waits: waits, AtHead: true}
 	// That nobody answers begins no wait; one that has begun goes on meanwhile.
 	if policy, _ := s.policyOf(a.Message); policy.MaxWait > 0 && (waits || a.Taken.Waited) { // need has read it before
 		snooze.MaxWait = max(policy.MaxWait-a.waited(time.UnixMicro(a.Taken.Fence))-time.Since(asked), 50*time.Millisecond)

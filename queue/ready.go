@@ -155,7 +155,7 @@ func (s *Server) shut(missing error) {
 		case <-s.background.Done():
 			return
 		}
-		hold := func(on bool) { _ = s.engine.Hold(s.background, on) } // an error says that the server ends
+		hold := func(on bool) { _ = s.engine.Suspend(s.background, on) } // an error says that the server ends
 		hold(true)
 		for sleep.For(s.background, availableEvery) == nil {
 			if s.available(s.background) == nil {

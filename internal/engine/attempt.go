@@ -12,7 +12,8 @@ import (
 )
 
 // An attempt is a task that this server has taken. It is running until its handler has returned, then ended, until
-// a step has settled it. Until it reports, the last fields are those of its goroutine, and all others are the loop's.
+// a step has settled it. The fields from loss on are
+// its goroutine's until it reports, and all others are the loop's.
 type attempt struct {
 	taskredis.Taken
 
@@ -251,7 +252,7 @@ func (l *loop) remove(a *attempt) {
 func (l *loop) cancelTask(id string) {
 	for _, a := range l.attempts {
 		if a.ID == id {
-			l.end(a.worker(), context.Canceled)
+			l.cancelContext(a.worker(), context.Canceled)
 		}
 	}
 }

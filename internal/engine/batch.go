@@ -196,11 +196,11 @@ func (a *attempt) members() []*Member {
 // lock returns the key of the lock under which an attempt runs, "" for none.
 func (a *attempt) lock() string { return cmp.Or(a.Lock, a.First.Lock) }
 
-// end ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
+// cancelContext ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
 // them is judged by theirs.
-func (a *attempt) end(cause error) {
+func (a *attempt) cancelContext(cause error) {
 	for _, m := range a.members() {
-		m.attempt.end(cause)
+		m.attempt.cancelContext(cause)
 	}
 	if a.cancel != nil {
 		a.cancel(cause)

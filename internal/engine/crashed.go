@@ -11,7 +11,7 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// leases are those of a queue that have ended, without the first ones.
+// leases are those of a queue that have ended. The first ones, so many as pass says, were looked at and stay.
 type leases struct {
 	queue string
 	pass  int

@@ -60,8 +60,8 @@ func (l *loop) lookBy(at time.Time) {
 	}
 }
 
-// loses has what an attempt returns count for nothing, unless it has returned.
-func (a *attempt) loses() {
+// markLost has what an attempt returns count for nothing, unless it has returned.
+func (a *attempt) markLost() {
 	if a.ended.IsZero() {
 		a.lost.Store(true)
 	}
@@ -72,23 +72,23 @@ func (a *attempt) loses() {
 func (l *loop) lose(a *attempt) {
 	a = a.worker()
 	for _, m := range a.members() {
-		m.attempt.loses()
+		m.attempt.markLost()
 	}
-	a.loses()
+	a.markLost()
 	a.trusted.Store(&time.Time{})
-	l.end(a, store.ErrLost)
+	l.cancelContext(a, store.ErrLost)
 }
 
 // abort ends the contexts of all handlers.
 func (l *loop) abort() {
 	for _, a := range l.attempts {
-		l.end(a, errShutdown)
+		l.cancelContext(a, errShutdown)
 	}
 }
 
-// end ends the context of an attempt, and of its batch. From now on its handler may go on for as long as one whose time is over.
-func (l *loop) end(a *attempt, cause error) {
-	a.end(cause)
+// cancelContext ends the context of an attempt, and of its batch. From now on its handler may go on for as long as one whose time is over.
+func (l *loop) cancelContext(a *attempt, cause error) {
+	a.cancelContext(cause)
 	by := time.Now().Add(l.cfg.Overrun)
 	for _, m := range a.members() {
 		l.overrunsBy(m.attempt, by)

@@ -66,11 +66,11 @@ type loop struct {
 	lapsed    bool      // it is said that locks could not be renewed, and no heartbeat was answered since
 	lookAt    time.Time // when expire has to look at the attempts
 
-	stopping bool // no more tasks are taken
-	closing  bool // likewise, as the server shuts down
-	onHold   bool // likewise, until Hold(false)
-	drained  chan struct{}
-	done     chan struct{} // closed when run has returned
+	stopping  bool // no more tasks are taken
+	closing   bool // likewise, as the server shuts down
+	suspended bool // likewise, until Suspend(false)
+	drained   chan struct{}
+	done      chan struct{} // closed when run has returned
 }
 
 func newLoop(cfg *Config, calls caller) *loop {
@@ -239,7 +239,7 @@ func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 // under way. If such a step comes to nothing for too long, others get its slots: one master of a Cluster that does not answer must
 // not keep the slots from the others.
 func (l *loop) free() int {
-	if l.stopping || l.onHold {
+	if l.stopping || l.suspended {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running

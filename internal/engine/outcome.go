@@ -43,10 +43,10 @@ func OfShutdown(ctx context.Context, err error) error {
 // A SnoozeError is the error of a handler that could not begin its work. The task comes again After, in its place, and
 // uses no retry.
 type SnoozeError struct {
-	Err   error
-	After time.Duration
-	Waits bool // it counts as a wait for its lock
-	First bool // those behind it in its line wait until then
+	Err    error
+	After  time.Duration
+	Waits  bool // it counts as a wait for its lock
+	AtHead bool // those behind it in its line wait until then
 	// MaxWait is how long the task may wait from now on; 0 for as long as it takes.
 	MaxWait time.Duration
 }
@@ -93,7 +93,7 @@ func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.O
 func (l *loop) holding(a *attempt, o taskredis.Outcome) taskredis.Outcome {
 	switch o.Kind { //nolint:exhaustive // the others keep no task, or keep its place
 	case taskredis.Retry, taskredis.Snooze, taskredis.Archive:
-		o.Hold = a.lock() != "" && !o.First && !a.waitOver() && !a.refused && l.cfg.holds(a.message, o.Kind)
+		o.Hold = a.lock() != "" && !o.AtHead && !a.waitOver() && !a.refused && l.cfg.holds(a.message, o.Kind)
 	}
 	return o
 }
@@ -112,7 +112,7 @@ func (l *loop) judge(ctx context.Context, a *attempt, err error) taskredis.Outco
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue, Begun: a.task != nil && !a.waitOver() && !errors.Is(err, ErrNotBegun)}
 	case errors.As(err, &snoozed):
 		o := l.snooze(a, err, snoozed.After, a.Losses)
-		o.Waits, o.First, o.MaxWait = snoozed.Waits, snoozed.First, snoozed.MaxWait
+		o.Waits, o.AtHead, o.MaxWait = snoozed.Waits, snoozed.AtHead, snoozed.MaxWait
 		return o
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a, &LostError{Err: err})

@@ -151,7 +151,7 @@ func (t *Task) Begin(ctx context.Context) error {
 		case err == nil:
 			return &LostError{Err: store.ErrLost}
 		case redisreply.Answered(err) && !redisreply.Transient(err) || sleep.For(ctx, refusedPause) != nil:
-			return &SnoozeError{Err: err, After: refusedPause, First: true}
+			return &SnoozeError{Err: err, After: refusedPause, AtHead: true}
 		}
 	}
 }

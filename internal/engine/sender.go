@@ -21,7 +21,7 @@ type sender struct {
 	flight *flight // the step that is under way; nil for none
 	number int64   // of the last step
 
-	// again are the attempts of a step that Redis has refused. A copy of that step may still come and succeed, until the next step of
+	// resend are the attempts of a step that Redis has refused. A copy of that step may still come and succeed, until the next step of
 	// this lane is recorded. By the other lane their outcomes could be settled twice, so they stay in this one.
 	resend []*attempt
 
@@ -67,7 +67,7 @@ const (
 	mostTries    = 4                // of a step at once
 	refusedPause = time.Second      // before a step that Redis has refused is sent again
 	remembered   = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
-	overdueAfter = 3 * time.Second  // from when on a step that Redis has not made yet takes no tasks any more, see step.lua
+	overdueAfter = 3 * time.Second  // a second more than MAX_AGE of step.lua, from when on a step takes no tasks
 	askAgain     = time.Second      // after a step, whether Redis knows of it, while it may forget outcomes
 )
 

@@ -141,9 +141,9 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.loop.do(ctx, func() { s.loop.stopping = true })
 }
 
-// Hold has the server take no more tasks until Hold(false).
-func (s *Server) Hold(ctx context.Context, hold bool) error {
-	return s.loop.do(ctx, func() { s.loop.onHold = hold })
+// Suspend has the server take no more tasks until Suspend(false).
+func (s *Server) Suspend(ctx context.Context, is bool) error {
+	return s.loop.do(ctx, func() { s.loop.suspended = is })
 }
 
 // SetRules has the server keep to other limits from now on. Those who wait and may start now are looked for. An error says that

@@ -36,7 +36,7 @@
 //	siding_priority   its head start in the line, 1 to 9; not there for 0
 //	siding_deadline   when it is given up, Unix seconds; not there for never
 //	siding_kind       its type, if it has a resource
-//	siding_once       there if it has a resource and no retries; then siding_began is the attempt whose handler began last
+//	siding_once       there if it has a resource and no retries
 //	siding_policy     there if it has a policy of its own
 //	siding_debounce   the key of its debounce, if it has one: only a task that names the key is replaced
 //	siding_call       which call stored it, so that the same call sent again knows its task
@@ -47,8 +47,8 @@
 // retry set. siding_parked, siding_crashes and siding_losses count, and siding_text is the sentence for people that was
 // appended to the message. siding_wait_ends is when the wait must end by the policy of the task, Unix seconds, and siding_equal
 // is the digest that equal tasks share. siding_unique_until is when its uniqueness was to end that its waiting has prolonged,
-// Unix seconds. siding_begun_at is the ticket of a task whose handler may have begun at that place. siding_held is there while
-// the task holds its line: until when, us, or 'stop'.
+// Unix seconds. siding_begun_at is the ticket at which the handler may have begun, and siding_began the attempt that has written down
+// that it begins, as the task has no retries. siding_held is there while the task holds its line: until when, us, or 'stop'.
 //
 // [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua says in which order, and what its parts do is in files

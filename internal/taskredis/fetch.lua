@@ -16,12 +16,13 @@ end
 
 -- Whether a queue has something left of its share. All shares together may be more than a step may use up, as some are given out
 -- before anything is used up.
-local function has_left(q, what) return q[what] > 0 and so[what] > -MOST[what] end
+local function has_left(q, what) return q[what] > 0 and progress[what] > -MOST[what] end
 
 -- Notes what a queue has used up.
-local function spend(q, what, n) q[what], so[what] = q[what] - n, so[what] - n end
+local function spend(q, what, n) q[what], progress[what] = q[what] - n, progress[what] - n end
 
--- Takes the head of pending, or parks it. Returns whether an attempt has begun.
+-- Begins an attempt of the head of pending, or parks it, or puts it back at the place that it has. One that is elsewhere by now is
+-- dropped. Returns whether an attempt has begun.
 local function take_or_park(q, id)
   local task = q.task .. id
   local have = read(task)
@@ -64,14 +65,14 @@ local function take_or_park(q, id)
       q.passed = q.passed + 1
       if have.msg then
         spend(q, 'parks', #have.msg / BYTES_OF_PARK)
-        so.large = #have.msg > SENTENCE -- then of the messages behind it only those are read that are needed
+        progress.large = #have.msg > SENTENCE -- then of the messages behind it only those are read that are needed
       end
       return false
     end
   end
   -- Also one that has not waited yet may come back to its place. Where it is to ask for its lock its priority is added then.
   local ticket = have.siding_ticket
-  if not ticket then ticket = digits(comes() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
+  if not ticket then ticket = digits(new_ticket() - (lock ~= '' and tonumber(have.siding_priority or '0') or 0) * HEAD_START) end
   start(q, id, task, key, ticket, have, nil, no_run)
   local n = #q.starts
   q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or resource and resource ~= '' and ask_end or plain_end, id
@@ -79,8 +80,8 @@ local function take_or_park(q, id)
   return true
 end
 
--- Snoozes a task that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
-local function snooze(q, id, why)
+-- Puts off a task that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
+local function put_off(q, id, why)
   troubles[#troubles + 1] = q.task .. id .. ': ' .. text_of(why)
   try('HSET', q.task .. id, 'state', 'retry')
   try('HDEL', q.task .. id, 'siding_until')
@@ -101,7 +102,7 @@ local function from_pending(q)
     end
     local id = table.remove(q.ids)
     local ok, found = pcall(take_or_park, q, id)
-    if not ok then snooze(q, id, found) elseif found then return true end
+    if not ok then put_off(q, id, found) elseif found then return true end
     spend(q, 'parks', 1)
   end
   return false

@@ -15,10 +15,10 @@ import (
 func asynqKey(queue, rest string) string  { return "asynq:{" + queue + "}:" + rest }
 func sidingKey(queue, rest string) string { return "siding:{" + queue + "}:" + rest }
 
-// together returns the keys that a call of a script declares which touches others of the same queue as well: these and one that never
-// exists. Of a slot that moves, one master of the Cluster has some of the keys and another has the rest, and Redis looks for
-// those alone that are declared. By the one that neither has it refuses the call until the slot has moved; without it a
-// script would take each task for deleted whose hash is on the other master. scope is the queue; "" on one Redis.
+// together returns the keys to declare for a script that touches other keys of the same queue, too: these, and one that never
+// exists. While a slot of a Cluster moves, its keys are on two masters, and Redis looks for the declared ones alone. As neither
+// has the one that never exists, it refuses the call until the slot has moved. Otherwise the script would take each task for
+// deleted whose hash is on the other master. scope is the queue; "" on one Redis.
 func together(scope string, keys ...string) []string {
 	if scope == "" {
 		return keys
@@ -98,8 +98,8 @@ func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
 // LineKey sorts the tasks of the queue that wait for a lock by their tickets.
 func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) }
 
-// WaitPrefix comes before the prefix of the locks for which tasks wait beside their queue while the locks themselves are in a
-// store of their own, or in another slot of a Cluster.
+// WaitPrefix begins the names of place-locks, for which tasks wait beside their queue while the locks themselves are in a store of
+// their own, or in another slot of a Cluster.
 const WaitPrefix = "wait:"
 
 // LockPrefix returns what the keys of locks begin with that a step takes. In a Cluster the locks of a queue's tasks are in

@@ -37,14 +37,14 @@ local function park(q, id, task, lock, have, ends)
   local priority = tonumber(have.siding_priority or '0') or 0
   local own = have.siding_lock and lock_of(have.siding_lock) == lock and tonumber(have.siding_ticket)
   local ticket = own
-  if not ticket and priority > 0 then ticket = comes() - priority * HEAD_START end
+  if not ticket and priority > 0 then ticket = new_ticket() - priority * HEAD_START end
   if not ticket then
     -- Behind all who came before, also if the clock has stepped back.
     if not mine.last then
       local fence = try('GET', beside(lock, 'fence'))
       mine.last = math.max(last_ticket(q.name, lock), type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
-    ticket = comes(mine.last)
+    ticket = new_ticket(mine.last)
     mine.last = ticket
   end
   ticket = digits(ticket)

@@ -1,9 +1,10 @@
--- Finds out whether tasks of a queue could be taken: by the commands of a step on a key of its own.
+-- Finds out whether tasks of a queue could be taken, by commands of a step on a key of its own. A full Redis refuses this, though it
+-- lets a step pass, which begins with a write that takes no memory.
 --
 -- KEYS[1]  pending  the list of the queue's pending tasks
 -- KEYS[2]  probe    a key that nobody else uses
 --
--- Returns 1, or the error with which Redis would refuse a step.
+-- Returns 1, or the error with which Redis refuses.
 --
 -- Guarantee: no task is taken.
 

@@ -13,7 +13,7 @@ end
 
 -- Keeps what is said of a line up to date, of which the head has left.
 --   head, ticket  who is first now, nil for nobody
---   moves         whether its entry in the ready set is to follow, as the one that left has the lock, or nobody is left
+--   moves         whether to say when to look next, as the one that left has the lock; or to end the line, if nobody is left
 local function next_in_line(q, lock, head, ticket, moves)
   if head then
     call('ZADD', lines_of(lock), digits(tonumber(ticket)), q.name)
@@ -123,7 +123,7 @@ local function more(i, queue, id, attempt, o)
   queues[-i] = q
   local line = siding(queue, 'line:' .. lock)
   local heads, at = ours('ZRANGE', line, 0, o.most, 'WITHSCORES'), 1
-  while heads[at] and at < 2 * o.most and so.bytes <= MOST_BYTES do
+  while heads[at] and at < 2 * o.most and progress.bytes <= MOST_BYTES do
     local id, ticket = heads[at], digits(tonumber(heads[at + 1]))
     local task = task_of(queue, id)
     local have = read(task)

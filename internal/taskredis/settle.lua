@@ -86,9 +86,9 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     if not state then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
-  -- One that is given back keeps its place without the lock, too. Else the server, which lives, is about to say what becomes of the
-  -- task: it has not crashed. It may say that the task keeps its place, so nobody has its lock before: neither one that is revoked
-  -- nor one that has run out, which is taken for revoked until then.
+  -- A requeue keeps the task's place without the lock, too. Any other end is answered with 'lost', and the server, which lives, says
+  -- again what becomes of the task. It may say that the task keeps its place, so until then nobody gets its lock: one that has run
+  -- out is marked as revoked.
   local lost, asks = lock ~= '' and (not held_keys or revoked), kind == 'ask'
   if lost and asks then
     -- It is not at work yet. It may have been granted what it asks for, unheard, in place of the lock that it had: that is freed.
@@ -134,7 +134,7 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
     if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if o.counts == '1' then counted(queue, 1) end
-  elseif kind == 'snooze' and o.order == 'first' and own_keys then
+  elseif kind == 'snooze' and o.order == 'head' and own_keys then
     local due, ticket, ends = now + o.after, place_of(task)
     if o.waits == '1' then -- it has not begun, as a lock that only its server could ask for was busy
       for key in each(own_keys) do

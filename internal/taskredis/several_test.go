@@ -214,7 +214,7 @@ func TestSetBehindALineWhoseHolderWasArchived(t *testing.T) {
 func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
-		for _, how := range []Outcome{{Kind: Requeue}, {Kind: Snooze, First: true}, {Kind: Retry, Hold: true, After: 100 * time.Millisecond}} {
+		for _, how := range []Outcome{{Kind: Requeue}, {Kind: Snooze, AtHead: true}, {Kind: Retry, Hold: true, After: 100 * time.Millisecond}} {
 			queue := fmt.Sprint(how.Kind)
 			x, y := queue+"-x", queue+"-y"
 			s := t.server("server of " + queue)

@@ -28,7 +28,7 @@ end
 -- Returns the fields of a task, without its message if messages are large; what Redis says if it has no fields.
 local function read(task)
   local have, reply = {}, nil
-  if so.large then
+  if progress.large then
     local fields = {'state', 'unique_key', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_until',
       'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_policy',
       'siding_equal', 'siding_held', 'siding_once', 'siding_crashes', 'siding_begun_at'}
@@ -54,14 +54,15 @@ local function waits_for(queue, id, have, lock, ticket)
   return score and tonumber(score) == tonumber(have.siding_until)
 end
 
--- When a task that has no place yet came, us: each that this step looks at a bit later than the one before, as they keep their order.
+-- Returns a ticket for a task that has no place yet: now, and one us more for each that this step has looked at before, as they
+-- keep their order.
 --   last  the latest ticket or fence of its lock, behind which it comes; nil for none. If this step has given that, it may be ahead
 --         of the clock, and then those that come next are behind it, too, also under other locks. If it is further ahead, the clock
 --         has stepped back since, which concerns no other lock
-local function comes(last)
-  so.came = so.came + 1
-  if not last or last < now + so.came then return now + so.came end
-  if last < now + AHEAD then so.came = last + 1 - now end
+local function new_ticket(last)
+  progress.came = progress.came + 1
+  if not last or last < now + progress.came then return now + progress.came end
+  if last < now + AHEAD then progress.came = last + 1 - now end
   return last + 1
 end
 
@@ -70,9 +71,9 @@ end
 --   line    the lock for which it has waited last; nil if it is pending
 --   no_run  '-1' or '-2' if it must not run: what the answer has in place of the fence
 local function start(q, id, task, lock, ticket, have, line, no_run)
-  so.begun = so.begun + 1
+  progress.begun = progress.begun + 1
   local kind = have.siding_kind
-  local attempt, fence = attempt_head .. digits(so.begun), no_run or '0'
+  local attempt, fence = attempt_head .. digits(progress.begun), no_run or '0'
   attempt = q.under and attempt .. q.under or attempt .. ':' .. (kind and kind .. ' ' or '') .. id .. holder
   local freed, freed_by, before = '0', '', nil
   if line then fence, before = take_locks(lock, attempt) elseif lock ~= '' then fence = take_lock(lock, attempt) end
@@ -92,7 +93,7 @@ local function start(q, id, task, lock, ticket, have, line, no_run)
     q.quiet = false
   end
   local message = without(have.msg or call('HGET', task, 'msg') or '', have.siding_text)
-  so.bytes = so.bytes + #message
+  progress.bytes = progress.bytes + #message
   local n = #tasks
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, message, past(have.siding_parked, have.siding_losses, have.siding_until, have.siding_begun_at, ticket, freed, freed_by)
@@ -111,4 +112,4 @@ local function flush(q)
   q.passed, q.waits, q.lines, q.starts, q.leases = 0, {}, {}, {}, {}
 end
 
-return AHEAD, lease_end, ask_end, plain_end, without, past, read, waits_for, comes, start, flush
+return AHEAD, lease_end, ask_end, plain_end, without, past, read, waits_for, new_ticket, start, flush

@@ -49,7 +49,7 @@ type Outcome struct {
 	WaitOver bool          // Retry, Snooze: the task has waited for too long, and its wait stays over
 	Losses   int           // Snooze: how often the task has lost its lock
 	Waits    bool          // Snooze: it counts as a wait for its lock
-	First    bool          // Snooze: those behind it in its line wait until then, unless its lock may be free before
+	AtHead   bool          // Snooze: those behind it in its line wait until then, unless its lock may be free before
 	MaxWait  time.Duration // Snooze: how long it may wait from now on, 0 for as long as it takes
 	Last     bool          // Snooze: it comes behind those who wait
 	Begun    bool          // Requeue: its handler may have begun
@@ -132,7 +132,7 @@ type Steps struct {
 	TTL     time.Duration
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
-	// Handoff is how long a lock is reserved for a goroutine that came before the tasks; 0 for 5 s.
+	// Handoff is how long a lock is reserved for a goroutine that came before the tasks; 0 for 1 s.
 	Handoff      time.Duration
 	Crashes      int      // how many crashes of a task use no retry
 	PolicyKinds  []string // kinds of tasks that have a policy
@@ -269,8 +269,8 @@ func (o *Outcome) order() string {
 	switch {
 	case o.Hold:
 		return "hold"
-	case o.First:
-		return "first"
+	case o.AtHead:
+		return "head"
 	case o.Last:
 		return "last"
 	default:

@@ -26,8 +26,8 @@
 --                                   waited for too long, 'hold' if it keeps its place and those behind it wait until then, or ''
 --     snooze                        message, in how many us it comes again, whether the task has waited for too long,
 --                                   losses, whether it counts as a wait, for how many s it may still wait or 0, 'hold' as above,
---                                   'first' if it is tried again when its lock may be free, but at least until then, 'last' if it
---                                   comes behind the others, or ''
+--                                   'head' if it goes back to its line, where somebody looks at it then at the latest, 'last' if
+--                                   it comes behind the others, or ''
 --     archive                       unique, message, 'hold' if its line stops until an operator sets it going, or ''
 --     requeue                       whether its handler may have begun
 --     more                          how many, what a message of the same kind begins with: the attempt goes on, and attempts of
@@ -93,9 +93,9 @@ local by = string.match(attempt_head, '^siding:(.*)%-$') -- the name of this cal
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
--- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
--- around them when one has failed.
-local so = {looks = MOST.looks, parks = MOST.parks, bytes = 0, begun = 0, came = 0, large = false}
+-- How far this step has come. It is a table, as in the Lua of the Redis in memory functions lose the local variables that they
+-- share when one of them has failed.
+local progress = {looks = MOST.looks, parks = MOST.parks, bytes = 0, begun = 0, came = 0, large = false}
 local aged = math.abs(now - sent) > MAX_AGE
 
 -- Locks that this step has found busy: what they hold, or that they are free and others come first; when to look at them, the
@@ -267,8 +267,8 @@ local function queue_at(i)
     leases = {},                -- of those: pairs for the set of leases
     empty = false,              -- whether pending is
     quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
-    looks = share(so.looks),    -- how many locks may be looked at in vain
-    parks = share(so.parks),    -- how many tasks may be parked
+    looks = share(progress.looks),    -- how many locks may be looked at in vain
+    parks = share(progress.parks),    -- how many tasks may be parked
     spoilt = false,             -- whether one of asynq's keys of the queue is of another type
   }
   queues[i] = q
@@ -288,7 +288,7 @@ for _, m in ipairs(mores) do try_queue(m[2], Ready().more, unpack(m)) end
 local slot_left = false -- that has found nothing
 for _ = 1, tonumber(arg()) do
   local order, free = arg(), tonumber(arg())
-  while free > 0 and not aged and so.bytes <= MOST_BYTES do
+  while free > 0 and not aged and progress.bytes <= MOST_BYTES do
     local found = false
     for i = 1, #order do
       local q = queue_at(string.byte(order, i))

@@ -41,13 +41,13 @@ call('DEL', KEYS[1])
 call('SET', KEYS[1], session, 'PX', elected_for)
 
 local unseen, unfinished, found, ended = {}, {}, {}, {}
-local so = { -- how far this has come
+local progress = { -- how far this has come
   left = most, soonest = math.huge,
   more = false, ready = false, -- of the queue: there may be more to do; there is something for a server
 }
 
-local function due_at(us) so.soonest = math.min(so.soonest, us) end
-local function took(n, more) so.left, so.more = so.left - n, so.more or more end
+local function due_at(us) progress.soonest = math.min(progress.soonest, us) end
+local function took(n, more) progress.left, progress.more = progress.left - n, progress.more or more end
 
 local function forward(task, queue, key, id, score)
   local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'siding_wait_ends', 'group')
@@ -71,7 +71,7 @@ local function forward(task, queue, key, id, score)
     if waiting then
       for lock in each(have[3]) do ours('ZREM', siding(queue, 'line:' .. lock), id) end
     end
-    so.ready = true
+    progress.ready = true
   end
 end
 
@@ -81,7 +81,7 @@ local function forward_all(key, queue)
   if tonumber(due[2]) > now_s then
     return due_at(math.ceil(tonumber(due[2])) * 1000000)
   end
-  due = call('ZRANGEBYSCORE', key, '-inf', now_s, 'WITHSCORES', 'LIMIT', 0, math.min(so.left, 50))
+  due = call('ZRANGEBYSCORE', key, '-inf', now_s, 'WITHSCORES', 'LIMIT', 0, math.min(progress.left, 50))
   for i = 1, #due, 2 do
     if safely(forward, task_of(queue, due[i]), queue, key, due[i], due[i + 1]) == 'failed' then
       call('ZADD', key, now_s + WAIT, due[i])
@@ -91,12 +91,12 @@ local function forward_all(key, queue)
 end
 
 local function delete_expired(key, queue)
-  local ids = call('ZRANGEBYSCORE', key, '-inf', now_s, 'LIMIT', 0, math.min(so.left, clean))
+  local ids = call('ZRANGEBYSCORE', key, '-inf', now_s, 'LIMIT', 0, math.min(progress.left, clean))
   for _, id in ipairs(ids) do
     call('DEL', task_of(queue, id))
     call('ZREM', key, id)
   end
-  took(#ids, #ids > 0 or so.left <= 0)
+  took(#ids, #ids > 0 or progress.left <= 0)
 end
 
 -- What is due later than anything can be was written before Redis' clock stepped back. It becomes due now:
@@ -125,7 +125,7 @@ end
 local function look_at_ready(key)
   if far > 0 then cut(key, now + far * 1000000, digits(now)) end
   local due = tonumber(ours('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  if due and due <= now then so.ready = true elseif due then due_at(due) end
+  if due and due <= now then progress.ready = true elseif due then due_at(due) end
 end
 
 -- A lease ends before its lock. If the attempt has none, or one of a server whose locks last longer, its lease is due now, as above;
@@ -152,18 +152,18 @@ local function look_at_leases(key, queue)
 end
 
 for _, queue in ipairs(queues) do
-  if so.left <= 0 then
+  if progress.left <= 0 then
     unseen[#unseen + 1] = queue
   else
-    so.more, so.ready = false, false
+    progress.more, progress.ready = false, false
     safely(forward_all, asynq(queue, 'scheduled'), queue)
     safely(forward_all, asynq(queue, 'retry'), queue)
     if clean > 0 then safely(delete_expired, asynq(queue, 'completed'), queue) end
     safely(look_at_ready, siding(queue, 'ready'))
     safely(look_at_leases, asynq(queue, 'lease'), queue)
-    if so.more then unfinished[#unfinished + 1] = queue end
-    if so.ready and wake(queue) ~= 'paused' then found[#found + 1] = queue end
+    if progress.more then unfinished[#unfinished + 1] = queue end
+    if progress.ready and wake(queue) ~= 'paused' then found[#found + 1] = queue end
   end
 end
 for _, queue in ipairs(unfinished) do unseen[#unseen + 1] = queue end
-return {1, now, so.soonest < math.huge and math.ceil(so.soonest) or -1, unseen, found, ended, troubles}
+return {1, now, progress.soonest < math.huge and math.ceil(progress.soonest) or -1, unseen, found, ended, troubles}

@@ -29,7 +29,7 @@ local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV,
 try('ZREM', retries[1], '')
 
 local MOST, ACTIVE = 50, 500
-local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
+local progress = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
 
 -- The lease of an attempt goes by its lock.
 local function give_lease(task, queue, id)
@@ -38,7 +38,7 @@ local function give_lease(task, queue, id)
     local key = held_by(have[2], holder_of(have[1]))
     ends = key and leased(left_of(key)) or in_seconds(0)
   end
-  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), ends, id)
+  progress.leased = progress.leased + call('ZADD', asynq(queue, 'lease'), ends, id)
 end
 
 -- Of many active tasks each round looks at another part.
@@ -56,24 +56,24 @@ end
 local function look_at_waiting(task, queue, retry, id, score)
   local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'siding_wait_ends')
   if not waits(have, score) then return end
-  if mend(queue, id, have[3], have[4]) then so.mended = so.mended + 1 end
+  if mend(queue, id, have[3], have[4]) then progress.mended = progress.mended + 1 end
   if tonumber(score) > now_s + WAIT + 60 then keep_waiting(task, retry, id, end_of(have[5], have[6])) end
 end
 
 local function look_at_some(retry, queue)
-  local some = call('ZSCAN', retry, so.cursor, 'COUNT', MOST)
-  so.cursor, so.looked = some[1], so.looked + #some[2] / 2
+  local some = call('ZSCAN', retry, progress.cursor, 'COUNT', MOST)
+  progress.cursor, progress.looked = some[1], progress.looked + #some[2] / 2
   for i = 1, #some[2], 2 do
     safely(look_at_waiting, task_of(queue, some[2][i]), queue, retry, some[2][i], some[2][i + 1])
   end
 end
 
 local seen = 0
-while seen < #queues and so.looked < MOST do
+while seen < #queues and progress.looked < MOST do
   local queue, retry = queues[seen + 1], retries[seen + 1]
-  so.looked = so.looked + 1
-  if so.cursor == '0' then safely(look_at_active, asynq(queue, 'active'), queue) end
-  if safely(look_at_some, retry, queue) == 'failed' then so.cursor = '0' end
-  if so.cursor == '0' then seen = seen + 1 end
+  progress.looked = progress.looked + 1
+  if progress.cursor == '0' then safely(look_at_active, asynq(queue, 'active'), queue) end
+  if safely(look_at_some, retry, queue) == 'failed' then progress.cursor = '0' end
+  if progress.cursor == '0' then seen = seen + 1 end
 end
-return {seen, so.cursor, so.mended, so.leased, troubles}
+return {seen, progress.cursor, progress.mended, progress.leased, troubles}

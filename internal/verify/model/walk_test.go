@@ -79,7 +79,7 @@ func TestWalksFindMistakes(t *testing.T) {
 		"a set starts with one of its locks": {"taskredis/ready", "Ask().keys_for(have.siding_lock, tonumber(ticket)", "Ask().keys_for(lock, tonumber(ticket)"},
 		"a set passes those of other queues": {"taskredis/ask", "(older == queue or goes_on(older, lock))", "older == queue"},
 		"a set gives back one of its locks":  {"lockredis/free", "do free(one, by, queue) end", "do return free(one, by, queue) end"},
-		"who asks passes one just parked":    {"taskredis/start", "if last < now + AHEAD then so.came = last + 1 - now end", ""},
+		"who asks passes one just parked":    {"taskredis/start", "if last < now + AHEAD then progress.came = last + 1 - now end", ""},
 		"whoever of a batch ends frees it":   {"taskredis/settle", "lock_owner == attempt and held_keys or nil", "held_keys"},
 		"a batch is taken apart at work":     {"taskredis/recover", "held_by(lock, holder_of(attempt))", "held_by(lock, attempt)"},
 		"a batch takes who has crashed":      {"taskredis/ready", "or have.siding_crashes or ends", "or ends"},
