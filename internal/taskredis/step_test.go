@@ -1002,7 +1002,7 @@ func TestStepHasSomethingLeftForOtherQueues(t *testing.T) {
 	t.Run("all of them", func(t *testing.T) { // each slot begins with another queue, so all have their share before one uses it up
 		t.Parallel()
 		onServer(t, func(t *bench, s *stepper) {
-			step := &Step{Number: 1, Sent: expect.Value(t.rdb.Time(t.Context()).Result())(t).UnixMicro()}
+			step := &Step{Number: 1}
 			for i := range 6 {
 				queue := fmt.Sprint("q", i)
 				t.pending(queue, "first", queue)
@@ -1013,6 +1013,7 @@ func TestStepHasSomethingLeftForOtherQueues(t *testing.T) {
 				step.Slots = append(step.Slots, Order(rune(i+1)))
 			}
 			step.Slots = append(step.Slots, step.Slots...)
+			step.Sent = expect.Value(t.rdb.Time(t.Context()).Result())(t).UnixMicro()
 			a := expect.Value(s.Step(t.Context(), step))(t)
 			expect.That(t, len(a.Taken) == 6 && len(a.Parked) <= 400, "want 6 taken and at most 400 parked, have %d and %d", len(a.Taken), len(a.Parked))
 		})
