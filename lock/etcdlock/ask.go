@@ -59,7 +59,7 @@ func (e requestError) Unwrap() error { return e.error }
 // Passing reports whether the error may pass.
 func (e requestError) Passing() bool {
 	switch codeOf(e.error) {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:
 		return false
 	default:
 		return true
@@ -75,11 +75,16 @@ func codeOf(err error) codes.Code {
 }
 
 // undecided reports whether err is that of a member which cannot tell what became of the request.
-// The member has no connection, or has itself waited in vain, as for a leader. etcd has no code of
-// its own for that wait.
+// The member has no connection, or is not in the state to serve it, as a learner is not. Or it has
+// itself waited in vain, as for a leader. etcd has no code of its own for that wait.
 func undecided(err error) bool {
-	s, ok := status.FromError(err)
-	return codeOf(err) == codes.Unavailable || ok && s.Code() == codes.Unknown
+	switch codeOf(err) {
+	case codes.Unavailable, codes.FailedPrecondition:
+		return true
+	default:
+		s, ok := status.FromError(err)
+		return ok && s.Code() == codes.Unknown
+	}
 }
 
 // ask sends a request that may be applied twice. If a member of the cluster does not answer, has

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -224,6 +229,37 @@ func TestMemberHangs(t *testing.T) {
 		expect.OK(t, lease.Renew(t.Context()))
 		release(t, lease)
 	}
+}
+
+// TestLearner: a member without a vote refuses all streams, and so all renewals. They go to another member. While there is
+// none, who waits waits on.
+func TestLearner(t *testing.T) {
+	t.Parallel()
+	var refused atomic.Int32 // so many streams are
+	learner := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if refused.Add(-1) >= 0 {
+			return nil, rpctypes.ErrGRPCNotSupportedForLearner
+		}
+		return open(ctx, desc, cc, method, opts...)
+	}
+	client := connectBy(t, clientv3.Config{
+		Endpoints:   []string{startEtcd(t).Addr},
+		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(learner)},
+	})
+	locker, _ := lockerOn(t, client, lock.Config{})
+	rival, _ := lockerOn(t, client, lock.Config{TTL: 4 * time.Second}) // of which a call takes 1 s at most
+	lease := take(t, locker, t.Name())
+	refused.Store(2)
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	waiters := newWaiters(t, client, t.Name())
+	waiters.join(rival)
+	refused.Store(math.MaxInt32)
+	release(t, lease)
+	_ = sleep.For(t.Context(), 1500*time.Millisecond)
+	refused.Store(0)
+	waiters.wantServed(0)
 }
 
 // TestMemberHangsWhileWaiting: the waiters keep their places for longer than a TTL.
