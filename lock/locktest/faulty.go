@@ -49,29 +49,36 @@ func Resend(_ context.Context, _ string, act func() error) error {
 
 // BlackHole takes no step and answers nothing. As with a go-redis client with
 // ContextTimeoutEnabled, the call ends at the deadline of its context, not by a cancellation.
-func BlackHole(ctx context.Context, _ string, _ func() error) error {
+func BlackHole(ctx context.Context, step string, _ func() error) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(time.Hour)
 	}
-	_ = sleep.For(context.WithoutCancel(ctx), time.Until(deadline))
+	silence(ctx, step, time.Until(deadline))
 	return context.DeadlineExceeded
 }
 
 // OwnTimeout is a client that waits for its own time, whatever the context says.
 func OwnTimeout(d time.Duration) Fault {
-	return func(ctx context.Context, _ string, _ func() error) error {
-		_ = sleep.For(context.WithoutCancel(ctx), d)
+	return func(ctx context.Context, step string, _ func() error) error {
+		silence(ctx, step, d)
 		return ErrNetwork
 	}
 }
 
 // Slow answers d after the step was taken.
 func Slow(d time.Duration) Fault {
-	return func(ctx context.Context, _ string, act func() error) error {
+	return func(ctx context.Context, step string, act func() error) error {
 		err := act()
-		_ = sleep.For(context.WithoutCancel(ctx), d)
+		silence(ctx, step, d)
 		return err
+	}
+}
+
+// silence is the time without an answer. Nobody awaits that of a wake-up, which holds up none of those behind it.
+func silence(ctx context.Context, step string, d time.Duration) {
+	if step != Wake {
+		_ = sleep.For(context.WithoutCancel(ctx), d)
 	}
 }
 
