@@ -189,13 +189,24 @@ func (w *Worker) resource(name string) *resource {
 	return r
 }
 
+// take takes the turn, unless ctx ends first: then it does not, even if the resource is free.
+func (r *resource) take(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-r.turn:
+		if ctx.Err() == nil {
+			return nil
+		}
+		r.turn <- struct{}{}
+	}
+	return context.Cause(ctx)
+}
+
 // hold runs fn while nobody else holds the resource.
 func (w *Worker) hold(ctx context.Context, name string, fn func(context.Context) error) (err error) {
 	r := w.resource(name)
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("queuetest: waiting for %s: %w", name, context.Cause(ctx))
-	case <-r.turn:
+	if err := r.take(ctx); err != nil {
+		return fmt.Errorf("queuetest: waiting for %s: %w", name, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
