@@ -97,11 +97,13 @@ func sent[T queue.Task](t T) (decoded T, payload []byte, err error) {
 }
 
 // RunBatch runs tasks of one resource with fn, a handler by queue.HandleBatch, as [Run] does with one task. It returns what becomes of
-// each, in the same order. The error says why fn was not called, or that the lease was lost.
+// each, in the same order. The error says why fn was not called, as for a batch that no server forms, or that the lease was lost.
 func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn func(context.Context, []*queue.BatchTask[T]) error) ([]error, error) {
 	switch {
 	case len(tasks) == 0:
 		return nil, errors.New("queuetest: want tasks, have none")
+	case len(tasks) > queue.MaxBatch:
+		return nil, fmt.Errorf("queuetest: want %d tasks at most, have %d", queue.MaxBatch, len(tasks))
 	case fn == nil:
 		return nil, fmt.Errorf("queuetest: %s: want a handler, have nil", tasks[0].Kind())
 	}
@@ -111,8 +113,11 @@ func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn fun
 		if err != nil {
 			return nil, err
 		}
-		if want, have := tasks[0].Resource(), decoded.Resource(); have != want {
+		switch want, have := tasks[0].Resource(), decoded.Resource(); {
+		case have != want:
 			return nil, fmt.Errorf("queuetest: %s: resource: want %q as of the first task, have %q", t.Kind(), want, have)
+		case len(tasks) > 1 && len(store.Names(have)) > 1: // each is alone
+			return nil, fmt.Errorf("queuetest: %s: want one task, as it needs several resources, have %d", t.Kind(), len(tasks))
 		}
 		batch[i] = &queue.BatchTask[T]{Task: decoded}
 	}
