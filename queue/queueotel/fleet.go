@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/telemetry"
 )
 
@@ -30,7 +31,7 @@ type fleet struct {
 // 2 s. If Redis cannot be read, the collection leaves them out and reports the error. All programs that
 // call Watch report the same: aggregate by max, not by sum. stop takes the gauges away.
 func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
-	if r == nil {
+	if lockredis.None(r) {
 		return nil, errors.New("queueotel: want a reader, such as an inspect.Inspector, have nil")
 	}
 	f := &fleet{state: telemetry.NewFleet(r)}

@@ -70,8 +70,10 @@ func TestNil(t *testing.T) {
 		t.Errorf("batch: want %q for the call and its job, have %v, %+v", noClient, err, results)
 	}
 	const noReader = "queueotel: want a reader, such as an inspect.Inspector, have nil"
-	if _, err := telemetry.Watch(nil); err == nil || err.Error() != noReader {
-		t.Errorf("watch: want %q, have %v", noReader, err)
+	for _, r := range []queueotel.Reader{nil, (*inspect.Inspector)(nil)} {
+		if _, err := telemetry.Watch(r); err == nil || err.Error() != noReader {
+			t.Errorf("watch: want %q, have %v", noReader, err)
+		}
 	}
 }
 
