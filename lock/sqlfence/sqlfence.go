@@ -47,7 +47,7 @@ type Table struct {
 //   - [lock.ErrNoFence] when fence is not above zero, [ErrTable] for a bad Table;
 //   - the database's error otherwise, wrapped.
 //
-// After an error tx has to be rolled back. The text names the table and the key.
+// After any error but [ErrNoRow] tx has to be rolled back. The text names the table and the key.
 func (t Table) Advance(ctx context.Context, tx *sql.Tx, fence int64, key ...any) error {
 	exec := func(query string, args ...any) (int64, error) {
 		if tx == nil {
