@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/orders"
 )
@@ -35,7 +36,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	if in.refused != "" && a.reads(in.refused, in.name) {
 		return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
 	}
-	feeder := feeder{config: settings.Client(), report: report, queues: make(map[string]bool)}
+	feeder := feeder{config: settings.Client(), redis: settings.Redis, report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
 		if client, err = cli.Connect(ctx, settings, "enqueue", "worker"); err != nil {
@@ -63,7 +64,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	}
 	if in.restart && client != nil {
 		if err := feeder.mark.forget(ctx); err != nil {
-			return cli.Fault(err)
+			return cli.Fault(settings.Redis.Failed("", err))
 		}
 	}
 	if !a.flags.quiet {
@@ -122,6 +123,7 @@ func (a *app) reads(path, name string) bool {
 // A feeder takes the jobs of a source to the queue, in batches.
 type feeder struct {
 	config queue.ClientConfig
+	redis  config.Redis
 	client *queue.Client // nil: only check
 	mark   *checkpoint   // nil: none is kept
 	line   *cli.Line
@@ -144,7 +146,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 	if f.mark != nil {
 		var err error
 		if done, err = f.mark.load(ctx); err != nil {
-			return fmt.Errorf("redis: %w", err)
+			return f.redis.Failed("", err)
 		}
 	}
 	f.report.ResumedAfter, f.report.Through = done, done
@@ -262,7 +264,7 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		err = f.mark.save(ctx, through)
 	}
 	if err != nil {
-		return fmt.Errorf("redis: %w", err)
+		return f.redis.Failed("", err)
 	}
 	f.report.Through = through
 	f.show(through)

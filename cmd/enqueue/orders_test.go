@@ -170,7 +170,7 @@ func TestOrdersRedisGone(t *testing.T) {
 			if took := time.Since(start); took > c.within {
 				t.Errorf("want the end within %v, have %v", c.within, took)
 			}
-			expect.That(t, have.status == cli.StatusFault && strings.HasPrefix(have.err, "enqueue: redis: ") && strings.Contains(have.err, "run the same command again to go on behind line "), "want status 1 and an error that says how to go on, have %+v", have)
+			expect.That(t, have.status == cli.StatusFault && strings.HasPrefix(have.err, "enqueue: redis "+slow.Addr+": ") && strings.Contains(have.err, "run the same command again to go on behind line "), "want status 1 and an error that says how to go on, have %+v", have)
 			c.mend(t, server)
 			again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--json")
 			expect.That(t, again.status == cli.StatusOK && strings.Contains(again.out, `"complete":true`) && strings.Contains(again.out, `"resumed_after":`), "again: want it to go on and complete, have %+v", again)
@@ -247,6 +247,25 @@ func TestRefusedList(t *testing.T) {
 	}
 	have = enqueue(t, "{}\n", "stream", "--dry-run", "--refused", "/dev/full")
 	expect.That(t, have.status == cli.StatusFault && strings.Contains(have.err, "--refused: write /dev/full"), "a list that cannot be written: want status 1 and why, have %+v", have)
+}
+
+// Who takes a node of a Cluster for the whole is told which setting is wrong, whichever call Redis refuses.
+func TestOneOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	const q, line = "one-of-a-cluster", `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
+	other := cluster.Nodes[1]
+	if slot := cluster.Client(t).ClusterKeySlot(t.Context(), q).Val(); slot >= 8192 {
+		other = cluster.Nodes[0]
+	}
+	file := writeFile(t, "tasks", line)
+	for _, args := range [][]string{{"task", "order:audit", "--payload", `{"order":"1"}`}, {"stream"}, {"stream", file}, {"stream", file, "--restart"}} {
+		have := enqueue(t, line, append(args, "--redis", other.Addr, "--queue", q)...)
+		if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: redis "+other.Addr+": ") ||
+			!strings.Contains(have.err, "MOVED ") || !strings.Contains(have.err, " (redis.cluster: want true for a Cluster, have false)") {
+			t.Errorf("%v: want status 1, the address and the setting, have %+v", args, have)
+		}
+	}
 }
 
 // A Redis without memory is a fault, and no line is to blame for it.

@@ -135,7 +135,7 @@ func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Option
 	case errors.Is(err, queue.ErrTaskIDConflict), errors.Is(err, queue.ErrDuplicate):
 		return refused(err)
 	case err != nil:
-		return cli.Fault(err)
+		return cli.Fault(settings.Redis.Failed("", err))
 	}
 	a.warnUnserved(redis, map[string]bool{receipt.Queue: true})
 	return a.printReceipt(receipt, receipt.ID)

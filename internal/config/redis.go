@@ -73,7 +73,7 @@ func (r Redis) modeHint(text string) string {
 	switch lower := strings.ToLower(text); {
 	case strings.Contains(text, "cluster support disabled"):
 		return fmt.Sprintf(" (redis.cluster: want false for a Redis that is no Cluster, have %t)", r.Cluster)
-	case !r.Cluster && strings.HasPrefix(text, "MOVED "):
+	case !r.Cluster && strings.Contains(text, "MOVED "):
 		return " (redis.cluster: want true for a Cluster, have false)"
 	case strings.Contains(lower, "unknown command") && strings.Contains(lower, "sentinel"):
 		return fmt.Sprintf(" (redis.master_name: want none for a Redis that is no Sentinel, have %s)", r.MasterName)

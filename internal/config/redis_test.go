@@ -144,6 +144,7 @@ func TestFailed(t *testing.T) {
 		{"no such database", config.Redis{Addrs: []string{"one:1"}, DB: 99}, "ERR DB index is out of range", " (redis.db: want a database that this Redis has, by default 0 to 15, have 99)"},
 		{"cluster that is none", config.Redis{Addrs: one.Addrs, Cluster: true}, "ERR This instance has cluster support disabled", " (redis.cluster: want false for a Redis that is no Cluster, have true)"},
 		{"one of a cluster", one, "MOVED 866 two:1", " (redis.cluster: want true for a Cluster, have false)"},
+		{"one of a cluster, asked by a worker", one, "queue: redis refuses: tasks of the queue default: MOVED 866 two:1", " (redis.cluster: want true for a Cluster, have false)"},
 		{"cluster that moves", config.Redis{Addrs: one.Addrs, Cluster: true}, "MOVED 866 two:1", ""},
 		{"no sentinel", watched, sentinels + "ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name' 'main' ", " (redis.master_name: want none for a Redis that is no Sentinel, have main)"},
 		{"no sentinel of old", watched, sentinels + "ERR unknown command `SENTINEL`", " (redis.master_name: want none for a Redis that is no Sentinel, have main)"},
