@@ -19,6 +19,7 @@ import (
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
@@ -101,6 +102,26 @@ func TestSignal(t *testing.T) {
 		}
 		wantExactly(t, client, q, want)
 	}
+}
+
+// A second signal ends the program at once, also if nobody reads what it says.
+func TestSecondSignalUnread(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "task", "order:audit", "--dry-run", "--payload", "-") //nolint:noctx // killed at cleanup
+	cmd.Env, cmd.Stderr = []string{asCommand + "=1"}, proc.FullPipe(t)
+	stdin := expect.Value(cmd.StdinPipe())(t)
+	p := proc.Launch(t, cmd)
+	expect.Value(stdin.Write(make([]byte, 1<<17)))(t) // returns once the program reads
+	expect.Eventually(t, "the end", func() bool {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
+		select {
+		case <-p.Ended:
+			return true
+		default:
+			return false
+		}
+	})
+	expect.Equal(t, "exit status", p.Wait(t, time.Second), cli.StatusFault)
 }
 
 // A host that answers nothing, not even to a connection, holds up a call for

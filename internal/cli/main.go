@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -12,6 +13,7 @@ import (
 // ends the process at once.
 func Main(name string, run func(ctx context.Context, args []string) int) {
 	ctx := Context(func(again os.Signal) {
+		time.AfterFunc(time.Second, func() { os.Exit(StatusFault) }) // also if nobody reads standard error
 		_, _ = fmt.Fprintf(os.Stderr, "%s: received %v again: ending at once\n", name, again)
 		os.Exit(StatusFault)
 	})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -67,8 +68,9 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	return cli.StatusUsage
 }
 
-// end ends the process while tasks still run.
+// end ends the process while tasks still run, also if nobody reads its standard error, or its disk hangs.
 func (p Program) end(stderr io.Writer, why string) {
+	time.AfterFunc(time.Second, func() { os.Exit(cli.StatusFault) })
 	say(stderr, "%s: %s\n", p.Name, why)
 	if p.Cleanup != nil {
 		p.Cleanup()

@@ -36,7 +36,7 @@ type Program struct {
 	Ended          <-chan struct{} // closed when the process has ended
 }
 
-// Launch starts cmd, and collects its output. A Stdout that cmd has already gets the standard output
+// Launch starts cmd, and collects its output. A Stdout or Stderr that cmd has already gets that output
 // instead. At the end of the test the process is killed if it still runs. A test that has failed
 // then logs the standard error.
 func Launch(tb testing.TB, cmd *exec.Cmd) *Program {
@@ -46,7 +46,9 @@ func Launch(tb testing.TB, cmd *exec.Cmd) *Program {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &p.Stdout
 	}
-	cmd.Stderr = &p.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.Stderr
+	}
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -62,6 +64,23 @@ func Launch(tb testing.TB, cmd *exec.Cmd) *Program {
 		}
 	})
 	return p
+}
+
+// FullPipe returns a pipe that takes no more, and that nobody reads.
+func FullPipe(tb testing.TB) *os.File {
+	tb.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _, _ = reader.Close(), writer.Close() })
+	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		tb.Fatal(err)
+	}
+	for err == nil {
+		_, err = writer.Write(make([]byte, 512)) // which no pipe takes in part
+	}
+	return writer
 }
 
 // Signal sends the process a signal.
