@@ -15,7 +15,7 @@ type Config struct {
 	Redis Redis
 	// Queue is what settings say of a queue server, in their own terms: [Config.Server] completes it.
 	Queue queue.ServerConfig
-	// HardDeadline is how long after the start of the drain the process ends, whatever still runs.
+	// HardDeadline is how long after SIGTERM, or the start of a drain without one, the process ends, whatever still runs.
 	HardDeadline time.Duration
 	LedgerDSN    Secret // of the demo shop; it may hold a password
 	HTTP         HTTP

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,9 @@ func (c *command) run(cmd *cobra.Command) error {
 		return err
 	}
 	c.serving = true
+	draining, drain := context.WithCancel(cmd.Context())
+	defer drain()
+	defer c.bound(draining, cfg.HardDeadline)()
 	if c.embedded {
 		own, err := c.embed(&cfg)
 		if err != nil {
@@ -99,7 +103,23 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	m.countdown = drain
 	return c.Serve(cmd.Context(), m)
+}
+
+// bound ends the process when the limit has passed since ctx ended. The result calls that off.
+func (c *command) bound(ctx context.Context, limit time.Duration) (over func()) {
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-ended:
+		case <-timer.C:
+			c.end(c.stderr, fmt.Sprintf("shutdown.hard_deadline: %v have passed, and the drain has not ended", limit))
+		}
+	})
+	return func() { close(ended) }
 }
 
 // check refuses flags that do not go together.
@@ -158,10 +178,7 @@ func (c *command) member(cfg config.Config) (*Member, error) {
 		return nil, refusal{err}
 	}
 	cfg.HTTP.PasswordFile = ""
-	m := &Member{
-		Config: cfg, name: c.Name, embedded: c.embedded,
-		end: func(why string) { c.end(c.stderr, why) },
-	}
+	m := &Member{Config: cfg, name: c.Name, embedded: c.embedded}
 	if cfg.HTTP.Address != "" && cfg.HTTP.Metrics {
 		m.metrics = metrics.New()
 	}

@@ -30,9 +30,9 @@ type Member struct {
 	// cannot run makes no file. May be nil.
 	Prepare func(context.Context) error
 
-	name     string
-	embedded bool
-	end      func(why string) // ends the process
+	name      string
+	embedded  bool
+	countdown func() // to the hard deadline, unless a signal has begun it
 
 	stats     Collector
 	metrics   *metrics.Metrics      // that are served; nil for none
@@ -234,15 +234,11 @@ func (m *Member) ready(ctx context.Context) error {
 }
 
 // drain ends the tasks and then the web server. Meanwhile the probes tell that the member drains.
-// ctx may have ended. At the hard deadline drain ends the process.
+// ctx may have ended.
 func (m *Member) drain(ctx context.Context) error {
 	m.phase.Store(draining)
+	m.countdown()
 	ctx = context.WithoutCancel(ctx)
-	limit := m.Config.HardDeadline
-	deadline := time.AfterFunc(limit, func() {
-		m.end(fmt.Sprintf("shutdown.hard_deadline: %v have passed, and the drain has not ended", limit))
-	})
-	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()
 	return errors.Join(err, m.besideErr, m.web.stop(ctx))

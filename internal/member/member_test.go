@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// asProgram makes the test binary run as a program that does not end.
+// asProgram makes the test binary run as a program that does not end, and says where it hangs.
 const asProgram = "SIDING_TEST_AS_HANGER"
 
 func TestMain(m *testing.M) {
@@ -43,33 +44,71 @@ func register(s *queue.Server) {
 	queue.Handle(s, func(context.Context, note) error { return nil })
 }
 
-// hanger asks for its own end, and then does not end.
+// hanger asks for its own end, by a signal or without one, and then does not end.
 var hanger = Program{
 	Name: "hanger",
 	Serve: func(ctx context.Context, m *Member) error {
 		ctx, end := context.WithCancel(ctx)
 		defer say(os.Stderr, "closed\n")
-		return m.Run(ctx, register, func(context.Context, string) error {
-			end()
-			select {}
+		hang := func(where string, ask func()) {
+			if os.Getenv(asProgram) == where {
+				ask()
+				select {}
+			}
+		}
+		signal := func() {
+			if self, err := os.FindProcess(os.Getpid()); err == nil {
+				_ = self.Signal(syscall.SIGTERM) // the test waits for what follows
+			}
+		}
+		m.Prepare = func(context.Context) error {
+			hang("prepare", signal)
+			return nil
+		}
+		err := m.Run(ctx, func(s *queue.Server) {
+			hang("register", signal)
+			register(s)
+		}, func(context.Context, string) error {
+			hang("beside", end)
+			return nil
 		})
+		hang("closing", func() {})
+		return err
 	},
 	Cleanup: func() { say(os.Stderr, "cleaned up\n") },
 }
 
-// At the hard deadline the process ends. Cleanup removes temporary files, and closes nothing that
+// hang runs the hanger.
+func hang(t *testing.T, where, redis string, stderr io.Writer) *proc.Program {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "--redis", redis, "--http", "off", "--shutdown-timeout", "100ms", "--shutdown-hard-deadline", "300ms") //nolint:noctx // killed at cleanup
+	cmd.Env, cmd.Dir, cmd.Stderr = append(os.Environ(), asProgram+"="+where), t.TempDir(), stderr
+	return proc.Launch(t, cmd)
+}
+
+// At the hard deadline the process ends, wherever it hangs. Cleanup removes temporary files, and closes nothing that
 // tasks still use.
 func TestHardDeadlineEndsTheProcess(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "--redis", redistest.Start(t).Addr, "--http", "off", "--shutdown-timeout", "100ms", "--shutdown-hard-deadline", "300ms")
-	cmd.Env, cmd.Dir = append(os.Environ(), asProgram+"=1"), t.TempDir()
-	out, err := cmd.CombinedOutput()
-	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != cli.StatusFault {
-		t.Errorf("want exit status %d, have %v", cli.StatusFault, err)
+	server := redistest.Start(t)
+	for _, where := range []string{"register", "prepare", "beside", "closing"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			p := hang(t, where, server.Addr, nil)
+			expect.Equal(t, "exit status", p.Wait(t, 30*time.Second), cli.StatusFault)
+			const want = "hanger: shutdown.hard_deadline: 300ms have passed, and the drain has not ended\ncleaned up\n"
+			if have := p.Stderr.String(); !strings.HasSuffix(have, want) || strings.Contains(have, "closed") {
+				t.Errorf("want %q at the end, and nothing closed, have %s", want, have)
+			}
+		})
 	}
-	if want := "hanger: shutdown.hard_deadline: 300ms have passed, and the drain has not ended\ncleaned up\n"; !strings.HasSuffix(string(out), want) || strings.Contains(string(out), "closed") {
-		t.Errorf("want %q at the end, and nothing closed, have %s", want, out)
-	}
+}
+
+// So it does if nobody reads what it says.
+func TestHardDeadlineUnread(t *testing.T) {
+	t.Parallel()
+	p := hang(t, "prepare", redistest.Start(t).Addr, proc.FullPipe(t))
+	expect.Equal(t, "exit status", p.Wait(t, 30*time.Second), cli.StatusFault)
 }
 
 // Each fault is said once, with its status.
