@@ -26,8 +26,8 @@ const (
 	// demoWork makes the longest row of tasks on one resource, about a hundred, take some
 	// seconds. That is long enough to look at the dashboard.
 	demoWork = 60 * time.Millisecond
-	// stall is how long a demo may go on while no task ends. asynq needs less to find a task that a
-	// worker has dropped.
+	// stall is how long a demo may go on while no task ends, besides the work of one. asynq needs less to find a task
+	// that a worker has dropped.
 	stall = 2 * time.Minute
 )
 
@@ -39,7 +39,8 @@ type demo struct {
 	member *member.Member
 	ledger *ledger.Ledger
 	redis  redis.UniversalClient
-	total  int // tasks
+	total  int           // tasks
+	stall  time.Duration // how long no task may end, besides the work of one
 }
 
 // demo runs a demo until ctx ends, or with --once until its tasks are done.
@@ -59,7 +60,7 @@ func (a *app) demo(ctx context.Context, m *member.Member) (err error) {
 	defer func() { _ = rdb.Close() }() // nothing is in flight by then
 	m.Server.Asynq.Queues, m.Server.Shards, m.Server.Asynq.StrictPriority = map[string]int{demoQueue: 1}, nil, false
 	m.Config.HTTP.Address = a.freeAddress(ctx, m.Config.HTTP.Address)
-	d := &demo{app: a, member: m, ledger: l, redis: rdb}
+	d := &demo{app: a, member: m, ledger: l, redis: rdb, stall: stall}
 	return d.run(ctx)
 }
 
@@ -146,14 +147,16 @@ func enqueueAll(ctx context.Context, rdb redis.UniversalClient, jobs []queue.Job
 	return err
 }
 
-// watch shows the progress of the tasks until all are done.
+// watch shows the progress of the tasks until all are done. If they stall, that is an error with --once; else somebody who
+// tries the dashboard may have paused the queue, or deleted a task.
 func (d *demo) watch(ctx context.Context) (result, error) {
-	began, total := time.Now(), d.total
+	began, total, limit := time.Now(), d.total, d.stall+d.flags.work
 	inspector := asynq.NewInspectorFromRedisClient(d.redis)
 	line, said := cli.NewLine(d.stderr), began
 	defer line.Wipe()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
+	stalled := false
 	for done, since := 0, began; ; {
 		info, err := inspector.GetQueueInfo(demoQueue)
 		if err != nil {
@@ -161,12 +164,12 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 		}
 		text := fmt.Sprintf("demo: %d of %d tasks done, %d waiting, %d running", info.Completed+info.Archived, total, info.Retry, info.Active)
 		line.Show("%s", text)
-		if line == nil && time.Since(said) >= 2*time.Second {
+		if line == nil && !stalled && time.Since(said) >= 2*time.Second {
 			said = time.Now()
 			d.say("%s\n", text)
 		}
 		if now := info.Completed + info.Archived; now > done {
-			done, since = now, time.Now()
+			done, since, stalled = now, time.Now(), false
 		}
 		if done >= total {
 			s := d.member.Stats()
@@ -175,8 +178,14 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 				elapsed: time.Since(began),
 			}, nil
 		}
-		if time.Since(since) > stall {
-			return result{}, fmt.Errorf("demo: no task has ended for %v: %d of %d are done, %d wait, %d run", stall, done, total, info.Retry, info.Active)
+		if time.Since(since) > limit && !stalled {
+			stalled = true
+			err := fmt.Errorf("demo: no task has ended for %v: %d of %d are done, %d wait, %d run", limit, done, total, info.Retry, info.Active)
+			if d.flags.once {
+				return result{}, err
+			}
+			line.Wipe()
+			d.say("%v; still serving, until Ctrl-C\n", err)
 		}
 		select {
 		case <-ctx.Done():

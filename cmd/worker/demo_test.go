@@ -16,6 +16,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks"
 )
@@ -118,6 +120,24 @@ func TestDemoOnceInterrupted(t *testing.T) {
 	// The temporary folder of the demo is in the process's own.
 	left, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 	expect.That(t, err == nil && len(left) <= 0, "want its ledger removed, have %v, %v", left, err)
+}
+
+// A demo whose tasks stall, as after a visitor has paused the queue, says so and goes on. With --once it fails.
+func TestDemoStalls(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	enqueue(t, rdb, demoQueue, "7001")
+	const want = "demo: no task has ended for 1ms: 0 of 1 are done, 0 wait, 0 run"
+	var log proc.Output
+	d := &demo{app: &app{stderr: &log, flags: flags{once: true, work: time.Millisecond}}, redis: rdb, total: 1}
+	if _, err := d.watch(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("--once: want %q, have %v", want, err)
+	}
+	d.flags.once = false
+	ctx, end := context.WithTimeout(t.Context(), time.Second) // ten looks
+	defer end()
+	expect.Is(t, "the end", expect.Err(d.watch(ctx)), context.DeadlineExceeded)
+	expect.Equal(t, "what it says", log.String(), want+"; still serving, until Ctrl-C\n")
 }
 
 func TestResultOfAWrongLedger(t *testing.T) {
