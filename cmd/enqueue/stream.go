@@ -42,6 +42,7 @@ task" mean. Blank lines are skipped. A bad line is refused by its number and doe
 stop the rest.
 
 ` + resumeHelp + `
+A line that one run refused for its deadline counts as there already in the next.
 
 Lines from stdin or from a pipe have no checkpoint, and one without an id gets a
 random one: there only the ids in the lines keep a task from being enqueued twice.
