@@ -40,6 +40,7 @@ func TestUsage(t *testing.T) {
 		{"exposed by a file", []string{"--config", exposed}, nil, "worker: " + exposed + ":2: http.address: others can reach 0.0.0.0:1: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither\n"},
 		{"bad DSN", []string{"--redis", "127.0.0.1:1", "--ledger", "mysql:x"}, nil, "worker: --ledger: DSN scheme: want a path, sqlite:PATH or postgres://..., have \"mysql:\"\n"},
 		{"bad DSN in a variable", nil, []string{"SIDING_LEDGER_DSN=sqlite:"}, "worker: SIDING_LEDGER_DSN: DSN \"sqlite:\": want the path of a file, which several connections can share\n"},
+		{"bad parameter in a DSN", []string{"--ledger", "postgres://u@h/d?sslmode=bogus"}, nil, "worker: --ledger: DSN \"postgres://u@h/d\": sslmode is invalid\n"},
 		{"argument", []string{"start"}, nil, "worker: want no arguments, have [\"start\"]\n"},
 		{"bad number", []string{"--concurrency", "-3"}, nil, "worker: --concurrency: want 1 to 10000, have -3\n"},
 		{"bad file", []string{"--config", bad}, nil, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},

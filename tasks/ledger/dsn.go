@@ -81,7 +81,7 @@ func newPostgres(dsn string) (*Ledger, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		// The text of err itself quotes the DSN.
-		return nil, fmt.Errorf("ledger %s: %w", name, cmp.Or(errors.Unwrap(err), errParameter))
+		return nil, wrong("DSN %q: %v", name, cmp.Or(errors.Unwrap(err), errParameter))
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(postgresConns)

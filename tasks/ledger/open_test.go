@@ -72,7 +72,7 @@ func TestOpenRefuses(t *testing.T) {
 			"nobody there, password behind", "postgresql://ann@127.0.0.1:1/shop?connect_timeout=2&password=hunter2",
 			[]string{"postgresql://ann@127.0.0.1:1/shop", "connect"},
 		},
-		{"bad parameter", "postgres://ann:hunter2@host/db?sslmode=maybe", []string{"ledger postgres://ann@host/db", "sslmode"}},
+		{"bad parameter", "postgres://ann:hunter2@host/db?sslmode=maybe", []string{`ledger: DSN "postgres://ann@host/db": sslmode`}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
