@@ -146,9 +146,11 @@ func text(into *string, key, help string) Setting {
 
 // login is a user name of HTTP Basic authentication, in which a colon ends it.
 func login(into *string, key, def, help string) Setting {
-	return words(into, key, def, "text without colons and control characters", help, func(v string) bool {
+	s := words(into, key, def, "text without colons and control characters", help, func(v string) bool {
 		return v != "" && !strings.Contains(v, ":") && isText(v)
 	})
+	s.shown = func(v string) bool { return !strings.Contains(v, ":") } // behind it may be a password
+	return s
 }
 
 // prefix is a text that begins keys. Braces would move companions of a lock to another slot
