@@ -72,8 +72,8 @@ func TestStoppedLine(t *testing.T) {
 
 	b.says(t, "", "archive first --reason canceled --by alice --yes --json", cli.StatusOK,
 		`"resource":"order:1","outcome":"archived","waiting":2,"by":"alice","reason":"canceled"}…outcome=archived by=alice reason=canceled`)
-	b.finish <- struct{}{}
-	b.finish <- struct{}{}
+	b.letOneSucceed(t)
+	b.letOneSucceed(t)
 	expect.Eventually(t, "the others have run, in order", func() bool { return b.runs("second") == 1 && b.runs("third") == 1 })
 	e, status := answer[inspect.Explanation](t, b, "why", "first")
 	if e.State != inspect.StateArchived || e.Line != nil || e.LastError != "skipped by alice: canceled; before: no such order" {
@@ -90,7 +90,7 @@ func TestRetriedLineGoesOn(t *testing.T) {
 	b.fail.Delete("first")
 	b.says(t, "", "--json run first --queue default", cli.StatusOK, `"outcome":"retried","waiting":2,"by":"`+operator()+`"`)
 	for range 3 {
-		b.finish <- struct{}{}
+		b.letOneSucceed(t)
 	}
 	expect.Eventually(t, "all have run", func() bool { return b.runs("third") == 1 })
 	if want := []string{"first", "first", "second", "third"}; !b.ran(want...) {

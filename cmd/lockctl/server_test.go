@@ -36,12 +36,22 @@ type testbed struct {
 	at     *redistest.Server
 	rdb    *redis.Client
 	client *queue.Client
-	finish chan struct{} // each value lets one task succeed
+	finish chan struct{} // see letOneSucceed
 	ended  chan error    // why the context of a task ended
 	fail   sync.Map      // the errors of tasks, by id
 
 	mu    sync.Mutex
 	order []string // in which handlers began, by task
+}
+
+// letOneSucceed waits until a task runs, and lets it succeed.
+func (b *testbed) letOneSucceed(t *testing.T) {
+	t.Helper()
+	select {
+	case b.finish <- struct{}{}:
+	case <-time.After(time.Minute):
+		t.Fatal("want a task that runs, have none within a minute")
+	}
 }
 
 // ran reports whether handlers have begun for these tasks, in this order.
@@ -229,7 +239,7 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	have := b.release(t, func() {
-		b.finish <- struct{}{}
+		b.letOneSucceed(t)
 		expect.Eventually(t, "second holds the lock", func() bool {
 			one, _ := answer[shown](t, b, "show", "order:1")
 			return one.Lock.State == inspect.Held && one.Lock.Task != nil && one.Lock.Task.ID == "second"

@@ -48,10 +48,10 @@ func TestTasks(t *testing.T) {
 	if all, _ := answer[[]listed](t, b, "tasks", "order:1"); len(all) != 1 || all[0].State != inspect.StateArchived || all[0].Error != "" {
 		t.Errorf("want the archived one, which has not failed, have %+v", all)
 	}
-	b.finish <- struct{}{} // first, or other
-	b.finish <- struct{}{}
+	b.letOneSucceed(t) // first, or other
+	b.letOneSucceed(t)
 	b.says(t, "", "run second", cli.StatusOK, "second is pending, by ")
-	b.finish <- struct{}{}
+	b.letOneSucceed(t)
 	expect.Eventually(t, "second has run, and third has not", func() bool { return b.runs("second") == 1 && b.runs("third") == 0 })
 }
 
@@ -158,7 +158,7 @@ func TestChangeOfATaskThatHasChanged(t *testing.T) {
 			have := b.after(t, func() {
 				b.says(t, "", "run later", cli.StatusOK, "later is pending")
 				if tt.fails == nil {
-					b.finish <- struct{}{}
+					b.letOneSucceed(t)
 				}
 				b.awaitState(t, "later", tt.state)
 			}, tt.verb, "later", "--reason", "drill")
