@@ -127,7 +127,7 @@ func (f *file) mapping(node *yaml.Node, prefix string) {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], resolve(node.Content[i+1])
 		key := prefix + name.Value
-		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, key)
+		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, Setting{}.show(key))
 		if name.Kind != yaml.ScalarNode {
 			f.fail("%s:%d: want a key, have %s", f.path, name.Line, kind(name))
 			continue

@@ -15,7 +15,7 @@ func FuzzFile(f *testing.F) {
 	text := expect.Value(os.ReadFile(shipped))(f)
 	f.Add(text)
 	for _, seed := range []string{
-		"", "~", "a: &a [*a]", "queues: &q {a: *q}", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "? {a: b}\n: c", "<<: {concurrency: 3}", "---\n---\n",
+		"", "~", "a: &a [*a]", "queues: &q {a: *q}", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "? {a: b}\n: c", "<<: {concurrency: 3}", "{0\n\n0}", "---\n---\n",
 		"redis:\n  addrs: [a:1, b:2]\n  cluster: true\n", "http: {username: 'a:b'}", "ledger: {dsn: 'postgres://a:b@c/d'}", "!!binary aGk=: x", "\xff",
 		"limits:\n  \"account:*\": {holders: 5, rates: [100/1s]}\n  a: &a {rates: *a}\n",
 		"policies:\n  \"mail:digest\": {on_busy: coalesce, max_wait: 1h}\n  a: &a {max_wait: *a}\n",
