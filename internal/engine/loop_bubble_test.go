@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -607,4 +608,43 @@ func TestShutdownWithoutAnAnswerToAQuestion(t *testing.T) {
 		}
 		expect.That(t, asked.Load(), "want Redis asked whether it has forgotten the outcome")
 	})
+}
+
+// Redis refuses writes for long, and nothing runs. The step that was to take tasks does not hold up a shutdown; but one that
+// Redis may have made, unheard, does.
+func TestShutdownWhileRedisRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		first error // the answer to the first step
+		done  bool
+	}{
+		"refused": {redisError("NOREPLICAS Not enough good replicas to write."), true},
+		"unheard": {io.ErrUnexpectedEOF, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLoop(loopConfig(t, nil), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+					if isFirst(s) && tt.first != nil {
+						err := tt.first
+						tt.first = nil
+						return nil, err
+					}
+					return nil, redisError("NOREPLICAS Not enough good replicas to write.")
+				}})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go l.run(ctx)
+				time.Sleep(5 * time.Second)
+				expect.OK(t, l.do(ctx, func() { l.stopping = true }))
+				time.Sleep(2 * time.Second)
+				select {
+				case <-l.drained:
+					expect.That(t, tt.done, "want the loop to wait for the step")
+				default:
+					expect.That(t, !tt.done, "want the loop to be done")
+				}
+			})
+		})
+	}
 }

@@ -36,6 +36,7 @@ type flight struct {
 	attempts []*attempt // of the outcomes
 	since    time.Time  // when it was sent first
 	tries    int        // that have no answer yet
+	unheard  bool       // a try has ended without an answer: Redis may have made the step
 	silence  time.Duration
 	resendAt time.Time
 }
@@ -175,11 +176,15 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.careful = max(0, s.careful-1)
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
-		s.complain(ctx, "step", a.err) // whether Redis has done it is not known
+		s.complain(ctx, "step", a.err)
+		f.unheard = true
 	case redisreply.Transient(a.err), redisreply.OfConnection(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
 		s.complain(ctx, "step", a.err)
 		f.resendAt = now.Add(refusedPause)
+		if s.loop.stopping && len(f.Outcomes) == 0 && f.tries == 0 && !f.unheard {
+			s.flight = nil // it was to take tasks only, and has taken none
+		}
 	default:
 		s.flight = nil
 		s.careful = max(0, s.careful-1)
