@@ -47,9 +47,11 @@ type testbed struct {
 // letOneSucceed waits until a task runs, and lets it succeed.
 func (b *testbed) letOneSucceed(t *testing.T) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	select {
 	case b.finish <- struct{}{}:
-	case <-time.After(time.Minute):
+	case <-ctx.Done():
 		t.Fatal("want a task that runs, have none within a minute")
 	}
 }
