@@ -14,8 +14,8 @@ local function free_key(lock, ticket)
   return nil
 end
 
--- Whether a queue has something left of its share. All shares together may be more than a step may use up, as some are given out
--- before anything is used up.
+-- Whether a queue has something left of its share. Shares are given out when a queue is tried first, maybe all before one of them
+-- is used up: together the queues use up twice as much as one alone, at most.
 local function has_left(q, what) return q[what] > 0 and progress[what] > -MOST[what] end
 
 -- Notes what a queue has used up.

@@ -256,7 +256,7 @@ local function queue_at(i)
   q = {
     index = i, number = digits(i), name = name, turn = turns[i],
     pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
-    ready = siding(name, 'ready'), task = asynq(name, 't:'),
+    ready = siding(name, 'ready'), task = task_of(name, ''),
     paused = call('EXISTS', asynq(name, 'paused')) == 1,
     ids = {},                   -- of pending, as read: the last is the head
     reads = 10,                 -- how many of those are read next
@@ -267,8 +267,8 @@ local function queue_at(i)
     leases = {},                -- of those: pairs for the set of leases
     empty = false,              -- whether pending is
     quiet = false, first = nil, -- whether no lock is due, until something is added; when the first is
-    looks = share(progress.looks),    -- how many locks may be looked at in vain
-    parks = share(progress.parks),    -- how many tasks may be parked
+    looks = share(progress.looks), -- how many locks may be looked at in vain
+    parks = share(progress.parks), -- how many tasks may be parked
     spoilt = false,             -- whether one of asynq's keys of the queue is of another type
   }
   queues[i] = q
