@@ -146,7 +146,7 @@ func (j judge) snoozed() Verdict {
 		Clears: fmt.Sprintf("The task comes again %s, or up to a second later, and %s.", j.at(j.x.At), place),
 		Do:     fmt.Sprintf("Wait, or run it now: %s.", j.run()),
 	}
-	if j.x.Sentence == "" { // the script that takes tasks leaves none when it snoozes one
+	if j.x.Sentence == "" { // the script that takes tasks leaves none when it puts one off
 		v.Wrong = "Yes: nothing says why the task waits: a key of its resource has a wrong type, or the task cannot be read." + j.history()
 		v.Do = fmt.Sprintf("Look for WRONGTYPE in the logs of the queue's servers. Mend the cause, then run it now: %s.", j.run())
 	}

@@ -31,7 +31,7 @@ type settled struct {
 	Task     inspect.Task `json:"task"`
 	Resource string       `json:"resource"`
 	Outcome  string       `json:"outcome"` // pending, retried, archived or deleted
-	Waiting  int          `json:"waiting"` // behind it in a line that it held
+	Waiting  int          `json:"waiting"` // behind it, if it holds or has held its line
 	By       string       `json:"by"`
 	Reason   string       `json:"reason,omitempty"`
 }

@@ -12,8 +12,7 @@ import (
 )
 
 // An attempt is a task that this server has taken. It is running until its handler has returned, then ended, until
-// a step has settled it. The fields from loss on are
-// its goroutine's until it reports, and all others are the loop's.
+// a step has settled it. The fields from loss on are its goroutine's until it reports, and all others are the loop's.
 type attempt struct {
 	taskredis.Taken
 

@@ -196,8 +196,8 @@ func (a *attempt) members() []*Member {
 // lock returns the key of the lock under which an attempt runs, "" for none.
 func (a *attempt) lock() string { return cmp.Or(a.Lock, a.First.Lock) }
 
-// cancelContext ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler then says of
-// them is judged by theirs.
+// cancelContext ends the context of an attempt, if that runs. Those of the members of its batch end before, as what its handler
+// then says of them is judged by theirs.
 func (a *attempt) cancelContext(cause error) {
 	for _, m := range a.members() {
 		m.attempt.cancelContext(cause)

@@ -86,7 +86,8 @@ func (l *loop) abort() {
 	}
 }
 
-// cancelContext ends the context of an attempt, and of its batch. From now on its handler may go on for as long as one whose time is over.
+// cancelContext ends the context of an attempt, and of its batch. From now on its handler may go on for as long as one whose
+// time is over.
 func (l *loop) cancelContext(a *attempt, cause error) {
 	a.cancelContext(cause)
 	by := time.Now().Add(l.cfg.Overrun)
