@@ -28,7 +28,7 @@ const (
 
 // A contender is one of these goroutines. Locker.mu guards err and last.
 type contender struct {
-	terms   string        // of its request
+	terms   terms         // of its request
 	since   time.Time     // when it came, or would have if it had not waited elsewhere
 	first   chan struct{} // closed when nobody is before it
 	err     error         // of an attempt by another that began after it had come
@@ -36,8 +36,13 @@ type contender struct {
 	failing time.Time     // since when the store has failed these; zero if it has answered
 }
 
-// termsOf returns what may have one request fail where another does not: what keeps it from the lock, and how long an answer may take.
-func termsOf(request lease.Request) string { return request.Rule.String() + " " + request.TTL.String() }
+// terms are what may have one request fail where another does not: what keeps it from the lock, and how long an answer may take.
+type terms struct {
+	rule string
+	ttl  time.Duration
+}
+
+func termsOf(request lease.Request) terms { return terms{request.Rule.String(), request.TTL} }
 
 // newContender counts how long the caller has waited elsewhere, see [lease.WithWaited].
 func newContender(ctx context.Context, request lease.Request) *contender {
@@ -109,8 +114,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		err = c.heldHere()
 	}
 	if err == nil {
-		terms := termsOf(request)
-		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.terms != terms })
+		mine := termsOf(request)
+		sharing = slices.DeleteFunc(slices.Clone(c.queues[trying]), func(other *contender) bool { return other.terms != mine })
 	}
 	l.mu.Unlock()
 	if err != nil {

@@ -60,8 +60,8 @@ var mistakes = []verify.Mutant{
 	},
 	{
 		"a refusal is shared by all", "contenders.go",
-		"return other.terms != terms",
-		"return false && other.terms != terms",
+		"return other.terms != mine",
+		"return false && other.terms != mine",
 		[]string{"TestRefusalConcernsOneLimit", "TestDeadlineConcernsOneTTL"},
 	},
 	{

@@ -22,6 +22,9 @@ var errNoAnswer = errors.New("the store has not answered yet")
 
 // wait waits for the lock in the way of opts, until over.
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options, over time.Time) (*lease.Lease, error) {
+	if opts.Wait == Forever {
+		return l.waitAs(ctx, request, opts)
+	}
 	waits, cancel := context.WithDeadlineCause(ctx, over, lease.ErrWaited)
 	defer cancel()
 	held, err := l.waitAs(waits, request, opts)
@@ -43,7 +46,7 @@ func saysNothing(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, errNoAnswer) || errors.Is(err, lease.ErrWaited) && errors.Is(err, context.DeadlineExceeded)
 }
 
-// overAt returns when a wait is over that begins now: one of Forever in centuries. Of two that have one lock each, and wait for the
+// overAt returns when a wait is over that begins now. Of two that have one lock each, and wait for the
 // other's, nobody gets both if both give up at the same moment. So whoever has a lock already waits for less, by a random part of
 // up to a quarter: one then gives up first, and releases what the other waits for.
 func overAt(ctx context.Context, wait time.Duration) time.Time {

@@ -84,6 +84,11 @@ func (c *Client) Go(f func()) { c.calls.Go(f) }
 
 // Sleep waits for d, or until wake receives. The error says why ctx ended, or is [ErrClosed].
 func (c *Client) Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	select {
+	case <-wake: // as mostly for those who wait until somebody listens: without a timer
+		return EndOf(ctx)
+	default:
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	return c.Wait(ctx, timer.C, wake)

@@ -117,26 +117,26 @@ func (m *committer) do(ctx context.Context, key string, args ...any) (any, error
 
 // depart returns the group that leaves now; nil if all calls have to wait. m.mu is held.
 func (m *committer) depart() *group {
-	g := &group{left: time.Now()}
-	if n := len(m.groups); n < mostGroups-1 || n < mostGroups && g.left.Sub(m.left) >= lastAfter {
+	var calls []*call
+	now := time.Now()
+	if n := len(m.groups); n < mostGroups-1 || n < mostGroups && now.Sub(m.left) >= lastAfter {
 		m.waiting = slices.DeleteFunc(m.waiting, func(c *call) bool {
 			lock := store.LockOf(c.key)
-			leaves := len(g.calls) < mostCalls && !m.away[lock]
+			leaves := len(calls) < mostCalls && !m.away[lock]
 			if leaves {
 				m.away[lock] = true
-				g.calls = append(g.calls, c)
+				calls = append(calls, c)
 			}
 			return leaves
 		})
 	}
-	if len(g.calls) > 0 {
-		m.groups, m.left = append(m.groups, g), g.left
+	var g *group
+	if len(calls) > 0 {
+		g = &group{calls: calls, left: now}
+		m.groups, m.left = append(m.groups, g), now
 	}
 	if len(m.waiting) > 0 {
 		m.hurry()
-	}
-	if len(g.calls) == 0 {
-		return nil
 	}
 	return g
 }
@@ -299,7 +299,8 @@ func committed(rdb pipeliner, cluster bool) *committer {
 
 // commit sends calls in one script.
 func commit(ctx context.Context, rdb redis.Scripter, cluster bool, calls ...*call) {
-	keys, args := make([]string, 0, len(calls)), []any{flag(cluster)}
+	keys, args := make([]string, 0, len(calls)), make([]any, 0, 1+5*len(calls))
+	args = append(args, flag(cluster))
 	for _, c := range calls {
 		keys, args = append(keys, c.key), append(args, c.args...)
 	}
