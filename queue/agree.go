@@ -32,7 +32,9 @@ func (s *Server) terms() taskredis.Terms {
 		t.Limits[pattern] = strings.Join(text, " ")
 	}
 	for kind, policy := range s.cfg.Policies {
-		t.Policies[kind] = policy.text()
+		if text := policy.text(); text != (Policy{}).text() { // that of all other kinds
+			t.Policies[kind] = text
+		}
 	}
 	return t
 }

@@ -32,7 +32,10 @@ func TestServersAgree(t *testing.T) {
 		shutdown(t, server)
 		return logs.lines("has other settings"), err
 	}
-	same := queue.ServerConfig{Limits: map[string]queue.Limit{"a:*": {Holders: 2}}}
+	same := queue.ServerConfig{
+		Limits:   map[string]queue.Limit{"a:*": {Holders: 2}},
+		Policies: map[string]queue.Policy{"mail": {OnBusy: queue.OnBusyPark, OnFailure: queue.OnFailureOvertake}}, // as without
+	}
 	other := same
 	other.Lock.Prefix = "other:"
 	expect.Eventually(t, "the first server to be known", func() bool {

@@ -156,7 +156,7 @@ func SetLimit(ctx context.Context, rdb redis.UniversalClient, l LimitOverride) e
 }
 
 // UnsetLimit removes an override. The servers' own [Limit] holds again within a second. It reports
-// whether there was one.
+// whether there was one, and perhaps not if an answer of Redis was lost.
 func UnsetLimit(ctx context.Context, rdb redis.UniversalClient, prefix, pattern string) (bool, error) {
 	if err := cmp.Or(checkContext(ctx), checkClient(rdb)); err != nil {
 		return false, err

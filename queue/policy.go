@@ -191,9 +191,15 @@ type policyText struct {
 	OnFailure OnFailure `json:"on_failure,omitempty"`
 }
 
-// text returns the policy as a header.
+// text returns the policy as a header: the same for all that do the same.
 func (p Policy) text() string {
 	t := policyText{OnBusy: p.OnBusy, MaxWaiting: p.MaxWaiting, UseRetries: p.UseRetries, OnFailure: p.OnFailure}
+	if p.OnBusy == OnBusyPark {
+		t.OnBusy = ""
+	}
+	if p.OnFailure == OnFailureOvertake {
+		t.OnFailure = ""
+	}
 	if p.MaxWait != 0 {
 		t.MaxWait = p.MaxWait.String()
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -227,6 +228,24 @@ func TestReplace(t *testing.T) {
 		g.open()
 		b.awaitGone(one, three, five)
 		b.wantOrder(0, 1, 2, 3)
+	})
+}
+
+// A task takes over no time that is longer ago than it may wait: it would end as it comes.
+func TestReplaceAfterALongWait(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{}, b.run)
+		g := b.occupy()
+		old := b.enqueueWaiter(1, 1, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}})
+		came := time.Now().Add(-time.Hour).UnixMicro()
+		expect.OK(b, b.rdb.HSet(b.Context(), b.taskKey(old), "siding_ticket", came).Err())
+		expect.OK(b, b.rdb.ZAdd(b.Context(), b.lineKey(), redis.Z{Score: float64(came), Member: old}).Err())
+		late := b.enqueueWaiter(2, 1, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace, MaxWait: time.Minute}})
+		b.wantWaiters(late)
+		g.open()
+		b.awaitGone(late)
+		b.wantOrder(0, 2)
 	})
 }
 

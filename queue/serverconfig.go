@@ -110,7 +110,7 @@ type ServerConfig struct {
 	// Available returns an error while something is missing that all tasks need, such as the
 	// database to which they write. [Server.Ready] calls it. The server calls Available each second
 	// while no tasks are taken; see [Unavailable]. The context of a call ends after 5 s; who has not
-	// returned by then is asked again. Nil means that nothing is ever missing.
+	// returned by then is asked again, until ten calls go on. Nil means that nothing is ever missing.
 	Available func(context.Context) error
 	// Observe is called with what happens to tasks. Tasks wait for the call, or the next events, in
 	// memory: it must be quick, and safe for concurrent use. It must not wait for [Server.Shutdown],

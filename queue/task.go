@@ -81,8 +81,9 @@ type Options struct {
 	// any more.
 	Unique bool
 	// UniqueFor refuses a second task of the same kind, payload and queue, with [ErrDuplicate], for
-	// so long after this one was enqueued, or was to run by Delay or At, whatever becomes of it. At
-	// most one of Unique and UniqueFor is set. Whole seconds.
+	// so long after this one was enqueued, or was to run by Delay or At, whatever becomes of it. A task
+	// with Unique that asynq's tools have archived counts, too, for a year. At most one of Unique and
+	// UniqueFor is set. Whole seconds.
 	UniqueFor time.Duration
 	// Debounce has the task replace the last one of the same kind, resource, queue and Debounce while
 	// that waits for its Delay, so one task runs for a burst of them, with the payload that came last. It

@@ -162,7 +162,7 @@ func (a *aggregation) aggregate(running context.Context, queue, group string) er
 			return nil
 		}
 		if _, err := a.enqueue(ctx, task, asynq.Queue(queue)); err != nil {
-			logger.ErrorContext(ctx, "an aggregated task could not be enqueued, and its group is aggregated again", "error", err)
+			logger.ErrorContext(ctx, "an aggregated task may not be enqueued, and its group is aggregated again", "error", err)
 			return nil
 		}
 	}

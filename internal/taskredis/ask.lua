@@ -119,7 +119,10 @@ local function ask(queue, id, task, attempt, o)
     if other and (o.on_busy == 'coalesce' or other_came > tonumber(came)) then return 'coalesced ' .. other end
     if other then
       delete_waiting(other_queue, other, want)
-      replaced, ticket = other, other_ticket - o.head_start
+      replaced = other
+      -- That may have waited for longer already than this one is to wait at all. Then there is no time to take over.
+      local in_time = o.max_wait == 0 or now - other_ticket < o.max_wait * 1000000
+      if in_time then ticket = other_ticket - o.head_start else others_end = nil end
     elseif is_busy and o.most > 0 then
       local n = count_waiting(want)
       if n >= o.most then return 'rejected ' .. n .. ' ' .. value end

@@ -17,7 +17,7 @@
 -- Returns 1 when the task is stored, 0 when there is another task of its id, -1 when another one has its key of
 -- uniqueness, which is looked at first, as asynq does it. A key that holds '/<id>/<call>' is of a task that is unique whatever
 -- becomes of it: nobody deletes that key, as it holds no id. One that holds the id of a task that has ended, or is nowhere, is
--- free: asynq's tools leave it where they archive. A debounced task returns the id of the task that it has replaced, or 1.
+-- free to tasks that are unique while they are unfinished: asynq's tools leave it where they archive. A debounced task returns the id of the task that it has replaced, or 1.
 --
 -- Guarantees: the task is stored as asynq's scripts store it, or it is nowhere. The same call made twice, as its answer
 -- was lost, answers twice that it is stored, as long as the task is there. A debounced task is stored once until a minute after

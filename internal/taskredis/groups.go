@@ -31,7 +31,7 @@ var (
 // the set with its tasks. If it dies before, another server puts the tasks back into their group.
 //
 // So no task of a group is lost. It may be in two aggregated tasks, if its server dies between the enqueueing and the
-// deletion, or is slower than that time. asynq's servers may work on the same groups.
+// deletion or is slower than that time, or if no answer to the enqueueing comes. asynq's servers may work on the same groups.
 type Groups struct{ rdb redis.UniversalClient }
 
 // NewGroups returns the groups in rdb, which it does not close.
