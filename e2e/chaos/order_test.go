@@ -104,6 +104,7 @@ func TestCheckOrder(t *testing.T) {
 		with("before one without retries that has lost nothing", early, line("c", 6*s, done(9*s)), onceC, d),
 		with("in a batch after it, which had lost its lock", "", inBatch(8*s, 7550*ms)),
 		with("in a batch that lost its lock long after it was done", "", inBatch(9500*ms, 9*s)),
+		with("in a batch that lost its lock long before it began, as Redis was away", "", inBatch(9500*ms, 7550*ms), hang(7600*ms, 8*s)),
 		with("before a run that had begun, and only now says so", "",
 			line("c", 6*s, failed(7*s), Run{Process: "w1", Fence: 6900, Begin: 9 * s, Returned: 9 * s, Outcome: Ended}),
 			of("c", func(c *Task) { c.Fate = FateHopeless }), archived(ErrOwn), d, stop("w1", 6900*ms, 8990*ms)),

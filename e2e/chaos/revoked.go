@@ -147,12 +147,12 @@ func (c *checker) checkRepeats() {
 }
 
 // mayRepeat reports whether a run that was done may have lost its lock before it returned, or may
-// not have been acknowledged. The tasks of a batch end when all of its runs have returned.
+// not have been acknowledged. The runs of a batch have one lock, and its tasks end when all of them have returned.
 func (c *checker) mayRepeat(r Run) bool {
 	begin, end, lost := r.Begin-noise, r.Returned+noise, r.Lost != 0
 	for _, other := range c.byResource[r.Resource] {
 		if oneBatch(r, other) {
-			end, lost = max(end, other.Returned+noise), lost || other.Lost != 0
+			begin, end, lost = min(begin, other.Begin-noise), max(end, other.Returned+noise), lost || other.Lost != 0
 		}
 	}
 	if lost || c.Processes[r.Process].Exited < end || c.stoodStill(r.Process, begin, end) {
