@@ -394,29 +394,6 @@ func TestEnqueueNotifies(t *testing.T) {
 	})
 }
 
-// Each of the idle servers that wait is woken by a task of its own.
-func TestEnqueueWakesEachServer(t *testing.T) {
-	t.Parallel()
-	onRedis(t, func(t *bench) {
-		rdb, queue := t.rdb, t.queue
-		const servers = 5
-		woken := make(chan error, servers)
-		for range servers {
-			go func() { woken <- rdb.BLPop(t.Context(), 20*time.Second, NotifyKey(queue)).Err() }()
-		}
-		q := NewEnqueuer(rdb)
-		for n := range servers {
-			expect.OK(t, q.Enqueue(t.Context(), simple(queue, strconv.Itoa(n))))
-		}
-		for range servers {
-			expect.Is(t, "wait at the list", <-woken, nil)
-		}
-		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); n != 0 {
-			t.Errorf("want all elements taken, have %d", n)
-		}
-	})
-}
-
 // A task is stored although the list cannot be written.
 func TestEnqueueWithoutNotification(t *testing.T) {
 	t.Parallel()
