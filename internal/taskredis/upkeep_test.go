@@ -292,20 +292,6 @@ func TestUpkeepFindsNothingToMend(t *testing.T) {
 	})
 }
 
-// What is lost while Redis has no memory left is put back, and what is there stays as it is.
-func TestUpkeepWithoutMemory(t *testing.T) {
-	t.Parallel()
-	d := newDesk(newBench(t, redistest.Start(t).Client(t))) // of its own, as it gets full
-	for i := range 120 {
-		d.waits(fmt.Sprint(i), 100+i, d.in(time.Hour))
-	}
-	value(d, d.rdb.ZRem(d.Context(), LineKey(d.q, d.lock), "7"))
-	value(d, d.rdb.ConfigSet(d.Context(), "maxmemory", "1"))
-	expect.Equal(d, "mended", d.mends().Waiting, 1)
-	expect.Equal(d, "mended again", d.mends().Waiting, 0)
-	expect.Equal(d, "in line", value(d, d.rdb.ZCard(d.Context(), LineKey(d.q, d.lock))), 120)
-}
-
 func TestUpkeepGivesLeases(t *testing.T) {
 	t.Parallel()
 	atDesk(t, func(d *desk) {
@@ -575,39 +561,6 @@ func TestUpkeepSortsOutHalfDoneTasks(t *testing.T) {
 	})
 }
 
-// Many crashes are found page by page.
-func TestUpkeepFindsManyCrashes(t *testing.T) {
-	t.Parallel()
-	atDesk(t, func(d *desk) {
-		const each = 100
-		for i := range each {
-			d.active(fmt.Sprint(i), 5)
-			d.active(fmt.Sprint("late ", i), d.in(-time.Second)) // a slow machine has half a minute until it has crashed
-			d.active(fmt.Sprint("trusted ", i), 6, "siding_attempt", d.lock, "siding_lock", d.lock)
-		}
-		value(d, d.rdb.Set(d.Context(), d.lock, d.lock, 0))
-		ended, skip, calls := 0, 0, 0
-		for more := true; more; calls++ {
-			l, err := d.Leases(d.Context(), d.q, skip)
-			if err != nil || len(l.Crashed) > 10 {
-				d.Fatal(len(l.Crashed), err)
-			}
-			for _, c := range l.Crashed {
-				if done, err := d.End(d.Context(), c, &Outcome{Kind: Archive}); err != nil || !done {
-					d.Fatal(done, err)
-				}
-				ended++
-			}
-			more = l.More
-			skip += l.Left
-		}
-		expect.Equal(d, "ended", ended, each)
-		expect.Equal(d, "left", skip, 2*each)
-		expect.Equal(d, "active", value(d, d.rdb.LLen(d.Context(), ActiveKey(d.q))), 2*each)
-		expect.That(d, calls <= 14, "want about 12 calls, have %d", calls)
-	})
-}
-
 func TestUpkeepEndsCrashes(t *testing.T) {
 	t.Parallel()
 	atDesk(t, func(d *desk) {
@@ -673,10 +626,14 @@ func TestUpkeepLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// While Redis has no memory left, tasks go on to be forwarded and ended, as that takes none.
-func TestUpkeepWorksWithoutMemory(t *testing.T) {
+// While Redis has no memory left, tasks go on to be forwarded and ended, as that takes none; and what is lost is put back.
+func TestUpkeepWithoutMemory(t *testing.T) {
 	t.Parallel()
-	d := newDesk(newBench(t, redistest.Start(t).Client(t)))
+	d := newDesk(newBench(t, redistest.Start(t).Client(t))) // of its own, as it gets full
+	for i := range 120 {
+		d.waits(fmt.Sprint(i), 100+i, d.in(time.Hour))
+	}
+	value(d, d.rdb.ZRem(t.Context(), LineKey(d.q, d.lock), "7"))
 	d.task("late", "scheduled")
 	d.add(ScheduledKey(d.q), "late", 5)
 	d.active("crashed", 5)
@@ -693,4 +650,7 @@ func TestUpkeepWorksWithoutMemory(t *testing.T) {
 	if ended, err := d.End(t.Context(), l.Crashed[0], &Outcome{Kind: Retry, Message: []byte("m"), Counts: true}); !ended || err != nil {
 		t.Error(ended, err)
 	}
+	expect.Equal(d, "mended", d.mends().Waiting, 1)
+	expect.Equal(d, "mended again", d.mends().Waiting, 0) // what is there stays as it is
+	expect.Equal(d, "in line", value(d, d.rdb.ZCard(t.Context(), LineKey(d.q, d.lock))), 120)
 }
