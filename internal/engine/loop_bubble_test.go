@@ -73,10 +73,13 @@ func nothing(s *taskredis.Step) *taskredis.Answer {
 	return a
 }
 
-// settles is the answer to a step that finds nothing, and settles all that it says.
-func settles(s *taskredis.Step) *taskredis.Answer {
+// settles is the answer to a step that settles all that it says. The first step of all takes these tasks, and the others find nothing.
+func settles(s *taskredis.Step, tasks ...taskredis.Taken) *taskredis.Answer {
 	a := nothing(s)
 	a.Known = s.Number
+	if isFirst(s) {
+		a.Taken = tasks
+	}
 	for range s.Outcomes {
 		a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 	}
@@ -134,13 +137,9 @@ func TestLoopSaysOnceThatOutcomesDoNotCount(t *testing.T) {
 		var ended atomic.Int64
 		cfg.Logger = logs.logger()
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			a := nothing(s)
-			if isFirst(s) {
-				a.Taken = []taskredis.Taken{takenTask("a", "lock:a", 1), takenTask("b", "lock:b", 2), takenTask("c", "lock:c", 3)}
-			}
-			a.Known = s.Number
-			for range s.Outcomes {
-				a.Results, a.Replies = append(a.Results, taskredis.Stale), append(a.Replies, taskredis.Reply{})
+			a := settles(s, takenTask("a", "lock:a", 1), takenTask("b", "lock:b", 2), takenTask("c", "lock:c", 3))
+			for i := range a.Results {
+				a.Results[i] = taskredis.Stale
 				ended.Add(1)
 			}
 			return a, nil
@@ -226,15 +225,10 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 		ran, ended := false, taskredis.Kind("")
 		cfg := loopConfig(t, func(context.Context, *Task) error { ran = true; return nil })
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			a := nothing(s)
-			if isFirst(s) {
-				a.Taken = []taskredis.Taken{takenTask("late", "", -1)} // this server's clock is behind
-			}
 			for _, o := range s.Outcomes {
 				ended = o.Kind
-				a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 			}
-			return a, nil
+			return settles(s, takenTask("late", "", -1)), nil // this server's clock is behind
 		}})
 		runFor(t, l, time.Second)
 		expect.That(t, !ran && ended == taskredis.Retry, "want it retried without a call of its handler, have %v, outcome %q", ran, ended)
@@ -298,13 +292,9 @@ func TestHeartbeatsOfManyMasters(t *testing.T) {
 
 // takesOne is the answer to a step in a Cluster: the first one of a queue takes a task with a lock.
 func takesOne(s *taskredis.Step) (*taskredis.Answer, error) {
-	a := settles(s)
-	if isFirst(s) {
-		one := takenTask(s.Scope, "siding:{"+s.Scope+"}:wait:lock:a", 1)
-		one.Queue = s.Scope
-		a.Taken = []taskredis.Taken{one}
-	}
-	return a, nil
+	one := takenTask(s.Scope, "siding:{"+s.Scope+"}:wait:lock:a", 1)
+	one.Queue = s.Scope
+	return settles(s, one), nil
 }
 
 // A slowly is told of each heartbeat, which then takes a millisecond.
@@ -385,11 +375,7 @@ func TestHandlerThatGoesOnAfterItsContext(t *testing.T) {
 				cfg.Overrun = 10 * time.Second
 				l := newLoop(cfg, script{
 					step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-						a := settles(s)
-						if isFirst(s) {
-							a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)} // with a minute
-						}
-						return a, nil
+						return settles(s, takenTask("1", "lock:a", 1)), nil // with a minute
 					},
 					renew: func(attempts []taskredis.Name) ([]bool, error) {
 						return slices.Repeat([]bool{!lost}, len(attempts)), nil
@@ -435,10 +421,9 @@ func TestHeartbeatThatIsWantedSoonFollowsTheOneUnderWay(t *testing.T) {
 		until := func(s int) { time.Sleep(time.Until(start.Add(time.Duration(s) * time.Second))) }
 		l := newLoop(cfg, script{
 			step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-				a := settles(s)
+				a := settles(s, takenTask("1", "lock:a", 1))
 				switch {
-				case isFirst(s):
-					a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
+				case isFirst(s): // takes the first task
 				case second.CompareAndSwap(nil, s):
 					until(11) // it was sent in the first second, so the lock may expire in the 15th
 					a.Taken = []taskredis.Taken{takenTask("2", "lock:b", 2)}
@@ -509,11 +494,7 @@ func TestWhoIsToldDoesNotReturn(t *testing.T) {
 		cfg.Settled = func(*Task, error, bool) { <-told }
 		l := newLoop(cfg, script{
 			step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-				a := settles(s)
-				if isFirst(s) {
-					a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 2)}
-				}
-				return a, nil
+				return settles(s, takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 2)), nil
 			},
 			renew: func(attempts []taskredis.Name) ([]bool, error) { return make([]bool, len(attempts)), nil },
 		})
@@ -589,11 +570,7 @@ func TestShutdownWithoutAnAnswerToAQuestion(t *testing.T) {
 				asked.Store(true)
 				return nil, nil
 			}
-			a := settles(s)
-			if isFirst(s) {
-				a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
-			}
-			return a, nil
+			return settles(s, takenTask("1", "lock:a", 1)), nil
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

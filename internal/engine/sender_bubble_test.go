@@ -104,10 +104,7 @@ func TestRefusedOutcomeIsTold(t *testing.T) {
 				told := make(chan string, 2)
 				cfg.Settled = func(task *Task, _ error, _ bool) { told <- task.ID }
 				l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-					a := settles(s)
-					if isFirst(s) {
-						a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1)}
-					}
+					a := settles(s, takenTask("1", "lock:a", 1))
 					if len(s.Outcomes) > 0 {
 						return refuse(a)
 					}
@@ -131,10 +128,7 @@ func TestStepWhileThePasswordIsChanged(t *testing.T) {
 		var mu sync.Mutex
 		refused, settled := 0, 0
 		runFor(t, newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-			a := settles(s)
-			if isFirst(s) {
-				a.Taken = []taskredis.Taken{takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 1)}
-			}
+			a := settles(s, takenTask("1", "lock:a", 1), takenTask("2", "lock:b", 1))
 			if len(s.Outcomes) == 0 {
 				return a, nil
 			}
@@ -179,14 +173,11 @@ func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
 			if s.flight == nil {
 				continue
 			}
-			a := nothing(s.flight.Step)
-			a.Known = s.number
 			for _, o := range s.flight.Outcomes {
-				a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 				expect.Equal(t, "the lane that says "+o.ID, s.lane, said[o.ID])
 				delete(said, o.ID)
 			}
-			s.answered(idle, answered{sender: s, number: s.number, sent: now, answer: a})
+			s.answered(idle, answered{sender: s, number: s.number, sent: now, answer: settles(s.flight.Step)})
 		}
 		expect.Need(t, len(said) < before, "want the rest said, have %v left", said)
 	}
