@@ -12,7 +12,6 @@ import (
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/verify"
 )
 
 // alike checks that at any time the numbers of attempts that have begun on resources differ by at most 2. Their fences
@@ -71,19 +70,6 @@ func TestResourcesProgressAlikeOnFewerSlots(t *testing.T) {
 			alike(t, l.all()[:5*each], resources)
 		})
 	}
-	t.Run("as time goes by", func(t *testing.T) {
-		t.Parallel()
-		verify.Long(t)
-		const each, takes = 60, 200 * time.Millisecond
-		f, l, resources := newFleet(t), newLedger(t), names(6)
-		f.crowd("q", each, resources...)
-		first := f.node(l, always(takes), slots(most))
-		f.eventually(f.taken("q"))
-		first.shut(t)
-		f.node(l, always(takes), slots(less))
-		f.within(time.Minute, l.over(6*each))
-		alike(t, l.all(), resources)
-	})
 }
 
 // TestWaitersOfAnotherQueueDelayNobody: waiters of a queue whose servers are gone, or busy, are in front of those of a
