@@ -51,9 +51,6 @@ type Config struct {
 // running any more.
 type Handler struct {
 	http.Handler
-	// EndWatching ends the requests of browsers that watch a page; for [http.Server.RegisterOnShutdown].
-	EndWatching func()
-
 	close func() error
 }
 
@@ -67,7 +64,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Metrics != nil {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
-	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), EndWatching: func() {}, close: func() error { return nil }}
+	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
 	if cfg.Redis == nil {
 		return h, nil
 	}
@@ -85,11 +82,7 @@ func New(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, errors.Join(err, mon.Close(), rdb.Close())
 	}
-	h.EndWatching = locks.EndWatching
-	h.close = func() error {
-		locks.EndWatching()
-		return errors.Join(mon.Close(), rdb.Close())
-	}
+	h.close = func() error { return errors.Join(mon.Close(), rdb.Close()) }
 	for path, pages := range map[string]http.Handler{RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks} {
 		mux.Handle(path, cfg.guard(pages))
 	}

@@ -8,8 +8,6 @@ import (
 	"path"
 	"strings"
 	"unicode"
-
-	"github.com/sidingq/siding/internal/lockpage"
 )
 
 // The page puts names of queues and ids of tasks into URLs as they are. A browser folds a/../b,
@@ -48,13 +46,13 @@ func isFolded(u *url.URL) bool {
 
 // serveAPI has api answer a request, and shows the names in its answer.
 func serveAPI(api http.Handler, w http.ResponseWriter, r *http.Request) {
-	reply := &lockpage.Reply{Head: w.Header(), Status: http.StatusOK}
-	api.ServeHTTP(reply, r)
-	text := reply.Bytes()
-	if r.Method == http.MethodGet && reply.Status == http.StatusOK {
+	kept := &reply{head: w.Header(), status: http.StatusOK}
+	api.ServeHTTP(kept, r)
+	text := kept.Bytes()
+	if r.Method == http.MethodGet && kept.status == http.StatusOK {
 		text = withNamesShown(text)
 	}
-	w.WriteHeader(reply.Status)
+	w.WriteHeader(kept.status)
 	_, _ = w.Write(text) // fails only when the asker has gone
 }
 
@@ -98,3 +96,17 @@ func showNames(v any, key string) any {
 	}
 	return v
 }
+
+// A reply is an [http.ResponseWriter] that keeps what it gets.
+type reply struct {
+	bytes.Buffer
+
+	head   http.Header
+	status int
+}
+
+// Header returns the head.
+func (r *reply) Header() http.Header { return r.head }
+
+// WriteHeader sets the status.
+func (r *reply) WriteHeader(status int) { r.status = status }

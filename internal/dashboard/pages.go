@@ -25,12 +25,12 @@ var (
 
 // newPages returns asynqmon with a front page that needs no other server. The page has the typeface, and links to the Locks pages.
 func newPages(mon http.Handler) (http.Handler, error) {
-	reply := &lockpage.Reply{Head: make(http.Header)}
-	mon.ServeHTTP(reply, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: RootPath + "/"}})
-	if !bytes.Contains(reply.Bytes(), []byte("</html>")) {
-		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.Status, reply.Len())
+	front := &reply{head: make(http.Header)}
+	mon.ServeHTTP(front, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: RootPath + "/"}})
+	if !bytes.Contains(front.Bytes(), []byte("</html>")) {
+		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", front.status, front.Len())
 	}
-	index := foreign.ReplaceAll(reply.Bytes(), nil)
+	index := foreign.ReplaceAll(front.Bytes(), nil)
 	index = bytes.Replace(index, []byte("</head>"), fmt.Appendf(nil, `<link rel="stylesheet" href="%s"/><script defer src="%s"></script></head>`,
 		lockpage.FileURL("roboto.css"), lockpage.FileURL("asynqmon.js")), 1)
 	policy := policy(index)

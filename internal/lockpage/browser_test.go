@@ -38,9 +38,7 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	if cfg.By == nil {
 		cfg.By = func(*http.Request) string { return "ann" }
 	}
-	h := lockpage.New(cfg)
-	t.Cleanup(h.EndWatching)
-	return h
+	return lockpage.New(cfg)
 }
 
 // renew has the page renew itself now, and not only in a second.

@@ -1,8 +1,8 @@
 // Package lockpage serves the Locks pages of a worker's web server: who holds which resource, who
 // waits, and why a task does not run.
 //
-// The pages are made on the server and work without JavaScript. A script adds keys, and watches a visible page: the worker
-// makes it anew every second, and sends it as an event if it has changed. The pages load nothing from other servers, which a
+// The pages are made on the server and work without JavaScript. A script adds keys, and asks for a visible page again every
+// second. The pages load nothing from other servers, which a
 // Content-Security-Policy forbids. Names of resources and tasks may hold any text: they are
 // parameters of the query, never parts of a path, and html/template escapes them.
 //

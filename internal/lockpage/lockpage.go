@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,15 +56,9 @@ var templates embed.FS
 
 // A Handler serves the pages.
 type Handler struct {
-	// EndWatching ends the requests of browsers that watch a page, which would go on until they leave. A server calls it when it
-	// begins to shut down.
-	EndWatching context.CancelFunc
-
-	cfg     Config
-	mux     *http.ServeMux
-	pages   map[string]*template.Template
-	ending  context.Context //nolint:containedctx // ends with EndWatching
-	watched atomic.Int32    // how many pages are
+	cfg   Config
+	mux   *http.ServeMux
+	pages map[string]*template.Template
 
 	mu     sync.Mutex // held while Redis is asked, so that one request asks for all
 	list   state
@@ -80,15 +73,14 @@ func New(cfg Config) *Handler {
 		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(templates, "templates/"+name+".html"))
 	}
 	h.mux.HandleFunc("GET "+filesPath, serveFile)
-	h.mux.HandleFunc("GET "+RootPath, h.live(h.showList))
-	h.mux.HandleFunc("GET "+RootPath+"/resource", h.live(h.showResource))
+	h.mux.HandleFunc("GET "+RootPath, patient(h.showList))
+	h.mux.HandleFunc("GET "+RootPath+"/resource", patient(h.showResource))
 	h.mux.HandleFunc("POST "+RootPath+"/resource", h.revoke)
-	h.mux.HandleFunc("GET "+RootPath+"/task", h.live(h.showTask))
+	h.mux.HandleFunc("GET "+RootPath+"/task", patient(h.showTask))
 	h.mux.Handle("GET "+RootPath+"/{$}", http.RedirectHandler(RootPath, http.StatusFound))
 	h.mux.HandleFunc(RootPath+"/", func(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
 	})
-	h.ending, h.EndWatching = context.WithCancel(context.Background())
 	return h
 }
 
@@ -100,6 +92,15 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", policy)
 	h.mux.ServeHTTP(w, r)
+}
+
+// patient makes a page within patience.
+func patient(show http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		show(w, r.WithContext(ctx))
+	}
 }
 
 // A page is what each template gets.

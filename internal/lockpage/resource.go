@@ -76,7 +76,7 @@ func pageURL(resource string, from int) string {
 func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	name, reason := r.PostFormValue("name"), strings.TrimSpace(r.PostFormValue("reason"))
 	again := func(status int, mistake string) {
-		h.patient(func(w http.ResponseWriter, r *http.Request) {
+		patient(func(w http.ResponseWriter, r *http.Request) {
 			h.writeResource(w, r, status, resourcePage{Reason: reason, Mistake: mistake})
 		})(w, r)
 	}

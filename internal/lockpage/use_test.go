@@ -3,6 +3,7 @@ package lockpage_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,18 @@ func TestRedisAway(t *testing.T) {
 	if have := page.Text(); strings.Contains(have, "does not answer") {
 		t.Errorf("want nothing said any more, have %s", have)
 	}
+}
+
+// The page says that the worker is gone, and keeps what it has shown.
+func TestWorkerAway(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(open(t, lockpage.Config{Source: shop()}))
+	t.Cleanup(srv.Close)
+	page := browsertest.Open(t, srv.URL+"/locks", wide)
+	renew(page)
+	srv.Close()
+	page.AwaitText("The worker does not answer.")
+	page.AwaitText("order:536365")
 }
 
 func TestOpenedWhileRedisIsAway(t *testing.T) {

@@ -71,7 +71,6 @@ func (w *web) start(ctx context.Context, logger *slog.Logger) error {
 		return fmt.Errorf("http.address: %w", err)
 	}
 	w.server, w.addr = dashboard.NewServer(w.pages, logger), listener.Addr()
-	w.server.RegisterOnShutdown(w.pages.EndWatching)
 	w.served.Go(func() {
 		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			w.broken <- fmt.Errorf("http: %w", err)

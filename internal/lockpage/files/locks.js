@@ -1,13 +1,13 @@
-// Watches the page, which the worker sends again when it has changed, and adds keys. The page works without this script, too.
+// Asks for the page again every second, shows what is new in it, and adds keys. The page works without this script, too.
 (function () {
   "use strict";
-  var every = 2000, patience = 15000; // ms: until another try, and without news until the worker is taken for gone
+  var every = 1000, patience = 10000; // ms: until the next question, and without an answer until the worker is taken for gone
   var notice = document.getElementById("notice"), form = document.getElementById("form");
   var status = document.getElementById("status"), search = document.getElementById("q"), order = document.getElementById("sort");
   var help = document.getElementById("help"), keys = document.getElementById("keys");
-  var timer = 0, source = null, typing = 0, failed = false, pressed = false;
+  var timer = 0, asked = null, typing = 0, failed = false, pressed = false;
 
-  // address returns that of this page without a login, which an EventSource would refuse.
+  // address returns that of this page without a login, which fetch would refuse.
   function address() { return location.origin + location.pathname + location.search; }
 
   function show(text, look) {
@@ -82,23 +82,21 @@
     text.className = "notice bad";
     text.textContent = "The worker does not answer. This page tries again every two seconds.";
     trouble([text]);
-    again(every);
   }
 
-  // again watches anew after a time without news.
-  function again(after) {
-    clearTimeout(timer);
-    timer = setTimeout(after === patience ? lost : watch, after);
-  }
-
+  // watch asks for the page now, and then again and again while it is visible.
   function watch() {
     clearTimeout(timer);
-    if (source) source.close();
+    var mine = asked = {}; // an answer to an earlier question, such as one with another filter, counts no more
     if (document.visibilityState !== "visible") return; // visibilitychange calls watch again
-    source = new EventSource(address());
-    source.onmessage = function (e) { again(patience); update(e.data); };
-    source.onerror = function () { source.close(); lost(); };
-    again(patience);
+    function then(after, show) {
+      return function (text) {
+        if (mine !== asked) return;
+        timer = setTimeout(watch, after);
+        show(text);
+      };
+    }
+    fetch(address(), { signal: AbortSignal.timeout(patience) }).then(function (r) { return r.text(); }).then(then(every, update), then(2 * every, lost));
   }
 
   document.addEventListener("visibilitychange", watch);
