@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -32,11 +33,10 @@ type check struct {
 
 // A diagnosis is what the doctor has found.
 type diagnosis struct {
-	Status   status           `json:"status"` // the worst of the checks
-	Checks   []check          `json:"checks"`
-	Servers  []inspect.Server `json:"servers"`
-	Queues   []inspect.Queue  `json:"queues"`
-	Versions []version        `json:"versions"`
+	Status  status           `json:"status"` // the worst of the checks
+	Checks  []check          `json:"checks"`
+	Servers []inspect.Server `json:"servers"`
+	Queues  []inspect.Queue  `json:"queues"`
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -83,7 +83,6 @@ type examination struct {
 	locks   []inspect.Lock
 	leftOut int // contended locks
 	orphans []inspect.Orphan
-	nodes   []node
 	refuses bool // Redis refuses writes
 	checks  []check
 }
@@ -110,7 +109,7 @@ func (a *app) diagnose(ctx context.Context, c *connection) (diagnosis, error) {
 			return diagnosis{}, err
 		}
 	}
-	d := diagnosis{Status: ok, Checks: x.checks, Servers: x.servers, Queues: x.queues, Versions: x.versions()}
+	d := diagnosis{Status: ok, Checks: x.checks, Servers: x.servers, Queues: x.queues}
 	for _, c := range x.checks {
 		if c.Status == faulty || c.Status == warning && d.Status == ok {
 			d.Status = c.Status
@@ -179,14 +178,13 @@ func (a *app) diagnosisText(d diagnosis) string {
 	if len(d.Servers) > 0 {
 		b.WriteString("\n" + a.tableText(serverTable(d.Servers)))
 	}
-	b.WriteString("\n" + a.tableText(versionTable(d.Versions)))
 	fmt.Fprintf(&b, "\n%s, %s\n", count(counts[faulty], "fault"), count(counts[warning], "warning"))
 	return b.String()
 }
 
 // serverTable shows the servers side by side.
 func serverTable(servers []inspect.Server) *table {
-	t := newTable(cut("SERVER"), right("PID"), left("GUARDED"), cut("QUEUES"))
+	t := newTable(cut("SERVER"), right("PID"), left("GUARDED"), cut("QUEUES"), left("VERSIONS"))
 	for _, s := range servers {
 		guarded := "yes"
 		switch {
@@ -195,7 +193,7 @@ func serverTable(servers []inspect.Server) *table {
 		case !s.Guarded:
 			guarded = "no"
 		}
-		t.add(s.Host, fmt.Sprint(s.PID), guarded, strings.Join(s.Queues, ", "))
+		t.add(s.Host, fmt.Sprint(s.PID), guarded, strings.Join(s.Queues, ", "), cmp.Or(s.Versions, "-")) // it tells if it takes locks
 	}
 	return t
 }

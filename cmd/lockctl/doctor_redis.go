@@ -27,13 +27,14 @@ type node struct {
 
 // redis asks each node of Redis for its version, and how long a round trip takes.
 func (x *examination) redis(ctx context.Context) error {
+	var nodes []node
 	if cluster, ok := x.rdb.(*redis.ClusterClient); ok {
 		var mu sync.Mutex
 		err := cluster.ForEachShard(ctx, func(ctx context.Context, one *redis.Client) error {
 			found := ask(ctx, one, one.Options().Addr)
 			mu.Lock()
 			defer mu.Unlock()
-			x.nodes = append(x.nodes, found)
+			nodes = append(nodes, found)
 			return nil
 		})
 		if err != nil {
@@ -44,10 +45,10 @@ func (x *examination) redis(ctx context.Context) error {
 		if master := x.settings.Redis.MasterName; master != "" {
 			name = "master " + master + " of the Sentinels " + name
 		}
-		x.nodes = []node{ask(ctx, x.rdb, name)}
+		nodes = []node{ask(ctx, x.rdb, name)}
 	}
-	slices.SortFunc(x.nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
-	x.reachable()
+	slices.SortFunc(nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
+	x.reachable(nodes)
 	return nil
 }
 
@@ -81,14 +82,15 @@ func versionIn(info string) (version string) {
 }
 
 // reachable checks how the nodes answer.
-func (x *examination) reachable() {
+func (x *examination) reachable(nodes []node) {
 	const name = "redis"
 	versions := make(map[string]bool)
-	for _, n := range x.nodes {
+	for _, n := range nodes {
+		found := fmt.Sprintf("%s answers in %.2f ms", n.name, float64(n.trip.Microseconds())/1000)
 		if n.version != "" {
 			versions[n.version] = true
+			found += ", version " + n.version
 		}
-		found := fmt.Sprintf("%s answers in %.2f ms", n.name, float64(n.trip.Microseconds())/1000)
 		switch {
 		case n.err != nil:
 			x.add(faulty, name, fmt.Sprintf("%s: %v", n.name, n.err),

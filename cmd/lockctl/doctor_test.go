@@ -76,7 +76,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	have := b.run(t, "", "doctor")
 	wantExplained(t, d.Checks)
 	expect.That(t, have.status == cli.StatusOK && d.Status == ok && strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n"), "want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
-	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", "\nOF ", "\nasynq ", " siding (devel), asynq "} {
+	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", " siding (devel), asynq "} {
 		expect.That(t, strings.Contains(have.out, want), "want %q, have\n%s", want, have.out)
 	}
 	expect.That(t, len(d.Servers) == 1 && d.Servers[0].Guarded && len(d.Queues) == 1, "want one guarded server and one queue, have %+v, %+v", d.Servers, d.Queues)
@@ -150,7 +150,7 @@ func TestDiagnosisGolden(t *testing.T) {
 	d := diagnosis{
 		Status: faulty,
 		Checks: []check{
-			{Check: "redis", Status: ok, Found: "127.0.0.1:6379 answers in 0.2 ms"},
+			{Check: "redis", Status: ok, Found: "127.0.0.1:6379 answers in 0.2 ms, version 7.0.15"},
 			checkOf("persistence", queue.Finding{Trait: "persistence", Have: "off", Advice: "a Redis that restarts has lost all tasks: set appendonly yes"}),
 			checkOf("eviction", queue.Finding{Server: "10.0.0.7:6379", Trait: "maxmemory-policy", Have: "allkeys-lru", Advice: "Redis throws away locks: set maxmemory-policy noeviction"}),
 			checkOf("redis version", queue.Finding{Trait: "version"}),
@@ -158,17 +158,11 @@ func TestDiagnosisGolden(t *testing.T) {
 			{Check: "locks", Status: faulty, Found: "order:\x1b1: not served for 12 s", Means: "no slot is free", Do: "start a server"},
 		},
 		Servers: []inspect.Server{
-			{Worker: inspect.Worker{Host: "web-3", PID: 4121}, ID: "5f2c", Queues: []string{"default", "low"}, Guarded: true},
+			{Worker: inspect.Worker{Host: "web-3", PID: 4121}, ID: "5f2c", Queues: []string{"default", "low"}, Guarded: true, Versions: "siding v1.2.3, asynq v0.26.0, go1.26.8"},
 			{Worker: inspect.Worker{Host: "web-4", PID: 9}, ID: "77aa", Queues: []string{"default"}, Unguarded: []string{"default"}},
 			{Worker: inspect.Worker{Host: "mailer", PID: 12}, ID: "0b1c", Queues: []string{"mails"}},
 		},
 		Queues: []inspect.Queue{{Name: "default", Pending: 3, Servers: 2}},
-		Versions: []version{
-			{Of: "lockctl", Version: "v1.2.3 (commit 5f2c, Go 1.26.8)"},
-			{Of: "redis 127.0.0.1:6379", Version: "7.0.15"},
-			{Of: "server web-3 (pid 4121)", Version: "siding v1.2.3, asynq v0.26.0, go1.26.8"},
-			{Of: "server web-4 (pid 9)", Note: "a server that takes no locks does not tell"},
-		},
 	}
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {
 		a, out, _ := fakeApp(nil, 0)
@@ -213,7 +207,7 @@ func TestCluster(t *testing.T) {
 	have := runIn(t.Context(), environ, "", "doctor")
 	expect.That(t, have.status == cli.StatusOK, "want status 0, have %+v", have)
 	for _, addr := range cluster.Addrs {
-		expect.That(t, strings.Contains(have.out, "redis: "+addr+" answers in ") && strings.Contains(have.out, "\nredis "+addr+" "), "want %s among the nodes and the versions, have\n%s", addr, have.out)
+		expect.That(t, strings.Contains(have.out, "redis: "+addr+" answers in "), "want %s among the nodes, have\n%s", addr, have.out)
 	}
 }
 
@@ -231,11 +225,7 @@ func TestTraits(t *testing.T) {
 	wantFound(t, d, "eviction", faulty, "volatile-lru")
 	wantFound(t, d, "persistence", warning, "appendfsync no")
 	wantFound(t, d, "servers", warning, "no server runs")
-	if !slices.ContainsFunc(d.Versions, func(v version) bool {
-		return v.Of == "redis "+at.Addr && strings.Trim(strings.TrimPrefix(v.Version, "valkey "), "0123456789.") == "" && v.Version != ""
-	}) {
-		t.Errorf("want the version of Redis, have %+v", d.Versions)
-	}
+	wantFound(t, d, "redis", ok, " ms, version ")
 }
 
 // A Redis that refuses writes is named first. Servers may look as if they were dead, and nothing is said of an upkeep that nobody owes.

@@ -5,11 +5,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
-
-	"github.com/sidingq/siding/internal/cli"
 )
 
 // releases checks that all guarded servers run the same Siding and the same asynq.
@@ -56,43 +53,4 @@ func (x *examination) releases(context.Context) error {
 func releaseOf(versions string) string {
 	release, _, _ := strings.Cut(versions, ", go")
 	return cmp.Or(release, "an older Siding")
-}
-
-// A version is what runs at one place.
-type version struct {
-	Of      string `json:"of"`
-	Version string `json:"version,omitempty"` // empty if it is not known
-	Note    string `json:"note,omitempty"`
-}
-
-// versions lists what runs, side by side.
-func (x *examination) versions() []version {
-	asynq := version{Of: "asynq", Note: "that this release knows; servers need the same"}
-	if build, found := debug.ReadBuildInfo(); found {
-		for _, dep := range build.Deps {
-			if dep.Path == "github.com/hibiken/asynq" {
-				asynq.Version = dep.Version
-			}
-		}
-	}
-	all := []version{{Of: "lockctl", Version: cli.Version()}, asynq}
-	for _, n := range x.nodes {
-		all = append(all, version{Of: "redis " + n.name, Version: n.version})
-	}
-	for _, s := range x.servers {
-		v := version{Of: "server " + s.Label(), Version: s.Versions}
-		if s.Versions == "" {
-			v.Note = "a server that takes no locks does not tell"
-		}
-		all = append(all, v)
-	}
-	return all
-}
-
-func versionTable(versions []version) *table {
-	t := newTable(cut("OF"), left("VERSION"), left("NOTE"))
-	for _, v := range versions {
-		t.add(v.Of, cmp.Or(v.Version, "not known"), v.Note)
-	}
-	return t
 }
