@@ -13,12 +13,8 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-const (
-	// clocksApart is how far the clock of a server may be from this machine's.
-	clocksApart = time.Second
-	// lasts is how long the doctor waits before it looks again whether something is still so.
-	lasts = 4 * time.Second
-)
+// lasts is how long the doctor waits before it looks again whether something is still so.
+const lasts = 4 * time.Second
 
 // ofWorkers is the advice where a server is missing. The entries of servers expire while Redis is away, or refuses writes: then
 // the workers need not be at fault, and advice about them comes later.
@@ -57,48 +53,6 @@ func (x *examination) fleet(context.Context) error {
 	}
 	x.unless("queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
 	return nil
-}
-
-// clocks compares the servers' clocks with this machine's.
-func (x *examination) clocks(ctx context.Context) error {
-	for _, s := range x.servers {
-		off, err := x.clockOff(ctx, s)
-		if err != nil {
-			return err
-		}
-		if off.Abs() <= clocksApart {
-			continue
-		}
-		way := "ahead of"
-		if off < 0 {
-			way = "behind"
-		}
-		x.add(faulty, "clocks of servers", fmt.Sprintf("%s is %s %s this machine", s.Label(), inspect.Duration(off.Abs()), way),
-			"its tasks may come too early or too late, and may be taken for those of a dead worker", "keep the clocks of all machines by NTP")
-	}
-	x.unless("clocks of servers", "within a second of this machine's")
-	return nil
-}
-
-// clockOff is by how much the clock of a server is ahead of this machine's, at least. It looks
-// twice, as the server may be writing its entry.
-func (x *examination) clockOff(ctx context.Context, s inspect.Server) (off time.Duration, err error) {
-	for range 2 {
-		least, most, found, err := taskredis.ClockOf(ctx, x.rdb, &taskredis.ServerInfo{Host: s.Host, PID: s.PID, ID: s.ID})
-		if err != nil || !found {
-			return 0, err
-		}
-		if least <= clocksApart && most >= -clocksApart {
-			return 0, nil
-		}
-		if off = least; least < 0 {
-			off = most
-		}
-		if err := sleep.For(ctx, 100*time.Millisecond); err != nil {
-			return 0, err
-		}
-	}
-	return off, nil
 }
 
 // elected checks that of the servers of the same queues one looks after them. It takes a moment until another one does

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
@@ -122,26 +120,6 @@ func TestDoctorFindsAPausedQueue(t *testing.T) {
 	d, status := answer[diagnosis](t, b, "doctor")
 	expect.That(t, status == cli.StatusOK && d.Status == warning, "want status 0 and warnings, have %d and %+v", status, d)
 	wantFound(t, d, "queues", warning, "default is paused, and 2 tasks wait there")
-}
-
-// A server with another clock is found by the end of its entry.
-func TestDoctorFindsAClock(t *testing.T) {
-	t.Parallel()
-	b := newTestbed(t)
-	b.serve(t)
-	for by, want := range map[float64]string{20: "ahead of this machine", -20: "behind this machine"} {
-		expect.Eventually(t, want, func() bool {
-			entries, err := b.rdb.ZRangeWithScores(t.Context(), "asynq:servers", 0, -1).Result()
-			if err != nil || len(entries) != 1 {
-				return false
-			}
-			ends := float64(time.Now().Add(b.rdb.PTTL(t.Context(), fmt.Sprint(entries[0].Member)).Val()).Unix())
-			expect.OK(t, b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err())
-			d, status := answer[diagnosis](t, b, "doctor")
-			found := d.found("clocks of servers", faulty)
-			return status == exitTrouble && len(found) == 1 && strings.Contains(found[0].Found, want)
-		})
-	}
 }
 
 // What people and scripts see of the doctor is as in testdata.

@@ -269,28 +269,6 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([
 	return freed, nil
 }
 
-// ClockOf tells by how much the clock of a server is ahead of this machine's, at least and at most, which are a second or a
-// little more apart. It returns false for a server whose entry is gone.
-//
-// A server writes the end of its entry by its own clock, in whole seconds, and Redis counts the time to that end down.
-func ClockOf(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) (least, most time.Duration, ok bool, _ error) {
-	key := serversKey + ":" + s.name()
-	asked := time.Now()
-	pipe := rdb.Pipeline()
-	score := pipe.ZScore(ctx, serversKey, key)
-	left := pipe.PTTL(ctx, key)
-	err := Exec(ctx, pipe)
-	answered := time.Now()
-	if err != nil {
-		return 0, 0, false, fmt.Errorf("taskredis: clock of %v: %w", s, err)
-	}
-	if score.Err() != nil || left.Val() <= 0 {
-		return 0, 0, false, nil //nolint:nilerr // it has gone meanwhile
-	}
-	end := time.Unix(int64(score.Val()), 0)
-	return end.Sub(answered.Add(left.Val())), end.Add(time.Second).Sub(asked.Add(left.Val())), true, nil
-}
-
 // Attended reports whether one of the servers that have these queues looks after them; see [Upkeep].
 func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
 	keys := []string{(&Upkeep{Queues: queues}).Key()}
