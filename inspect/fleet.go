@@ -1,13 +1,11 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -32,66 +30,6 @@ func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 		}
 	}
 	return found, nil
-}
-
-// mostLost is how many tasks [Inspector.Lost] examines.
-const mostLost = 50
-
-// Lost lists active tasks that have lost their locks, and whose handlers have not returned. It looks at
-// the locks of all active tasks, and then examines those that do not hold theirs: 50 at most.
-func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
-	f, err := i.fleet(ctx)
-	if err != nil {
-		return nil, err
-	}
-	active := make(map[spot][]*taskredis.Active)
-	var g gathering
-	for n := range f.active {
-		a := &f.active[n]
-		if a.Lock == "" || a.Orphaned {
-			continue
-		}
-		for _, key := range store.SplitLocks(a.Lock) {
-			if s, _, ok := i.spotOf(key); ok {
-				g.add(s, a.Queue)
-				active[s] = append(active[s], a)
-			}
-		}
-	}
-	sights, err := i.lookAt(ctx, g.targets)
-	if err != nil {
-		return nil, err
-	}
-	var suspects []*taskredis.Active
-	for n := range sights {
-		l := f.lockOf(&sights[n])
-		for _, a := range active[sights[n].spot] {
-			holds := slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, a.First, label) })
-			if !holds && !slices.Contains(suspects, a) { // of several locks it may have lost more
-				suspects = append(suspects, a)
-			}
-		}
-	}
-	w := &inquiry{Inspector: i, fleet: f}
-	var lost []Lost
-	for _, a := range suspects[:min(mostLost, len(suspects))] {
-		t, err := i.find(ctx, []string{a.Queue}, a.ID)
-		if err != nil {
-			return nil, err
-		}
-		if t == nil {
-			continue // it has ended
-		}
-		x, err := w.examine(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		if x.state == StateLost && !x.gone {
-			lost = append(lost, Lost{Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, x.resource, x.worker, utc(x.started)})
-		}
-	}
-	slices.SortFunc(lost, func(a, b Lost) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Task.ID, b.Task.ID)) })
-	return lost, nil
 }
 
 // Servers lists asynq's servers. A server that was killed stays in the list for up to 10 s.

@@ -92,11 +92,6 @@ func TestHoldersOfALimit(t *testing.T) {
 	}
 	e = b.why(ids[1])
 	expect.That(t, e.State == inspect.StateRunning && strings.HasPrefix(e.Lock.Holder, "test:job "+ids[1]+" on ") && !e.Verdict.Trouble && e.Lock.Task != nil && e.Lock.Task.ID == ids[1], "want a running task with its own permit, have %+v", e)
-	for _, id := range ids { // as if they had run for long
-		b.worker(id)
-	}
-	lost := get(b, b.inspector.Lost)
-	expect.That(t, !slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Resource == b.resource }), "want no lost task, have %+v", lost)
 
 	b.setLimit(3)
 	e = b.awaitWrong(waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by ")

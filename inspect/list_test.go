@@ -422,40 +422,6 @@ func TestOrphans(t *testing.T) {
 	expect.That(t, len(processes) == 1, "want one process, have %v", processes)
 }
 
-// A handler that goes on without its lock is found, and no other task.
-func TestLost(t *testing.T) {
-	t.Parallel()
-	b := setupAlone(t)
-	b.serve()
-	var ids []string
-	for n, value := range []string{"siding:1:thief", "", "kept", "just lost"} {
-		resource := fmt.Sprint(b.resource, n)
-		b.hold(n)
-		id := b.enqueue(job{resource, n})
-		b.awaitRun(n)
-		switch value {
-		case "":
-			b.do("del", "lock:"+resource)
-		case "siding:1:thief":
-			b.do("set", "lock:"+resource, value, "px", 60000)
-		case "just lost":
-			b.do("del", "lock:"+resource)
-			continue // no server has said yet that it runs this task
-		}
-		b.worker(id)
-		ids = append(ids, id)
-	}
-	lost := get(b, b.inspector.Lost)
-	var have []string
-	for _, l := range lost {
-		expect.That(t, l.Worker != nil && l.Worker.PID == os.Getpid() && !l.Started.IsZero() && l.Task.Queue == b.queue && l.Task.Kind == "test:job" && strings.HasPrefix(l.Resource, b.resource), "want all facts, have %+v", l)
-		have = append(have, l.Task.ID)
-	}
-	want := slices.Sorted(slices.Values(ids[:2]))
-	slices.Sort(have)
-	expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
-}
-
 func TestServers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

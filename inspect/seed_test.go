@@ -108,7 +108,6 @@ func (b *bed) questions() map[string]func(context.Context) error {
 		"show":    func(ctx context.Context) error { _, _, err := i.Show(ctx, b.seeded(0), 1, 20); return err },
 		"why":     func(ctx context.Context) error { _, err := i.Why(ctx, "", "task-5"); return err },
 		"orphans": func(ctx context.Context) error { _, err := i.Orphans(ctx); return err },
-		"lost":    func(ctx context.Context) error { _, err := i.Lost(ctx); return err },
 		"servers": func(ctx context.Context) error { _, err := i.Servers(ctx); return err },
 		"queues":  func(ctx context.Context) error { _, err := i.Queues(ctx); return err },
 	}
@@ -140,27 +139,6 @@ func TestCost(t *testing.T) {
 		t.Logf("%s: %d commands", name, n)
 		expect.That(t, many[name] == n, "%s: want %d commands with 10,000 waiting tasks as with 10, have %d", name, n, many[name])
 	}
-}
-
-// However many active tasks do not hold their locks, Lost examines some of them only.
-func TestLostCost(t *testing.T) {
-	t.Parallel()
-	b := setupAlone(t)
-	const tasks, examined, each = 200, 50, 4 // round trips
-	pipe := b.rdb.Pipeline()
-	for i := range tasks {
-		id := fmt.Sprintf("task-%d", i)
-		pipe.HSet(t.Context(), b.taskKey(id), "msg", encoded(b.queue, id, b.seeded(i)), "state", "active", "siding_attempt", "siding:x-1-1:"+id+" on x (pid 1)", "siding_lock", "lock:"+b.seeded(i))
-		pipe.LPush(t.Context(), b.key("active"), id)
-		pipe.ZAdd(t.Context(), b.key("lease"), redis.Z{Score: float64(time.Now().Add(30 * time.Second).Unix()), Member: id})
-	}
-	pipe.SAdd(t.Context(), "asynq:queues", b.queue)
-	expect.OK(t, expect.Err(pipe.Exec(t.Context())))
-	get(b, b.inspector.Lost) // Redis learns of the scripts
-	m := b.metered()
-	lost := get(b, b.inspector.Lost)
-	_, trips := m.reset()
-	expect.That(t, len(lost) == 0 && trips <= examined*each+tasks/8+10, "want no lost task, and few round trips, have %+v and %d", lost, trips)
 }
 
 // Redis itself refuses what would change it, and no question asks for that.

@@ -122,14 +122,6 @@ type Orphan struct {
 	UsesRetry bool `json:"uses_retry,omitempty"`
 }
 
-// A Lost is an active task that has lost its lock, and whose handler has not returned.
-type Lost struct {
-	Task     Task      `json:"task"`
-	Resource string    `json:"resource"`
-	Worker   *Worker   `json:"worker,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
-}
-
 // A Server is an asynq server.
 type Server struct {
 	Worker

@@ -33,7 +33,6 @@ type inspector interface {
 	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
 	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
 	Orphans(ctx context.Context) ([]inspect.Orphan, error)
-	Lost(ctx context.Context) ([]inspect.Lost, error)
 	Servers(ctx context.Context) ([]inspect.Server, error)
 	Queues(ctx context.Context) ([]inspect.Queue, error)
 	HeldLines(ctx context.Context) (lines []inspect.HeldLine, leftOut int, err error)

@@ -16,19 +16,6 @@ import (
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
-// A changing is an inspector whose lists change with time.
-type changing struct {
-	fake
-
-	lost [][]inspect.Lost // each for one call
-}
-
-func (c *changing) Lost(context.Context) ([]inspect.Lost, error) {
-	now := c.lost[0]
-	c.lost = c.lost[1:]
-	return now, nil
-}
-
 func examine(i inspector) *examination {
 	a, _, _ := fakeApp(nil, 0)
 	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default(), limits: func(context.Context) (map[string]limits.Override, error) {
@@ -107,7 +94,7 @@ func TestUpkeep(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			x := examine(&changing{fake: fake{servers: servers}})
+			x := examine(&fake{servers: servers})
 			x.attended = func(_ context.Context, queues []string) (bool, error) {
 				return len(queues) == 1 || time.Since(start) >= after, nil
 			}
@@ -161,26 +148,6 @@ func TestOrphans(t *testing.T) {
 		}
 		expect.That(t, ok, "%s: want %q, have %+v", name, c.want, x.checks)
 	}
-}
-
-// A handler that goes on without its lock is a finding if it still does so after a while.
-func TestHandlers(t *testing.T) {
-	t.Parallel()
-	lost := func(id string) inspect.Lost {
-		return inspect.Lost{Task: inspect.Task{Queue: "default", ID: id, Kind: "order:audit"}, Resource: "order:1", Worker: &inspect.Worker{Host: "web-3", PID: 7}}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		i := &changing{lost: [][]inspect.Lost{{lost("hangs"), lost("returns")}, {lost("hangs"), lost("new")}, nil}}
-		x := examine(i)
-		expect.OK(t, x.handlers(t.Context()))
-		const want = "order:audit hangs in default has lost the lock of order:1, and its handler still runs on web-3 (pid 7)"
-		expect.That(t, len(x.checks) == 1 && x.checks[0].Status == faulty && x.checks[0].Found == want && strings.Contains(x.checks[0].Do, "`lockctl why hangs`"), "want %q, have %+v", want, x.checks)
-		x = examine(i)
-		begin := time.Now()
-		if err := x.handlers(t.Context()); err != nil || len(x.checks) != 1 || x.checks[0].Status != ok || time.Since(begin) != 0 {
-			t.Errorf("want nothing found at once, have %+v, %v", x.checks, err)
-		}
-	})
 }
 
 // Servers of different versions are a finding. The version of Go does not count.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/sleep"
 )
 
 // tasks checks the tasks of workers that died: one finding for each worker.
@@ -74,35 +73,6 @@ func (x *examination) workerOf(tasks []inspect.Orphan) string {
 		}
 	}
 	return "a worker"
-}
-
-// handlers checks for tasks whose handlers go on without their locks. A handler that has just lost its
-// lock may be about to return.
-func (x *examination) handlers(ctx context.Context) error {
-	first, err := x.Lost(ctx)
-	var lost []inspect.Lost
-	if err == nil && len(first) > 0 {
-		if err = sleep.For(ctx, lasts); err == nil {
-			lost, err = x.Lost(ctx)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	for _, l := range lost {
-		if !slices.ContainsFunc(first, func(f inspect.Lost) bool { return f.Task == l.Task }) {
-			continue
-		}
-		on := ""
-		if l.Worker != nil {
-			on = " on " + l.Worker.Label()
-		}
-		x.add(faulty, "handlers", fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
-			"the handler ignores that its context has ended, and keeps its slot; once the lock has expired, the task runs again beside it",
-			whySays(l.Task)+"; if the handler does not return, restart that worker")
-	}
-	x.unless("handlers", "no handler goes on after its lock was lost")
-	return nil
 }
 
 // guarded reports whether a guarded server serves a queue.
