@@ -23,8 +23,7 @@ func TestJSON(t *testing.T) {
 	worker := inspect.Worker{Host: "a1", PID: 7}
 	held := inspect.Lock{
 		Resource: "order:536365", State: inspect.Revoked, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
-		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
-		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
+		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second), Elsewhere: true,
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "t-9 on a2 (pid 8)"},
 		Permits: []inspect.Permit{{
 			State: inspect.Held, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,

@@ -142,40 +142,6 @@ func TestHolderLabels(t *testing.T) {
 	}
 }
 
-// The sum of all waits is exact for few waiters, and close for many.
-func TestWaitTime(t *testing.T) {
-	t.Parallel()
-	for name, ago := range map[string]func(i, n int) time.Duration{
-		"even":   func(i, n int) time.Duration { return time.Duration(n-i) * time.Second },
-		"all at": func(int, int) time.Duration { return time.Hour },
-		"some old": func(i, n int) time.Duration {
-			return time.Duration(math.Pow(float64(n-i)/float64(n), 3) * float64(time.Hour))
-		},
-		"some fast": func(i, n int) time.Duration {
-			return time.Duration(math.Sqrt(float64(n-i)/float64(n)) * float64(time.Hour))
-		},
-	} {
-		for _, n := range []int{1, 2, 32, 33, 1000, 5000} {
-			t.Run(fmt.Sprint(name, n), func(t *testing.T) {
-				t.Parallel()
-				b := setup(t)
-				now, exact := time.Now(), time.Duration(0)
-				pipe := b.rdb.Pipeline()
-				for i := range n {
-					exact += ago(i, n)
-					pipe.ZAdd(t.Context(), "{lock:"+b.resource+"}:queue", redis.Z{Score: float64(now.Add(-ago(i, n)).UnixMicro()), Member: fmt.Sprint(i)})
-				}
-				expect.OK(t, expect.Err(pipe.Exec(t.Context())))
-				l, _ := b.show(1, 0)
-				exact += time.Duration(n) * (time.Duration(l.OldestWait) - ago(0, n)) // time passes
-				off := math.Abs(float64(l.WaitTime)/float64(exact) - 1)
-				limit := map[bool]float64{true: 0.001, false: 0.05}[n <= 32]
-				expect.That(t, off <= limit, "want %v, have %v, off by %.2f %%", exact, l.WaitTime, 100*off)
-			})
-		}
-	}
-}
-
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -305,25 +271,6 @@ func TestLeftOut(t *testing.T) {
 	b.seed(2100, 2100)
 	list := get(b, b.inspector.Held)
 	expect.That(t, len(list.Locks) == 2000 && list.LeftOut == 100, "want 2,000 and 100 left out, have %d and %d", len(list.Locks), list.LeftOut)
-}
-
-// Waiters may have waited for longer, all together, than a [time.Duration] is.
-func TestCenturiesOfWaiting(t *testing.T) {
-	t.Parallel()
-	b := setupAlone(t)
-	b.seed(4, 4)
-	const waiters = 1000
-	b.seed(waiters, 1)
-	pipe := b.rdb.Pipeline()
-	for i := range waiters { // each has waited since 1970
-		pipe.HSet(t.Context(), b.taskKey(fmt.Sprint("task-", i)), "siding_ticket", 1)
-		pipe.ZAdd(t.Context(), b.line(b.seeded(0)), redis.Z{Score: 1, Member: fmt.Sprint("task-", i)})
-	}
-	expect.OK(t, expect.Err(pipe.Exec(t.Context())))
-	list := get(b, b.inspector.Held)
-	inspect.Sort(list.Locks, "waited")
-	l := list.Locks[0]
-	expect.That(t, l.Resource == b.seeded(0) && l.WaitTime == math.MaxInt64, "want the lock of 1,000 waiters, and the longest time there is, have %+v", l)
 }
 
 func TestScan(t *testing.T) {

@@ -66,9 +66,6 @@ type Lock struct {
 	// OldestWait is how long the first of those who wait has waited. Tasks of paused queues count only if
 	// nobody else waits.
 	OldestWait Duration `json:"oldest_wait_seconds"`
-	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters of each queue,
-	// and else an estimate from 5 of them.
-	WaitTime Duration `json:"wait_time_seconds"`
 	// Ready is since when a waiting task could have the lock, and Unserved how long ago that is, if no server
 	// has taken the task for 3 s: as no server of its queue is there, or has a free slot.
 	Ready    time.Time `json:"ready,omitzero"`

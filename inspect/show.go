@@ -96,7 +96,7 @@ func (i *Inspector) find(ctx context.Context, queues []string, id string) (*task
 func (f *fleet) lockOf(s *sight) Lock {
 	l := Lock{
 		Resource: s.resource, State: LockState(s.State), Left: Duration(s.Left), Endless: s.Endless, Since: utc(s.Since), Fence: s.Fence,
-		Waiting: s.Waiting(), WaitTime: Duration(s.WaitTime), Elsewhere: s.elsewhere,
+		Waiting: s.Waiting(), Elsewhere: s.elsewhere,
 	}
 	if s.Revoking {
 		l.State = Revoked

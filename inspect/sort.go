@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Orders are what [Sort] can sort by: the most waiters, the longest wait, the waits of all summed up, the least lease left, the name of
-// the resource, and the longest held.
-func Orders() []string { return []string{"waiters", "oldest", "waited", "left", "resource", "since"} }
+// Orders are what [Sort] can sort by: the most waiters, the longest wait, the least lease left, the name of the resource, and the
+// longest held.
+func Orders() []string { return []string{"waiters", "oldest", "left", "resource", "since"} }
 
 // Sort sorts locks by one of [Orders], and those that are equal by resource. A lock without a lease, or without a holder, comes
 // after those that have one. Locks stay as they are for an unknown order.
@@ -16,7 +16,6 @@ func Sort(locks []Lock, order string) {
 	compare := map[string]func(a, b *Lock) int{
 		"waiters": func(a, b *Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
 		"oldest":  func(a, b *Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
-		"waited":  func(a, b *Lock) int { return cmp.Compare(b.WaitTime, a.WaitTime) },
 		"left":    func(a, b *Lock) int { return cmp.Or(falseFirst(a.Left == 0, b.Left == 0), cmp.Compare(a.Left, b.Left)) },
 		"since": func(a, b *Lock) int {
 			return cmp.Or(falseFirst(a.Since.IsZero(), b.Since.IsZero()), a.Since.Compare(b.Since))

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lockredis"
-	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -132,7 +131,6 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 	s.Looked = parts[0]
 	for _, part := range parts[1:] {
 		s.Lines = append(s.Lines, part.Lines...)
-		s.WaitTime = redisreply.Sum(s.WaitTime, part.WaitTime)
 		s.Waiters = append(s.Waiters, part.Waiters...)
 		if s.First = cmp.Or(s.First, part.First); part.First > 0 {
 			s.First = min(s.First, part.First)

@@ -34,7 +34,6 @@ running tasks, and up to 2,000 others for which tasks wait.
   WORKER   the process of the holder; "gone" if it is dead or cut off from Redis
   LEFT     how long the lock lives if nobody renews it
   OLDEST   how long the first waiter has waited
-  WAITED   how long all waiters have waited, summed up
 
 A lock that another program holds is not in the list if no task waits for it. --all
 finds it. It reads all keys of Redis, which may take minutes.
@@ -42,7 +41,7 @@ finds it. It reads all keys of Redis, which may take minutes.
 In the pattern of --filter * stands for any text, and ? for one character. \* and \? are
 these characters themselves, and \\ is a backslash.`,
 		Example: `  lockctl list
-  lockctl list --filter 'order:*' --sort waited
+  lockctl list --filter 'order:*' --sort oldest
   lockctl list --all --json`,
 		Args: cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,9 +123,9 @@ func matcher(filter string) func(name string) bool {
 
 // lockTable shows locks for people.
 func (a *app) lockTable(locks []inspect.Lock) *table {
-	t := newTable(cut("RESOURCE"), left("STATE"), cut("HOLDER"), cut("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"), right("WAITED"))
+	t := newTable(cut("RESOURCE"), left("STATE"), cut("HOLDER"), cut("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"))
 	for _, l := range locks {
-		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), waitOf(l, l.OldestWait), waitOf(l, l.WaitTime))
+		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), waitOf(l))
 	}
 	return t
 }

@@ -118,19 +118,19 @@ var locks = []inspect.Lock{
 		Resource: "order:536365", State: inspect.Held, Holder: "warehouse:allocate 77ab09 on web-3 (pid 4121)",
 		Task: &inspect.Task{Queue: "default", ID: "77ab09", Kind: "warehouse:allocate"}, Worker: &inspect.Worker{Host: "web-3", PID: 4121},
 		Since: now.Add(-12 * time.Second), Left: inspect.Duration(11300 * time.Millisecond), Fence: 1772366388000000,
-		Waiting: 3, OldestWait: inspect.Duration(4187 * time.Millisecond), WaitTime: inspect.Duration(9 * time.Second),
+		Waiting: 3, OldestWait: inspect.Duration(4187 * time.Millisecond),
 	},
 	{
 		Resource: "account:<12345>&co", State: inspect.Held, Holder: "balance:debit 0192f0c1-5e0b-7a3c-9f7e-3d1f6a0b2c4d on worker-7.eu-central.example.com (pid 9)",
 		Task:   &inspect.Task{Queue: "critical", ID: "0192f0c1-5e0b-7a3c-9f7e-3d1f6a0b2c4d", Kind: "balance:debit"},
 		Worker: &inspect.Worker{Host: "worker-7.eu-central.example.com", PID: 9}, Gone: true,
 		Since: now.Add(-3 * time.Minute), Left: inspect.Duration(400 * time.Millisecond), Waiting: 120, Paused: 2,
-		OldestWait: inspect.Duration(190 * time.Second), WaitTime: inspect.Duration(3 * time.Hour),
+		OldestWait: inspect.Duration(190 * time.Second),
 	},
 	{
 		Resource: "sku:85123A", State: inspect.Reserved, Task: &inspect.Task{Queue: "default", ID: "77ab10"}, Holder: "the next waiter",
 		Since: now.Add(-200 * time.Millisecond), Left: inspect.Duration(4800 * time.Millisecond),
 	},
-	{Resource: "bad\x1b[31mred", State: inspect.Foreign, Holder: "another program", Endless: true, Waiting: 1, OldestWait: inspect.Duration(26 * time.Hour), WaitTime: inspect.Duration(26 * time.Hour)},
-	{Resource: "顧客:佐藤", State: inspect.Free, Waiting: 1, OldestWait: inspect.Duration(2500 * time.Millisecond), WaitTime: inspect.Duration(2500 * time.Millisecond)},
+	{Resource: "bad\x1b[31mred", State: inspect.Foreign, Holder: "another program", Endless: true, Waiting: 1, OldestWait: inspect.Duration(26 * time.Hour)},
+	{Resource: "顧客:佐藤", State: inspect.Free, Waiting: 1, OldestWait: inspect.Duration(2500 * time.Millisecond)},
 }

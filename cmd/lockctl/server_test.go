@@ -167,7 +167,7 @@ func TestHeldLock(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	b.says(t, "", "list", cli.StatusOK, "order:1   held   test:job first")
-	if list, _ := answer[[]inspect.Lock](t, b, "list", "--sort", "waited"); len(list) != 1 || list[0].Waiting != 2 || list[0].WaitTime < list[0].OldestWait {
+	if list, _ := answer[[]inspect.Lock](t, b, "list", "--sort", "oldest"); len(list) != 1 || list[0].Waiting != 2 || list[0].OldestWait == 0 {
 		t.Errorf("list: want order:1 with 2 waiters, have %+v", list)
 	}
 	one, _ := answer[shown](t, b, "show", "order:1")

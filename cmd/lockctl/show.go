@@ -180,7 +180,7 @@ func waitingText(l inspect.Lock) string {
 	if l.Waiting == 0 {
 		return "nobody"
 	}
-	text := fmt.Sprintf("%s, the first for %s, all together for %s", count(l.Waiting, "waiter"), l.OldestWait, l.WaitTime)
+	text := fmt.Sprintf("%s, the first for %s", count(l.Waiting, "waiter"), l.OldestWait)
 	if l.Paused > 0 {
 		text += fmt.Sprintf("; %d in paused queues", l.Paused)
 	}

@@ -91,10 +91,10 @@ func leftOf(l inspect.Lock) string {
 	return l.Left.String()
 }
 
-// waitOf is a wait at a lock, if anybody waits.
-func waitOf(l inspect.Lock, wait inspect.Duration) string {
+// waitOf is how long the first has waited, if anybody waits.
+func waitOf(l inspect.Lock) string {
 	if l.Waiting == 0 {
 		return "-"
 	}
-	return wait.String()
+	return l.OldestWait.String()
 }

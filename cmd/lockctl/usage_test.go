@@ -26,7 +26,7 @@ func TestUsage(t *testing.T) {
 		"unknown flag":           {[]string{"list", "--no"}, "unknown flag: --no"},
 		"misspelt flag":          {[]string{"list", "--filtr", "x"}, "unknown flag: --filtr; did you mean --filter?"},
 		"argument of list":       {[]string{"list", "x"}, "want no arguments, have [\"x\"]"},
-		"sort":                   {[]string{"list", "--sort", "age"}, "--sort: want waiters, oldest, waited, left, resource, since, have \"age\""},
+		"sort":                   {[]string{"list", "--sort", "age"}, "--sort: want waiters, oldest, left, resource, since, have \"age\""},
 		"no resource":            {[]string{"show"}, "want \"show RESOURCE\", have no arguments"},
 		"two resources":          {[]string{"show", "a", "b"}, "want \"show RESOURCE\", have [\"a\" \"b\"]"},
 		"empty resource":         {[]string{"show", ""}, "lock: bad resource name: it is empty"},

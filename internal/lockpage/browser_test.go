@@ -60,7 +60,7 @@ func shop() *source {
 			Task:   &inspect.Task{Queue: "default", ID: fmt.Sprintf("%s-%04d", strings.Split(kind, ":")[1], 17*i+3), Kind: kind},
 			Worker: &inspect.Worker{Host: fmt.Sprintf("worker-%d", i%3+1), PID: 4100 + i%3},
 			Since:  now.Add(-time.Duration(i*i+1) * 370 * time.Millisecond), Left: inspect.Duration(10+i%5) * 1e9, Fence: 1795465443123456 + int64(i),
-			Waiting: waiting, OldestWait: inspect.Duration(waiting) * 1.4e9, WaitTime: inspect.Duration(waiting*waiting) * 0.7e9,
+			Waiting: waiting, OldestWait: inspect.Duration(waiting) * 1.4e9,
 		}
 		l.Holder = fmt.Sprintf("%s %s on %s (pid %d)", kind, l.Task.ID, l.Worker.Host, l.Worker.PID)
 		switch i {

@@ -17,7 +17,7 @@ type order struct{ Name, Title string }
 
 // orders are all ways to sort the list, by the names that [inspect.Sort] gives them. The first is the default.
 var orders = []order{
-	{"oldest", "Longest wait"}, {"waited", "Waited in all"}, {"waiters", "Most waiting"}, {"since", "Held longest"}, {"left", "Least lease left"}, {"resource", "Resource"},
+	{"oldest", "Longest wait"}, {"waiters", "Most waiting"}, {"since", "Held longest"}, {"left", "Least lease left"}, {"resource", "Resource"},
 }
 
 // A listPage is the list of locks.

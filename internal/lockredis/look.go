@@ -41,15 +41,14 @@ type Looked struct {
 	Holder     string    // the holder's label, or the waiter for whom the lock is reserved
 	Since      time.Time // of the grant or the reservation; zero if that is not known
 	Left       time.Duration
-	Endless    bool     // the lock never expires
-	Fence      int64    // the last, 0 if that is not known
-	Revoking   bool     // the lock is revoked, and its holder has not released it yet
-	Revoked    *Record  // the last revocation
-	Permits    []Permit // in use. If there are several, Holder and Since are not set
-	Lines      []Line   // of tasks, the one with the oldest head first
-	Goroutines int      // how many wait
-	First      int64    // the first ticket of all who wait, in µs; 0 for none
-	WaitTime   time.Duration
+	Endless    bool      // the lock never expires
+	Fence      int64     // the last, 0 if that is not known
+	Revoking   bool      // the lock is revoked, and its holder has not released it yet
+	Revoked    *Record   // the last revocation
+	Permits    []Permit  // in use. If there are several, Holder and Since are not set
+	Lines      []Line    // of tasks, the one with the oldest head first
+	Goroutines int       // how many wait
+	First      int64     // the first ticket of all who wait, in µs; 0 for none
 	Waiters    []Waiter  // as LookAt asks, in their order
 	Position   int       // of LookAt.Waiter among all, 1 for the first; 0 if it does not wait
 	Next       time.Time // from when on LookAt.Rates allow another start; zero for now
@@ -144,7 +143,7 @@ func lookedOf(r *redisreply.Reader) (Looked, error) {
 	for lines.More() {
 		l.Lines = append(l.Lines, Line{Queue: lines.Text(), Waiting: int(lines.Number()), First: lines.Number()})
 	}
-	l.Goroutines, l.First, l.WaitTime = int(r.Number()), r.Number(), redisreply.Duration(float64(r.Number()), time.Microsecond)
+	l.Goroutines, l.First = int(r.Number()), r.Number()
 	waiters := r.List()
 	for waiters.More() {
 		l.Waiters = append(l.Waiters, Waiter{Queue: waiters.Text(), Name: waiters.Text(), Ticket: waiters.Number()})

@@ -21,14 +21,13 @@
 --   lines          three values for each line of tasks, the oldest head first: queue, how many wait, ticket of the head
 --   goroutines     how many wait in the wait queue
 --   first          the first ticket of all, or '0'
---   waited         for how long all have waited together, us
 --   waiters        three values each: queue of a task or '', id of the task or name of the goroutine, ticket
 --   position       of the waiter among all, or 0
 --   next           from when on the rates allow another start, us, or '0' for now
 --   rated          1 if some rates hold for the lock, maybe others than these
 --
--- Guarantees: it changes nothing. It returns no token. Of each line it reads at most 32 waiters, and as many as it has to
--- list of all.
+-- Guarantees: it changes nothing. It returns no token. Of each line it reads the first waiter, and as many as it has to list
+-- of all.
 
 local lock, from, count, queue, waiter, rates = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
@@ -73,41 +72,20 @@ for _, permit in ipairs(permits) do
   for _, field in ipairs(permit) do listed[#listed + 1] = field end
 end
 
-local all, first, waited, lines, goroutines = {{'', wait_queue_of(lock)}}, math.huge, 0, {}, 0
+local all, first, lines, goroutines = {{'', wait_queue_of(lock)}}, math.huge, {}, 0
 local queues = call('ZRANGE', lines_of(lock), 0, -1)
 for _, name in ipairs(queues) do all[#all + 1] = {name, siding(name, 'line:' .. lock)} end
 
--- Adds up how long those in a line have waited. Of more than 32 it reads five at ranks of equal distance, and applies
--- Simpson's rule. Returns how many there are, and the first ticket.
-local function add_up(key)
-  local n = call('ZCARD', key)
-  if n == 0 then return 0, 0 end
-  local sum, head = 0, nil
-  if n <= 32 then
-    local some = call('ZRANGE', key, 0, -1, 'WITHSCORES')
-    for i = 2, #some, 2 do sum = sum + math.max(0, now - some[i]) end
-    head = tonumber(some[2])
-  else
-    for i, weight in ipairs({1, 4, 2, 4, 1}) do
-      local rank = math.floor((i - 1) * (n - 1) / 4)
-      local ticket = tonumber(call('ZRANGE', key, rank, rank, 'WITHSCORES')[2])
-      head = head or ticket
-      sum = sum + weight * math.max(0, now - ticket) / 12 * n
-    end
-  end
-  waited, first = waited + sum, math.min(first, head)
-  return n, head
-end
-
 local some = {}
 for _, line in ipairs(all) do
-  local n, head = add_up(line[2])
+  local n, head = call('ZCARD', line[2]), call('ZRANGE', line[2], 0, 0, 'WITHSCORES')[2]
+  if head then first = math.min(first, tonumber(head)) end
   if line[1] == '' then
     goroutines = n
-  elseif n > 0 then
-    lines[#lines + 1], lines[#lines + 2], lines[#lines + 3] = line[1], n, digits(head)
+  elseif head then
+    lines[#lines + 1], lines[#lines + 2], lines[#lines + 3] = line[1], n, digits(tonumber(head))
   end
-  if n > 0 and count > 0 then
+  if head and count > 0 then
     local found = call('ZRANGE', line[2], 0, from + count - 1, 'WITHSCORES')
     for i = 1, #found, 2 do some[#some + 1] = {line[1], found[i], tonumber(found[i + 1])} end
   end
@@ -130,5 +108,5 @@ end
 local rule, taken = Permits().parse_rule(rates), call('HMGET', beside(lock, 'revoked'), 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, call('PTTL', lock), last, revoking, taken, listed, lines, goroutines,
-  digits(first < math.huge and first or 0), digits(waited), waiters, position,
+  digits(first < math.huge and first or 0), waiters, position,
   rule and digits(Permits().next_start(lock, rule.rates, reservations)) or '0', call('EXISTS', beside(lock, 'starts'))}

@@ -97,14 +97,6 @@ func Duration(n float64, unit time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// Sum adds times up that are not negative, and returns at most the longest there is.
-func Sum(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
 func at(array []any, i int) any {
 	if i >= len(array) {
 		return nil
