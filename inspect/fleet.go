@@ -23,7 +23,7 @@ func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 	for n := range active {
 		if a := &active[n]; a.Orphaned || a.Crashes > 0 {
 			found = append(found, Orphan{
-				Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, Resource: i.resourceOf(a.Lock, a.Message), Process: a.Session(),
+				Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, Resource: i.resourceOf(a.Lock, a.Message),
 				Orphaned: a.Orphaned, Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
 				UsesRetry: a.Orphaned && i.usesRetry(a.Guarded, a.Last, a.Crashes),
 			})

@@ -45,7 +45,7 @@ func TestJSON(t *testing.T) {
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
 		},
 		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},
-		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Process: "5f2c", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), UsesRetry: true},
+		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), UsesRetry: true},
 		"held-line":         inspect.HeldLine{Resource: "order:1", Task: task, GoesOn: at(4), Since: at(3), Error: "boom", Waiting: 2},
 		"server":            inspect.Server{Worker: worker, ID: "s", Queues: []string{"orders"}, Unguarded: []string{"orders"}},
 		"queue": inspect.Queue{

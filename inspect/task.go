@@ -107,9 +107,6 @@ type Verdict struct {
 type Orphan struct {
 	Task     Task   `json:"task"`
 	Resource string `json:"resource,omitempty"`
-	// Process names the server that has taken the task, alike for all of its tasks. It is empty for a
-	// server that takes no locks.
-	Process string `json:"process,omitempty"`
 	// Orphaned says that the lease of the task has ended. Otherwise a worker runs the
 	// task again, after Crashes.
 	Orphaned bool `json:"orphaned"`

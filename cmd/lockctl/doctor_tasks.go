@@ -3,81 +3,40 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sidingq/siding/inspect"
 )
 
-// tasks checks the tasks of workers that died: one finding for each worker.
+// tasks checks the tasks of workers that died: one finding for all that nobody works on, and one for each that runs again.
 func (x *examination) tasks(context.Context) error {
-	var processes []string
-	dead := make(map[string][]inspect.Orphan)
+	var dead []inspect.Task
+	retries := 0
 	for _, o := range x.orphans {
-		if o.Orphaned {
-			if dead[o.Process] == nil {
-				processes = append(processes, o.Process)
-			}
-			dead[o.Process] = append(dead[o.Process], o)
+		if !o.Orphaned {
+			x.add(warning, "orphans", fmt.Sprintf("%s runs again after %s", taskIn(o.Task), countOf(o.Crashes, "worker crash", "worker crashes")),
+				fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated),
+				"see whether workers died, and their logs; "+whySays(o.Task))
 			continue
 		}
-		x.add(warning, "orphans", fmt.Sprintf("%s runs again after %s", taskIn(o.Task), countOf(o.Crashes, "worker crash", "worker crashes")),
-			fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated),
-			"see whether workers died, and their logs; "+whySays(o.Task))
+		if dead = append(dead, o.Task); o.UsesRetry {
+			retries++
+		}
 	}
-	for _, process := range processes {
-		x.dead(dead[process])
+	if len(dead) > 0 {
+		how, means := warning, "their workers are dead or cut off from Redis; they run again as soon as a guarded server of their queue has a free slot"
+		if retries > 0 {
+			how, means = faulty, means+"; "+countOf(retries, "task uses", "tasks use")+" a retry for that, or has none left and is archived"
+		}
+		names := make([]string, len(dead))
+		for n, t := range dead {
+			names[n] = taskIn(t)
+		}
+		x.add(how, "orphans", fmt.Sprintf("%s whose workers have gone: %s", count(len(dead), "task"), some(names)), means,
+			x.ofWorkers("see whether workers died, and their logs; "+whySays(dead[0])))
 	}
 	x.unless("orphans", "every task that runs has its worker")
 	return nil
-}
-
-// dead adds the finding of a worker that died or is cut off with these tasks.
-func (x *examination) dead(tasks []inspect.Orphan) {
-	var names, unserved, means []string
-	again, retries := 0, 0
-	for _, o := range tasks {
-		names = append(names, taskIn(o.Task))
-		switch {
-		case !x.guarded(o.Task.Queue):
-			unserved = append(unserved, o.Task.Queue)
-		case o.UsesRetry:
-			retries++
-		default:
-			again++
-		}
-	}
-	how, do := warning, whySays(tasks[0].Task)
-	if again > 0 {
-		means = append(means, countOf(again, "task runs", "tasks run")+" again as soon as a slot is free")
-	}
-	if retries > 0 {
-		how = faulty
-		means = append(means, countOf(retries, "task uses", "tasks use")+" a retry, or has none left and is archived")
-	}
-	if len(unserved) > 0 {
-		how = faulty
-		means = append(means, countOf(len(unserved), "task has", "tasks have")+" no guarded server of the queue, which could run it again")
-		slices.Sort(unserved)
-		do = "start a worker that serves " + strings.Join(slices.Compact(unserved), ", ") + "; " + do
-	}
-	found := fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
-	x.add(how, "orphans", found, strings.Join(means, "; "), x.ofWorkers(do))
-}
-
-// workerOf names the worker that has these tasks, if one of them still has its lock.
-func (x *examination) workerOf(tasks []inspect.Orphan) string {
-	for _, l := range x.locks {
-		if l.Task != nil && l.Worker != nil && slices.ContainsFunc(tasks, func(o inspect.Orphan) bool { return o.Task == *l.Task }) {
-			return l.Worker.Label()
-		}
-	}
-	return "a worker"
-}
-
-// guarded reports whether a guarded server serves a queue.
-func (x *examination) guarded(queue string) bool {
-	return slices.ContainsFunc(x.servers, func(s inspect.Server) bool { return s.Guarded && slices.Contains(s.Queues, queue) })
 }
 
 // taskIn names a task and its queue.

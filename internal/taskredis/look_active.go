@@ -26,16 +26,6 @@ type Active struct {
 	Orphaned  bool      // that has ended
 }
 
-// Session names the server that has begun the attempt, alike for all its tasks; "" for a server of asynq alone.
-func (a *Active) Session() string {
-	rest, _ := strings.CutPrefix(a.Attempt, "siding:")
-	session, _, _ := strings.Cut(rest, ":")
-	for range 3 { // the lane, the step and the number in it
-		session = session[:max(0, strings.LastIndexByte(session, '-'))]
-	}
-	return session
-}
-
 // firstOf returns the attempt under whose lock another one runs, as holder_of of common.lua does; "" if it runs under its own.
 func firstOf(attempt string) string {
 	name, first, _ := strings.Cut(attempt, "\n")
