@@ -152,10 +152,10 @@ func TestReleases(t *testing.T) {
 		"alike": {[]inspect.Server{server(1, now, "default"), server(2, "siding v1.2.0, asynq v0.26.0, go1.26.2", "low"), plain}, "ok every guarded server runs siding v1.2.0, asynq v0.26.0"},
 		"siding": {
 			[]inspect.Server{server(1, now, "default", "low"), server(2, before, "default"), server(3, now, "other"), server(4, now), server(5, now)},
-			"warning the servers run different versions: siding v1.1.0, asynq v0.26.0 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1), web (pid 3), web (pid 4) and 1 more; they share default",
+			"warning the servers run different versions: siding v1.1.0, asynq v0.26.0 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1), web (pid 3), web (pid 4) and 1 more",
 		},
 		"asynq": {[]inspect.Server{server(1, now, "default"), server(2, asynq, "low")}, "warning the servers run different versions: siding v1.2.0, asynq v0.25.1 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1)"},
-		"older": {[]inspect.Server{server(1, now, "default"), server(2, "", "default")}, "warning the servers run different versions: an older Siding on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1); they share default"},
+		"older": {[]inspect.Server{server(1, now, "default"), server(2, "", "default")}, "warning the servers run different versions: an older Siding on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1)"},
 	} {
 		x := examine(&fake{})
 		x.servers = c.servers
