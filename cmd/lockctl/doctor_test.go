@@ -113,15 +113,6 @@ func TestDoctorFindsFaults(t *testing.T) {
 	expect.That(t, have.status == exitTrouble && strings.Contains(have.out, "\nfault    locks: order:2") && strings.Contains(have.out, "NO       default") && strings.Contains(have.out, "\n         do     "), "want the faults, have status %d and\n%s%s", have.status, have.out, have.err)
 }
 
-func TestDoctorFindsAPausedQueue(t *testing.T) {
-	t.Parallel()
-	b := busy(t)
-	expect.OK(t, asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"))
-	d, status := answer[diagnosis](t, b, "doctor")
-	expect.That(t, status == cli.StatusOK && d.Status == warning, "want status 0 and warnings, have %d and %+v", status, d)
-	wantFound(t, d, "queues", warning, "default is paused, and 2 tasks wait there")
-}
-
 // What people and scripts see of the doctor is as in testdata.
 func TestDiagnosisGolden(t *testing.T) {
 	t.Parallel()

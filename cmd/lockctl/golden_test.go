@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -208,42 +207,6 @@ func TestZones(t *testing.T) {
 		if a.run(t.Context(), c.args); have != c.want {
 			t.Errorf("%q: want the zone %s, have %s", c.args, c.want, have)
 		}
-	}
-}
-
-func TestSort(t *testing.T) {
-	t.Parallel()
-	const order, account, sku, red, customer = "order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤"
-	for by, want := range map[string][]string{
-		"waiters":  {account, order, red, customer, sku},
-		"oldest":   {red, account, order, customer, sku},
-		"left":     {account, sku, order, red, customer},
-		"resource": {account, red, order, sku, customer},
-		"since":    {account, order, sku, red, customer},
-	} {
-		a, _, _ := fakeApp(&fake{}, 0)
-		list := expect.Value(a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by}))(t)
-		var have []string
-		for _, l := range list.Locks {
-			have = append(have, l.Resource)
-		}
-		expect.That(t, slices.Equal(have, want), "%s: want %q, have %q", by, want, have)
-	}
-}
-
-func TestUnknownTask(t *testing.T) {
-	t.Parallel()
-	f := &fake{err: errors.Join(inspect.ErrUnknownTask)}
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"why", "nix\n"}, "lockctl: no queue has a task \"nix\\n\": it was never enqueued, has succeeded and is not kept, or was deleted\n"},
-		{[]string{"why", "nix", "--queue", "low"}, "lockctl: the queue \"low\" has no task \"nix\": it is in another queue, was never enqueued, has succeeded and is not kept, or was deleted\n"},
-	} {
-		a, out, errs := fakeApp(f, 0)
-		status := a.run(t.Context(), c.args)
-		wantResult(t, result{"", c.want, cli.StatusFault}, result{out.String(), errs.String(), status})
 	}
 }
 

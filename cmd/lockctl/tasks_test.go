@@ -204,6 +204,7 @@ func TestQueuePause(t *testing.T) {
 	b.says(t, "", "queue resume default", cli.StatusFault, `nothing has changed: the queue "default" is not paused`)
 	b.says(t, "yes\n", "queue pause default --reason drill --by alice", cli.StatusOK, "default: paused by alice; …by=alice reason=drill")
 	b.says(t, "", "queue pause default --reason drill --yes", cli.StatusFault, `nothing has changed: the queue "default" is paused already`)
+	b.says(t, "", "doctor", cli.StatusOK, "warning  queues: default is paused, and 2 tasks wait there\n")
 	b.says(t, "", "queue pause defalt --reason drill --yes", cli.StatusFault, `there is no queue "defalt"`)
 	if info, err := asynq.NewInspectorFromRedisClient(b.rdb).GetQueueInfo("default"); err != nil || !info.Paused {
 		t.Errorf("want it paused, have %+v, %v", info, err)

@@ -188,18 +188,6 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// A resource without a class shows nothing of its name.
-func TestResourceWithoutAClass(t *testing.T) {
-	t.Parallel()
-	m := metrics.New()
-	m.Observe(queue.Event{Kind: queue.EventAcquired, Resource: "jane@shop.example", TaskKind: "order:audit"})
-	have := scrape(t, m)
-	want(t, have, map[string]float64{`siding_locks_acquired_total{class="other"}`: 1})
-	for name := range have {
-		expect.That(t, !strings.Contains(name, "jane"), "have %s", name)
-	}
-}
-
 // Tasks wait for Observe.
 func TestObserveAllocatesNothing(t *testing.T) { //nolint:paralleltest // counts what the process allocates
 	m := metrics.New()
