@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/queue"
@@ -19,36 +20,46 @@ import (
 // mostContended bounds how many contended locks are read.
 const mostContended = 2000
 
-// A fleet has the queues, the servers and the running tasks.
+// A fleet is what one call has read: the queues and the limits of operators, and maybe the servers and the running tasks.
 type fleet struct {
+	*Inspector
+
 	queues  []string
 	paused  map[string]bool
+	limits  *limits.Table
 	servers []*taskredis.ServerInfo
 	active  []taskredis.Active
 	named   map[string][]*taskredis.Active // the running tasks by what labels say of them, see names
 }
 
-// listQueues finds the queues, and which are paused.
-func (i *Inspector) listQueues(ctx context.Context) (f fleet, err error) {
+// listQueues finds the queues, which are paused, and the limits. A limit that cannot be read is left out. A server keeps to what it
+// knew of that limit before.
+func (i *Inspector) listQueues(ctx context.Context) (_ *fleet, err error) {
+	f := &fleet{Inspector: i}
 	if f.queues, err = taskredis.QueueNames(ctx, i.rdb); err == nil {
 		f.paused, err = taskredis.PausedQueues(ctx, i.rdb, f.queues)
 	}
 	if err != nil {
-		return f, fmt.Errorf("inspect: %w", err)
+		return nil, fmt.Errorf("inspect: %w", err)
 	}
+	overrides, err := limits.Load(ctx, i.rdb, i.cfg.Prefix)
+	if overrides == nil { // else some cannot be read
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	f.limits = limits.New(nil).With(overrides)
 	return f, nil
 }
 
-func (i *Inspector) fleet(ctx context.Context) (fleet, error) {
+func (i *Inspector) fleet(ctx context.Context) (*fleet, error) {
 	f, err := i.listQueues(ctx)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	if f.servers, err = taskredis.Servers(ctx, i.rdb); err == nil {
 		f.active, err = taskredis.AllActive(ctx, i.rdb, f.queues)
 	}
 	if err != nil {
-		return f, fmt.Errorf("inspect: %w", err)
+		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	f.named = make(map[string][]*taskredis.Active)
 	for n := range f.active {
@@ -120,24 +131,24 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	return i.heldOf(ctx, &f)
+	return f.heldLocks(ctx)
 }
 
-func (i *Inspector) heldOf(ctx context.Context, f *fleet) (List, error) {
-	g, more, err := i.contended(ctx, f.queues)
+func (f *fleet) heldLocks(ctx context.Context) (List, error) {
+	g, more, err := f.contended(ctx)
 	if err != nil {
 		return List{}, err
 	}
 	contended := len(g.targets)
 	for n := range f.active {
 		a := &f.active[n]
-		for _, s := range i.spotsOf(a.Lock, a.Message) {
+		for _, s := range f.spotsOf(a.Lock, a.Message) {
 			if at, known := g.at[s]; !known || at >= contended {
 				g.add(s, a.Queue)
 			}
 		}
 	}
-	sights, err := i.lookAt(ctx, g.targets)
+	sights, err := f.lookAt(ctx, g.targets)
 	if err != nil {
 		return List{}, err
 	}
@@ -150,7 +161,7 @@ func (i *Inspector) heldOf(ctx context.Context, f *fleet) (List, error) {
 		if l.Waiting > 0 && n >= contended {
 			more-- // a contended lock that was left out, but belongs to a running task
 		}
-		f.name(i, &l)
+		f.name(&l)
 		list.Locks = append(list.Locks, l)
 	}
 	list.LeftOut = max(0, more)
@@ -159,26 +170,26 @@ func (i *Inspector) heldOf(ctx context.Context, f *fleet) (List, error) {
 }
 
 // name says which of the active tasks holds a lock, and whether its worker is gone.
-func (f *fleet) name(i *Inspector, l *Lock) {
+func (f *fleet) name(l *Lock) {
 	if !l.Leased() {
 		return
 	}
 	if len(l.Permits) < 2 {
-		l.Task, l.Gone = f.holder(i, l.Resource, l.Holder)
+		l.Task, l.Gone = f.taskOf(l.Resource, l.Holder)
 	}
 	for n := range l.Permits {
 		if p := &l.Permits[n]; p.State != Reserved {
-			p.Task, p.Gone = f.holder(i, l.Resource, p.Holder)
+			p.Task, p.Gone = f.taskOf(l.Resource, p.Holder)
 			l.Gone = l.Gone || p.Gone
 		}
 	}
 }
 
-// holder returns which of the active tasks has a label, nil for none, and whether its worker is gone.
-func (f *fleet) holder(i *Inspector, resource, label string) (task *Task, gone bool) {
+// taskOf returns which of the active tasks has a label, nil for none, and whether its worker is gone.
+func (f *fleet) taskOf(resource, label string) (task *Task, gone bool) {
 	text, worker := parseHolder(label)
 	for _, a := range f.named[text] {
-		if slices.Contains(i.resourcesOf(a.Lock, a.Message), resource) {
+		if slices.Contains(f.resourcesOf(a.Lock, a.Message), resource) {
 			return &Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, a.Orphaned || !f.lives(worker)
 		}
 	}
@@ -199,7 +210,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	if err != nil {
 		return nil, err
 	}
-	held, err := i.heldOf(ctx, &f) // a lock that is free, or in an external store, has no key of its own
+	held, err := f.heldLocks(ctx) // a lock that is free, or in an external store, has no key of its own
 	if err != nil {
 		return nil, err
 	}
@@ -225,14 +236,14 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 				}
 			}
 			mu.Unlock()
-			sights, err := i.lookAt(ctx, targets)
+			sights, err := f.lookAt(ctx, targets)
 			if err != nil {
 				return err
 			}
 			mu.Lock()
 			for n := range sights {
 				if l := f.lockOf(&sights[n]); l.State != Free {
-					f.name(i, &l)
+					f.name(&l)
 					found[sights[n].spot] = l
 				}
 			}

@@ -58,11 +58,11 @@ func (i *Inspector) heldLines(ctx context.Context, queues []string, lock string)
 }
 
 // findLine finds out whether the line of a task is held, by it or by the one before it.
-func (w *inquiry) findLine(ctx context.Context, x *exam) error {
+func (f *fleet) findLine(ctx context.Context, x *exam) error {
 	if x.key == "" || x.State == "pending" || !x.Holds && !x.waits() {
 		return nil
 	}
-	lines, _, err := w.heldLines(ctx, []string{x.Queue}, x.key)
+	lines, _, err := f.heldLines(ctx, []string{x.Queue}, x.key)
 	if err == nil && len(lines) > 0 {
 		x.line = &lines[0]
 	}

@@ -1,11 +1,9 @@
 package inspect
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
@@ -55,22 +53,17 @@ func LimitOf(o queue.LimitOverride) Limit {
 	return l
 }
 
-// limit returns what an operator has set for a resource, nil for nothing. A limit that cannot be read
-// is left out. A server keeps to what it knew of that limit before.
-func (i *Inspector) limit(ctx context.Context, resource string) (*Limit, error) {
-	all, err := limits.Load(ctx, i.rdb, i.cfg.Prefix)
-	if all == nil {
-		return nil, fmt.Errorf("inspect: %w", err)
-	}
-	o, ok := limits.New(nil).With(all).Override(resource)
+// limit returns what an operator has set for a resource, nil for nothing.
+func (f *fleet) limit(resource string) *Limit {
+	o, ok := f.limits.Override(resource)
 	if !ok {
-		return nil, nil //nolint:nilnil // no limit, and no error
+		return nil
 	}
 	l := &Limit{Pattern: o.Pattern, Holders: o.Limit, By: o.By, Reason: o.Reason, At: utc(o.At)}
 	for _, r := range o.Rates {
 		l.Rates = append(l.Rates, Rate{r.Starts, Duration(r.Period)})
 	}
-	return l, nil
+	return l
 }
 
 // rates returns those of l, which may be nil, as the lock has them.

@@ -80,14 +80,13 @@ type Lock struct {
 	// Holder is their number, such as "3 holders", Gone is true if that holds for one of them, and Task,
 	// Worker and Since are not set.
 	Permits []Permit `json:"permits,omitempty"`
-	// Limit is what an operator has set for the resource. Only [Inspector.Show] and [Inspector.Why] find
-	// it out. The limits of the servers themselves are not known here.
+	// Limit is what an operator has set for the resource. The limits of the servers themselves are not known here.
 	Limit *Limit `json:"limit,omitempty"`
 	// Lines are those of its tasks, one of a queue each, that wait for a task which has failed. Only
 	// [Inspector.Show] finds them out, of a free lock.
 	Lines []HeldLine `json:"lines,omitempty"`
 	// Rated says that rates hold for the lock, of an operator or of the servers, so its waiters may wait for
-	// their time. Only [Inspector.Show] and [Inspector.Why] find it out.
+	// their time.
 	Rated bool `json:"rated,omitempty"`
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -25,7 +24,7 @@ func (s *sight) unserved() time.Duration {
 // findReady finds out since when those who wait could have their locks. An entry of a ready set is due as soon as that, or
 // earlier: it says only that somebody should look at the lock, and nobody does while all slots are in use. So it finds out whether
 // something else keeps the lock from the line, as far as Redis knows.
-func (i *Inspector) findReady(ctx context.Context, targets []target, sights []sight) error {
+func (f *fleet) findReady(ctx context.Context, targets []target, sights []sight) error {
 	var entries []taskredis.Ready
 	var of []*sight // of each entry
 	for n := range sights {
@@ -40,27 +39,22 @@ func (i *Inspector) findReady(ctx context.Context, targets []target, sights []si
 	if len(entries) == 0 {
 		return nil
 	}
-	overrides, err := limits.Load(ctx, i.rdb, i.cfg.Prefix)
-	if overrides == nil { // else some cannot be read
-		return fmt.Errorf("inspect: %w", err)
-	}
-	held, err := taskredis.HeldUntil(ctx, i.rdb, entries)
+	held, err := taskredis.HeldUntil(ctx, f.rdb, entries)
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
-	freed, err := taskredis.FreedAt(ctx, i.rdb, entries)
+	freed, err := taskredis.FreedAt(ctx, f.rdb, entries)
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
-	set := limits.New(nil).With(overrides)
 	for n, e := range entries {
 		s, now := of[n], of[n].Now.UnixMicro()
 		if freed[n] > now {
 			freed[n] = 0 // the clock was set back
 		}
-		limit, limited := set.Override(s.resource)
+		limit := f.limit(s.resource)
 		switch {
-		case held[n] > now, limited && len(s.Permits) >= limit.Limit:
+		case held[n] > now, limit != nil && len(s.Permits) >= limit.Holders:
 		case len(s.Permits) > 0 && freed[n] <= s.granted(): // there may be no free permit: how many there are is not known
 		default:
 			ready := time.UnixMicro(max(e.Due, held[n], freed[n]))

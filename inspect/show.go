@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
@@ -27,18 +26,13 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
 	}
-	var limit *Limit
-	var unlimited error
-	var read sync.WaitGroup
-	read.Go(func() { limit, unlimited = i.limit(ctx, resource) })
 	f, err := i.listQueues(ctx)
-	read.Wait()
-	if err = cmp.Or(err, unlimited); err != nil {
+	if err != nil {
 		return Lock{}, nil, err
 	}
 	first := min(max(0, from-1), MostListed)
 	count = min(max(0, count), MostListed-first)
-	s, err := i.look(ctx, f.queues, resource, lockredis.LookAt{From: first, Count: count, Rates: limit.rates()})
+	s, err := f.look(ctx, resource, lockredis.LookAt{From: first, Count: count})
 	if err != nil {
 		return Lock{}, nil, err
 	}
@@ -53,7 +47,6 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 		}
 	}
 	lock := f.lockOf(&s)
-	lock.Limit, lock.Rated = limit, s.Rated
 	if lock.Leased() {
 		t, err := i.findHolder(ctx, f.queues, lock.Holder)
 		if err != nil {
@@ -96,7 +89,7 @@ func (i *Inspector) find(ctx context.Context, queues []string, id string) (*task
 func (f *fleet) lockOf(s *sight) Lock {
 	l := Lock{
 		Resource: s.resource, State: LockState(s.State), Left: Duration(s.Left), Endless: s.Endless, Since: utc(s.Since), Fence: s.Fence,
-		Waiting: s.Waiting(), Elsewhere: s.elsewhere,
+		Waiting: s.Waiting(), Elsewhere: s.elsewhere, Limit: f.limit(s.resource), Rated: s.Rated,
 	}
 	if s.Revoking {
 		l.State = Revoked

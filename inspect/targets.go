@@ -85,35 +85,35 @@ func (i *Inspector) keys(p *target) (keys []string) {
 }
 
 // lookAt looks at targets, eight at a time.
-func (i *Inspector) lookAt(ctx context.Context, targets []target) ([]sight, error) {
+func (f *fleet) lookAt(ctx context.Context, targets []target) ([]sight, error) {
 	sights := make([]sight, 0, len(targets))
 	for some := range slices.Chunk(targets, lookBatch) {
 		var at []lockredis.LookAt
 		for n := range some {
-			for _, key := range i.keys(&some[n]) {
+			for _, key := range f.keys(&some[n]) {
 				one := some[n].LookAt
 				one.Key = key
-				if lockredis.IsCluster(i.rdb) {
+				if lockredis.IsCluster(f.rdb) {
 					one.From, one.Count = 0, one.From+one.Count // the waiters of all its keys are put in order here
-					if _, queue, _ := i.spotOf(key); queue != one.Queue {
+					if _, queue, _ := f.spotOf(key); queue != one.Queue {
 						one.Waiter = "" // it waits in another slot
 					}
 				}
 				at = append(at, one)
 			}
 		}
-		looked, err := lockredis.Look(ctx, i.rdb, at)
+		looked, err := lockredis.Look(ctx, f.rdb, at)
 		if err != nil {
 			return nil, fmt.Errorf("inspect: %w", err)
 		}
 		for n := range some {
 			p := &some[n]
-			parts := looked[:len(i.keys(p))]
+			parts := looked[:len(f.keys(p))]
 			looked = looked[len(parts):]
-			sights = append(sights, i.sightOf(p, parts))
+			sights = append(sights, f.sightOf(p, parts))
 		}
 	}
-	return sights, i.findReady(ctx, targets, sights)
+	return sights, f.findReady(ctx, targets, sights)
 }
 
 // sightOf puts together what was found by the keys of a target.
@@ -151,18 +151,18 @@ func (i *Inspector) sightOf(p *target, parts []lockredis.Looked) sight {
 
 // look looks at the lock of a resource. If there is one of that name on this Redis, and one in an external store for which
 // tasks wait, it returns the one that is in use, or the one that was used last.
-func (i *Inspector) look(ctx context.Context, queues []string, resource string, at lockredis.LookAt) (sight, error) {
+func (f *fleet) look(ctx context.Context, resource string, at lockredis.LookAt) (sight, error) {
 	targets := []target{{spot: spot{resource, false}, LookAt: at}, {spot: spot{resource, true}, LookAt: at}}
 	for n := range targets {
 		p := &targets[n]
 		var entries []taskredis.Ready
-		for _, queue := range queues {
-			entries = append(entries, taskredis.Ready{Queue: queue, Lock: i.waitKey(p.spot, queue)})
+		for _, queue := range f.queues {
+			entries = append(entries, taskredis.Ready{Queue: queue, Lock: f.waitKey(p.spot, queue)})
 		}
-		if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
+		if err := taskredis.ReadyAt(ctx, f.rdb, entries); err != nil {
 			return sight{}, fmt.Errorf("inspect: %w", err)
 		}
-		held, err := i.held(ctx, p.spot, queues)
+		held, err := f.placesTaken(ctx, p.spot)
 		if err != nil {
 			return sight{}, err
 		}
@@ -173,7 +173,7 @@ func (i *Inspector) look(ctx context.Context, queues []string, resource string, 
 			p.come(e)
 		}
 	}
-	both, err := i.lookAt(ctx, targets)
+	both, err := f.lookAt(ctx, targets)
 	if err != nil {
 		return sight{}, err
 	}
@@ -185,14 +185,14 @@ func (i *Inspector) look(ctx context.Context, queues []string, resource string, 
 	return *here, nil
 }
 
-// held returns the queues of a Cluster one of whose tasks has the lock of its place.
-func (i *Inspector) held(ctx context.Context, s spot, queues []string) (map[string]bool, error) {
-	if !lockredis.IsCluster(i.rdb) || len(queues) == 0 {
+// placesTaken returns the queues of a Cluster one of whose tasks has the lock of its place.
+func (f *fleet) placesTaken(ctx context.Context, s spot) (map[string]bool, error) {
+	if !lockredis.IsCluster(f.rdb) || len(f.queues) == 0 {
 		return nil, nil
 	}
-	pipe, found := i.rdb.Pipeline(), make(map[string]*redis.IntCmd)
-	for _, queue := range queues {
-		found[queue] = pipe.Exists(ctx, i.waitKey(s, queue))
+	pipe, found := f.rdb.Pipeline(), make(map[string]*redis.IntCmd)
+	for _, queue := range f.queues {
+		found[queue] = pipe.Exists(ctx, f.waitKey(s, queue))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
@@ -238,13 +238,13 @@ func (g *gathering) add(s spot, queue string) *target {
 }
 
 // contended returns the locks for which tasks wait. It leaves out those of another prefix. more is how many others it left out.
-func (i *Inspector) contended(ctx context.Context, queues []string) (g gathering, more int, _ error) {
-	entries, more, err := taskredis.AllReady(ctx, i.rdb, queues, mostContended)
+func (f *fleet) contended(ctx context.Context) (g gathering, more int, _ error) {
+	entries, more, err := taskredis.AllReady(ctx, f.rdb, f.queues, mostContended)
 	if err != nil {
 		return g, 0, fmt.Errorf("inspect: %w", err)
 	}
 	for _, e := range entries {
-		if s, _, ok := i.spotOf(e.Lock); ok {
+		if s, _, ok := f.spotOf(e.Lock); ok {
 			g.add(s, e.Queue).come(e)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // A judge finds the verdict of a task. Its sentence on what is wrong begins with Yes if there is trouble.
 type judge struct {
-	*inquiry
+	*fleet
 
 	x       *exam
 	e       *Explanation
@@ -18,9 +18,9 @@ type judge struct {
 	guarded int   // those of them that take locks
 }
 
-func (w *inquiry) verdict(x *exam, e *Explanation, holder *exam) Verdict {
-	j := judge{inquiry: w, x: x, e: e, holder: holder}
-	j.all, j.guarded = serving(w.servers, x.Queue)
+func (f *fleet) verdict(x *exam, e *Explanation, holder *exam) Verdict {
+	j := judge{fleet: f, x: x, e: e, holder: holder}
+	j.all, j.guarded = serving(f.servers, x.Queue)
 	v := j.judge()
 	v.Trouble = strings.HasPrefix(v.Wrong, "Yes")
 	return v

@@ -23,7 +23,6 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 	if err != nil {
 		return Explanation{}, err
 	}
-	w := &inquiry{Inspector: i, fleet: f}
 	in := f.queues
 	if queue != "" {
 		in = []string{queue}
@@ -38,45 +37,39 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 	case len(found) == 0:
 		return Explanation{}, fmt.Errorf("%w: %s in any of %d queues", ErrUnknownTask, id, len(f.queues))
 	}
-	if w.servers, err = taskredis.Servers(ctx, i.rdb); err != nil {
+	if f.servers, err = taskredis.Servers(ctx, i.rdb); err != nil {
 		return Explanation{}, fmt.Errorf("inspect: %w", err)
 	}
-	x, err := w.examine(ctx, &found[0])
+	x, err := f.examine(ctx, &found[0])
 	if err == nil && x.resource != "" && !x.finished() {
-		err = w.findLimit(ctx, x)
+		err = f.findLimit(ctx, x)
 	}
 	if err == nil {
-		err = w.findLine(ctx, x)
+		err = f.findLine(ctx, x)
 	}
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := w.explanation(x)
+	e := f.explanation(x)
 	for _, other := range found[1:] {
 		e.AlsoIn = append(e.AlsoIn, other.Queue)
 	}
-	holder, err := w.holder(ctx, x, &e)
+	holder, err := f.holder(ctx, x, &e)
 	if err != nil {
 		return Explanation{}, err
 	}
-	e.Verdict = w.verdict(x, &e, holder)
+	e.Verdict = f.verdict(x, &e, holder)
 	return e, nil
 }
 
-// An inquiry is one call of Why.
-type inquiry struct {
-	*Inspector
-	fleet
-}
-
 // examine finds out what a task does.
-func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, error) {
+func (f *fleet) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, error) {
 	x := &exam{TaskLook: t, guarded: true}
-	if err := w.findLock(ctx, x); err != nil {
+	if err := f.findLock(ctx, x); err != nil {
 		return nil, err
 	}
 	if t.State == "active" {
-		if err := w.findWorker(ctx, x); err != nil {
+		if err := f.findWorker(ctx, x); err != nil {
 			return nil, err
 		}
 	}
@@ -85,19 +78,16 @@ func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, er
 }
 
 // findLock looks at the lock of a task. Of several, it is the first that keeps the task from its work, or else the first.
-func (w *inquiry) findLock(ctx context.Context, x *exam) error {
-	x.resources = w.resourcesOf(x.Lock, x.Message)
+func (f *fleet) findLock(ctx context.Context, x *exam) error {
+	x.resources = f.resourcesOf(x.Lock, x.Message)
 	keys := store.SplitLocks(x.Lock)
 	for n, resource := range x.resources {
-		lock, err := w.look(ctx, w.queues, resource, lockredis.LookAt{Queue: x.Queue, Waiter: x.ID})
+		lock, err := f.look(ctx, resource, lockredis.LookAt{Queue: x.Queue, Waiter: x.ID})
 		if err != nil {
 			return err
 		}
 		lock.own(x.Message, x.First)
-		keeps, err := w.keeps(ctx, x, &lock)
-		if err != nil {
-			return err
-		}
+		keeps := f.keeps(x, &lock)
 		if n > 0 && !keeps {
 			continue
 		}
@@ -112,25 +102,25 @@ func (w *inquiry) findLock(ctx context.Context, x *exam) error {
 }
 
 // keeps reports whether one of several locks keeps a task from its work.
-func (w *inquiry) keeps(ctx context.Context, x *exam, lock *sight) (bool, error) {
+func (f *fleet) keeps(x *exam, lock *sight) bool {
 	switch mine := lock.State == lockredis.LookHeld && isHolder(x.Message, x.First, lock.Holder); {
 	case len(x.resources) == 1:
-		return true, nil
+		return true
 	case x.State == "active":
-		return !mine, nil
+		return !mine
 	case lock.Position > 1, lock.State == lockredis.LookForeign, lock.State != lockredis.LookFree && len(lock.Permits) == 0:
-		return true, nil
+		return true
 	}
-	limit, err := w.limit(ctx, lock.resource)
+	limit := f.limit(lock.resource)
 	if limit == nil {
-		return len(lock.Permits) > 0, err // maybe: how many there are is not known
+		return len(lock.Permits) > 0 // maybe: how many there are is not known
 	}
-	return len(lock.Permits) >= limit.Holders, err
+	return len(lock.Permits) >= limit.Holders
 }
 
 // findWorker finds the worker of an active task.
-func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
-	worker, ok, err := taskredis.WorkerOf(ctx, w.rdb, w.servers, x.Queue, x.ID)
+func (f *fleet) findWorker(ctx context.Context, x *exam) error {
+	worker, ok, err := taskredis.WorkerOf(ctx, f.rdb, f.servers, x.Queue, x.ID)
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
@@ -142,16 +132,16 @@ func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
 			x.worker, x.started = by, x.lock.Since
 		}
 	}
-	x.gone = x.Orphaned() || !w.lives(x.worker)
+	x.gone = x.Orphaned() || !f.lives(x.worker)
 	return nil
 }
 
 // findLimit finds out what limits the lock of a task.
-func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
-	if x.limit, err = w.limit(ctx, x.resource); err != nil || len(x.limit.rates()) == 0 || !x.waits() {
-		return err
+func (f *fleet) findLimit(ctx context.Context, x *exam) error {
+	if x.limit = f.limit(x.resource); len(x.limit.rates()) == 0 || !x.waits() {
+		return nil
 	}
-	looked, err := lockredis.Look(ctx, w.rdb, []lockredis.LookAt{{Key: w.key(x.lock.spot), Rates: x.limit.rates()}})
+	looked, err := lockredis.Look(ctx, f.rdb, []lockredis.LookAt{{Key: f.key(x.lock.spot), Rates: x.limit.rates()}})
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
@@ -160,12 +150,12 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 }
 
 // explanation returns the facts, without the task that holds the lock, and the verdict.
-func (w *inquiry) explanation(x *exam) Explanation {
+func (f *fleet) explanation(x *exam) Explanation {
 	m := x.Message
 	e := Explanation{
 		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource, Line: x.line, Worker: x.worker, Started: utc(x.started),
 		LeaseEnds: utc(x.Lease), Paused: x.Paused, Priority: priorityOf(m), Policy: m.Headers[queue.HeaderPolicy],
-		Retried: m.Retried, Retries: m.Retry, Parks: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
+		Retried: m.Retried, Retries: m.Retry, Parks: x.Parks, Crashes: x.Crashes, Tolerated: f.tolerated(), Losses: x.Losses,
 		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),
 	}
 	if x.state == StateSnoozed {
@@ -174,16 +164,15 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	if len(x.resources) > 1 {
 		e.Resources = x.resources
 	}
-	e.Servers, _ = serving(w.servers, x.Queue)
+	e.Servers, _ = serving(f.servers, x.Queue)
 	if x.resource != "" && !x.finished() {
-		l := w.lockOf(&x.lock)
-		l.Limit, l.Rated = x.limit, x.lock.Rated
+		l := f.lockOf(&x.lock)
 		for n := range l.Permits {
-			l.Permits[n].Gone = l.Permits[n].State != Reserved && !w.lives(l.Permits[n].Worker)
+			l.Permits[n].Gone = l.Permits[n].State != Reserved && !f.lives(l.Permits[n].Worker)
 			l.Gone = l.Gone || l.Permits[n].Gone
 		}
 		if x.holds() {
-			if l.Gone = x.gone || !w.lives(l.Worker); x.First == "" {
+			if l.Gone = x.gone || !f.lives(l.Worker); x.First == "" {
 				l.Task = &e.Task
 			}
 		}
@@ -220,20 +209,20 @@ func priorityOf(m *taskredis.Message) int {
 
 // holder examines the task that holds the lock for which x waits, and says in e which one it is. It returns nil if the
 // holder is no task, or no longer exists.
-func (w *inquiry) holder(ctx context.Context, x *exam, e *Explanation) (*exam, error) {
+func (f *fleet) holder(ctx context.Context, x *exam, e *Explanation) (*exam, error) {
 	l := e.Lock
 	if !x.waits() || !l.Leased() || len(l.Permits) > 0 {
 		return nil, nil //nolint:nilnil // no task, and no error
 	}
-	t, err := w.findHolder(ctx, w.queues, l.Holder)
+	t, err := f.findHolder(ctx, f.queues, l.Holder)
 	if err != nil || t == nil {
 		return nil, err
 	}
-	h, err := w.examine(ctx, t)
+	h, err := f.examine(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	l.Task, l.Gone = &Task{Queue: h.Queue, ID: h.ID, Kind: h.Message.Type}, h.gone || !w.lives(l.Worker)
+	l.Task, l.Gone = &Task{Queue: h.Queue, ID: h.ID, Kind: h.Message.Type}, h.gone || !f.lives(l.Worker)
 	return h, nil
 }
 

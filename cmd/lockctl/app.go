@@ -16,7 +16,6 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -67,8 +66,6 @@ type connection struct {
 	attended func(ctx context.Context, queues []string) (bool, error)
 	// published returns the entries of the servers, with their terms.
 	published func(ctx context.Context) ([]*taskredis.ServerInfo, error)
-	// limits returns those that operators have set, by their patterns; also beside an error about others.
-	limits func(ctx context.Context) (map[string]limits.Override, error)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
@@ -92,8 +89,6 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 		return taskredis.Attended(ctx, rdb, queues)
 	}, published: func(ctx context.Context) ([]*taskredis.ServerInfo, error) {
 		return taskredis.Servers(ctx, rdb)
-	}, limits: func(ctx context.Context) (map[string]limits.Override, error) {
-		return limits.Load(ctx, rdb, cfg.Lock.Prefix)
 	}}, nil
 }
 

@@ -12,15 +12,12 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
 func examine(i inspector) *examination {
 	a, _, _ := fakeApp(nil, 0)
-	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default(), limits: func(context.Context) (map[string]limits.Override, error) {
-		return map[string]limits.Override{"stopped:*": {Pattern: "stopped:*", By: "ann", Reason: "stock count"}, "slow": {Pattern: "slow", Limit: 2}}, nil
-	}}}
+	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default()}}
 }
 
 // A resource that is free and not served is a finding, unless its waiters are in paused queues. So is one that is paused, also
@@ -30,11 +27,15 @@ func TestUnserved(t *testing.T) {
 	free := func(resource string, unserved time.Duration, waiting, paused int) inspect.Lock {
 		return inspect.Lock{Resource: resource, State: inspect.Free, Waiting: waiting, Paused: paused, Unserved: inspect.Duration(unserved), Ready: now.Add(-unserved)}
 	}
-	busy := inspect.Lock{Resource: "stopped:2", State: inspect.Held, Waiting: 3}
+	limited := func(l inspect.Lock, holders int) inspect.Lock {
+		l.Limit = &inspect.Limit{Pattern: "stopped:*", Holders: holders, By: "ann", Reason: "stock count"}
+		return l
+	}
 	x := examine(&fake{})
 	x.locks = []inspect.Lock{
-		free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped:1", time.Hour, 2, 0), busy, free("slow", 0, 1, 0),
-		{Resource: "stopped:3", State: inspect.Held},
+		free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), limited(free("stopped:1", time.Hour, 2, 0), 0),
+		limited(inspect.Lock{Resource: "stopped:2", State: inspect.Held, Waiting: 3}, 0), limited(free("slow", 0, 1, 0), 2),
+		limited(inspect.Lock{Resource: "stopped:3", State: inspect.Held}, 0),
 	}
 	expect.OK(t, x.contended(t.Context()))
 	var have []string
@@ -53,17 +54,6 @@ func TestUnserved(t *testing.T) {
 	if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok {
 		t.Errorf("want nothing found, have %+v, %v", x.checks, err)
 	}
-}
-
-// A limit that cannot be read holds for servers that have read it before, and for no others.
-func TestLimitThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	x := examine(&fake{})
-	x.limits = func(context.Context) (map[string]limits.Override, error) {
-		return map[string]limits.Override{}, errors.New("the limit of a:* cannot be read")
-	}
-	expect.OK(t, x.contended(t.Context()))
-	expect.That(t, len(x.checks) == 1 && x.checks[0].Status == warning && strings.Contains(x.checks[0].Found, "a:*"), "want a warning that names it, have %+v", x.checks)
 }
 
 // What is not read, as there is too much of it, is no proof that all is well.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -133,7 +132,7 @@ func (x *examination) unattended(ctx context.Context) (missing []string, all int
 }
 
 // contended checks the locks for which somebody waits.
-func (x *examination) contended(ctx context.Context) error {
+func (x *examination) contended(context.Context) error {
 	for _, l := range x.locks {
 		if l.Endless && l.State == inspect.Foreign {
 			how, found := warning, l.Resource+": another program holds the lock, which has no TTL"
@@ -144,20 +143,11 @@ func (x *examination) contended(ctx context.Context) error {
 				"see whether the program lives; `lockctl release --reason TEXT "+inspect.ShellArg(l.Resource)+"` takes its lock")
 		}
 	}
-	overrides, err := x.limits(ctx)
-	if overrides == nil {
-		return err
-	}
-	if err != nil {
-		x.add(warning, "locks", "a limit that an operator has set cannot be read: "+err.Error(),
-			"servers that start now ignore it", "`lockctl limit unset PATTERN` deletes it")
-	}
-	set := limits.New(nil).With(overrides)
 	for _, l := range x.locks {
 		waiting := countOf(l.Waiting, "task waits", "tasks wait")
-		switch limit, limited := set.Override(l.Resource); {
+		switch limit := l.Limit; {
 		case l.Waiting == l.Paused:
-		case limited && limit.Limit == 0:
+		case limit != nil && limit.Holders == 0:
 			x.add(warning, "locks", fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
 				waiting+" until it is resumed", "`lockctl limit unset "+inspect.ShellArg(limit.Pattern)+"` resumes it")
 		case l.Unserved > 0:
