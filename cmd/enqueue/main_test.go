@@ -130,7 +130,7 @@ func TestUsage(t *testing.T) {
 		"orders retention":  {[]string{"orders", "x", "--retention", "500ms"}, "--retention: want whole seconds, 1 or more, have \"500ms\""},
 		"stream queue":      {[]string{"stream", "--queue", " "}, "--queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \" \""},
 		"restart stdin":     {[]string{"stream", "--restart"}, "--restart: want a file that can be read twice, which has a checkpoint, have \"-\""},
-		"password shown":    {[]string{"stream", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD"},
+		"password shown":    {[]string{"stream", "--redis", "redis://u:secret@host"}, "--redis: want host:port, have a URL: what else it has is in redis.tls, redis.username, redis.db and SIDING_REDIS_PASSWORD"},
 		"two stream files":  {[]string{"stream", "a", "b"}, "accepts at most 1 arg(s), received 2"},
 		"restart of device": {[]string{"stream", "/dev/null", "--restart"}, "--restart: want a file that can be read twice, which has a checkpoint, have \"/dev/null\""},
 	} {

@@ -46,7 +46,7 @@ func TestUsage(t *testing.T) {
 		"no fence":               {[]string{"release", "x", "--reason", "y", "--fence", "abc"}, "--fence: want a whole number, have \"abc\""},
 		"huge fence":             {[]string{"release", "x", "--reason", "y", "--fence", "9999999999999999999"}, "--fence: want a whole number of at most 18 digits, have \"9999999999999999999\""},
 		"release braces":         {[]string{"release", "{x", "--reason", "y"}, "lock: bad resource name: braces have to be in pairs, the first not empty, as a Redis Cluster chooses slots by them: \"{x\""},
-		"password shown":         {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD"},
+		"password shown":         {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want host:port, have a URL: what else it has is in redis.tls, redis.username, redis.db and SIDING_REDIS_PASSWORD"},
 		"empty settings":         {[]string{"list", "--config="}, "--config: want the path of a file, have nothing"},
 		"argument of why":        {[]string{"why", "a", "b"}, "want \"why TASK\", have [\"a\" \"b\"]"},
 		"no limit command":       {[]string{"limit"}, "want a command: list, set or unset"},

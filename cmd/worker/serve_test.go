@@ -37,9 +37,8 @@ func TestFaultsAtTheStart(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused"}},
+		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused", "worker --embedded"}},
 		{"a redis that says nothing", settings(t, "--redis", taken, "--redis-timeout", "30s"), []string{"worker: redis " + taken + ": "}},
-		{"no redis, by URL", settings(t, "--redis", "redis://"+nobody+"/3"), []string{"worker: redis " + nobody + ": ", "connection refused", "worker --embedded"}},
 		{"no such database", settings(t, "--redis", open.Addr, "--redis-db", "99"), []string{"worker: redis " + open.Addr + ": ", "DB index is out of range (redis.db: want ", "have 99)"}},
 		{"a password is wanted", settings(t, "--redis", locked.Addr), []string{"worker: redis " + locked.Addr + ": ", "NOAUTH", "SIDING_REDIS_PASSWORD"}},
 		{"no redis but something else", settings(t, "--redis", strings.TrimPrefix(web.URL, "http://")), []string{"no Redis is at that address", "redis.tls"}},

@@ -12,7 +12,6 @@ func (l *loader) check() {
 	l.refuse(r.Cluster && r.MasterName != "", "want redis.cluster or redis.master_name, have both", "redis.cluster")
 	l.refuse(len(r.Addrs) > 1 && !r.Cluster && r.MasterName == "",
 		fmt.Sprintf("want one address, or redis.cluster, or redis.master_name, have %d addresses", len(r.Addrs)), "redis.addrs")
-	l.refuse(len(r.Addrs) > 1 && l.url, fmt.Sprintf("want one URL, or host:port of each, have %d addresses", len(r.Addrs)), "redis.addrs")
 	l.refuse(r.Cluster && r.DB != 0, fmt.Sprintf("want 0 with redis.cluster, have %d", r.DB), "redis.db")
 	l.refuse(r.MasterName == "" && (r.SentinelUsername != "" || r.SentinelPassword != "" || r.SentinelPasswordFile != ""),
 		"want redis.master_name with it, have none", "redis.sentinel_username", "redis.sentinel_password", "redis.sentinel_password_file")

@@ -35,7 +35,7 @@ type Sources struct {
 // Load reads the file, then the environment, then the flags, and checks that the values go
 // together. The error names every mistake, one a line, with the place of each.
 func (s Sources) Load() (Config, error) {
-	l := &loader{config: Default(), given: make(map[string]bool)}
+	l := &loader{config: Default()}
 	l.settings = table(&l.config)
 	vars := variables(s.Environ)
 	if s.File != "" {
@@ -45,11 +45,8 @@ func (s Sources) Load() (Config, error) {
 	} else if _, err := os.Stat(defaultFile); !errors.Is(err, os.ErrNotExist) {
 		l.file("config", defaultFile) // also if it cannot be read, which is an error
 	}
-	l.endSource()
 	l.environment(vars)
-	l.endSource()
 	l.flags(s.Flags)
-	l.endSource()
 	if l.err == nil { // else wrong values may not go together either
 		l.check()
 	}
@@ -103,10 +100,7 @@ func isServiceLink(name string, vars map[string]string) bool {
 // A loader collects the values and all errors.
 type loader struct {
 	config   Config
-	settings []Setting       // of config
-	url      bool            // an address of Redis was given as a URL
-	urls     []redisURL      // of the source at hand
-	given    map[string]bool // by key: whether the source at hand has it
+	settings []Setting // of config
 	err      error
 }
 
@@ -151,10 +145,7 @@ func (l *loader) flags(overrides []Override) {
 
 // start makes place the source of a setting.
 func (l *loader) start(s Setting, place string) {
-	l.config.places[s.Key], l.given[s.Key] = place, true
-	if s.Key == "redis.addrs" {
-		l.url = false
-	}
+	l.config.places[s.Key] = place
 	if s.clear != nil {
 		s.clear()
 	}
@@ -177,10 +168,6 @@ func (l *loader) putAll(s Setting, place, text string) {
 
 // put sets one item that came from the place.
 func (l *loader) put(s Setting, place, item string) {
-	if s.Key == "redis.addrs" && strings.Contains(item, "://") {
-		l.urls = append(l.urls, redisURL{place, item})
-		return
-	}
 	switch err := s.set(item); {
 	case err == nil:
 		// An empty text is as good as none; no relation is its fault.

@@ -134,20 +134,14 @@ func TestFileErrors(t *testing.T) {
 		{"choice", "log:\n  level: verbose\n", "2: log.level: want debug, info, warn or error, have verbose"},
 		{"address", "http:\n  address: localhost\n", "2: http.address: want host:port or off, have localhost"},
 		{"port", "http:\n  address: localhost:70000\n", "2: http.address: want host:port or off, have localhost:70000"},
-		{"item of a list", "redis:\n  addrs:\n    - one:1\n    - two\n  cluster: true\n", "4: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have two"},
-		{"password in an address", "redis:\n  addrs: ['redis://:hunter2@one']\n", "2: redis.addrs: want no password in an address: set SIDING_REDIS_PASSWORD"},
-		{"password in what is no URL", "redis:\n  addrs: [':hunter2@one:1']\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
-		{"password in place of the port", "redis:\n  addrs: ['redis://one:hunter2']\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		{"item of a list", "redis:\n  addrs:\n    - one:1\n    - two\n  cluster: true\n", "4: redis.addrs: want host:port, have two"},
+		{"URL", "redis:\n  addrs: ['redis://:hunter2@one']\n", "2: redis.addrs: want host:port, have a URL: what else it has is in redis.tls, redis.username, redis.db and SIDING_REDIS_PASSWORD"},
+		{"password in what is no URL", "redis:\n  addrs: [':hunter2@one:1']\n", "2: redis.addrs: want host:port, have [hidden]"},
 		{"password in another address", "http:\n  address: 'http://ann:hunter2@one:1'\n", "2: http.address: want host:port or off, have [hidden]"},
 		{"password in libpq's form", "ledger:\n  dsn: 'host=db password=hunter2'\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
-		{"database of a URL", "redis:\n  addrs: ['redis://one/99999']\n", "2: redis.addrs: redis.db: want 0 to 16383, have 99999"},
-		{"password as the database of a URL", "redis:\n  addrs: ['redis://one/hunter2']\n", "2: redis.addrs: redis.db: want 0 to 16383, have [hidden]"},
-		{"password after an address", "redis:\n  addrs: 'one:1,hunter2'\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
-		{"list of passwords", "redis:\n  addrs: [one:1, password=hunter2]\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
-		{"database beside a URL", "redis:\n  addrs: ['redis://one/1']\n  db: 2\n", "3: redis.db: want none beside the one in the URL of redis.addrs, have 2"},
-		{"user before a URL", "redis:\n  username: me\n  addrs: ['redis://you@one']\n", "2: redis.username: want none beside the one in the URL of redis.addrs, have me"},
-		{"URL among others", "redis:\n  addrs: ['redis://one', 'two:2']\n  cluster: true\n", "2: redis.addrs: want one URL, or host:port of each, have 2 addresses"},
-		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have nothing"},
+		{"password after an address", "redis:\n  addrs: 'one:1,hunter2'\n", "2: redis.addrs: want host:port, have [hidden]"},
+		{"list of passwords", "redis:\n  addrs: [one:1, password=hunter2]\n", "2: redis.addrs: want host:port, have [hidden]"},
+		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port, have nothing"},
 		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have low=0"},
 		{"queue name", "queues: {'{a}': 1}\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have {a}=1"},
 		{"queue that is a path", "queues: {'a/b': 1}\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have a/b=1"},
@@ -243,7 +237,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 
 func TestEnvironmentAndFlagErrors(t *testing.T) {
 	t.Parallel()
-	const address = "host:port or redis[s]://[user@]host[:port][/db]"
+	const address = "host:port"
 	tests := []struct {
 		name  string
 		env   map[string]string
@@ -290,8 +284,6 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{"bare password after an address", nil, []config.Override{{Flag: "redis", Value: "host:6379,hunter2"}}, "--redis: want " + address + ", have [hidden]"},
 		{"password for a port", nil, []config.Override{{Flag: "redis", Value: "localhost:hunter2"}}, "--redis: want " + address + ", have [hidden]"},
 		{"password before a port", nil, []config.Override{{Flag: "redis", Value: "one:1,password=hunter2:6380"}}, "--redis: want " + address + ", have [hidden]"},
-		{"password after a URL", nil, []config.Override{{Flag: "redis", Value: "redis://one/0,password=hunter2"}}, "--redis: redis.db: want 0 to 16383, have [hidden]"},
-		{"password in a URL's host", nil, []config.Override{{Flag: "redis", Value: "redis://password=hunter2"}}, "--redis: want " + address + ", have [hidden]"},
 		{"host without a port", nil, []config.Override{{Flag: "redis", Value: "redis-1.example.net"}}, "--redis: want " + address + ", have redis-1.example.net"},
 		{"IPv6 without a port", nil, []config.Override{{Flag: "redis", Value: "2001:db8::1"}}, "--redis: want " + address + ", have 2001:db8::1"},
 		{"port out of range", nil, []config.Override{{Flag: "redis", Value: "one:1,[::1]:70000"}}, "--redis: want " + address + ", have [::1]:70000"},
@@ -383,33 +375,5 @@ func TestServer(t *testing.T) {
 	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Lock.TTL != 15*time.Second || a.Concurrency != 20 ||
 		a.DelayedTaskCheckInterval != 500*time.Millisecond || want.Recovery != (queue.Recovery{Crashes: 3, Losses: -1}) {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)
-	}
-}
-
-// A URL says what several settings say, wherever it is given; a later source goes before it.
-func TestRedisURL(t *testing.T) {
-	t.Parallel()
-	want := config.Default().Redis
-	want.Addrs, want.Username, want.DB, want.TLS = []string{"host:7"}, "me", 5, true
-	const url = "rediss://me@host:7/5"
-	shipped := string(expect.Value(os.ReadFile("../../config.yaml"))(t))
-	for name, tt := range map[string]struct {
-		file     string
-		vars     map[string]string
-		override []config.Override
-	}{
-		"file":          {file: "redis:\n  addrs: ['" + url + "']\n"},
-		"shipped file":  {file: strings.Replace(shipped, `addrs: ["127.0.0.1:6379"]`, `addrs: ["`+url+`"]`, 1)},
-		"file, last":    {file: "redis:\n  username: ''\n  db: 0\n  tls: false\n  addrs: ['" + url + "']\n"},
-		"said twice":    {file: "redis:\n  addrs: ['" + url + "']\n  username: me\n  db: 5\n"},
-		"variable":      {vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
-		"flag":          {override: []config.Override{{Flag: "redis", Value: url}}},
-		"over a file":   {file: "redis:\n  addrs: [one:1, two:2]\n  db: 3\n", vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
-		"under a flag":  {file: "redis:\n  addrs: ['rediss://me@other/1']\n", override: []config.Override{{Flag: "redis", Value: "host:7"}, {Flag: "redis-db", Value: "5"}}},
-		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
-	} {
-		have, err := load(write(t, tt.file), tt.vars, tt.override...)
-		expect.That(t, err == nil, "%s: %v", name, err)
-		expect.Same(t, name, have.Redis, want)
 	}
 }

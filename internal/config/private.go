@@ -50,12 +50,6 @@ func isPlain(value string) bool {
 // isURL reports whether a value is a URL, or a part of one. There may be a password in it.
 func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
 
-// isHost reports whether name may be that of a server. A name with a comma may be part of a
-// password. So may one with a colon that is no address. net/url accepts both.
-func isHost(name string) bool {
-	return name != "" && (!strings.ContainsAny(name, ":,") || net.ParseIP(name) != nil)
-}
-
 // isNumber reports whether a text is made of digits.
 func isNumber(text string) bool { return strings.Trim(text, "0123456789") == "" }
 

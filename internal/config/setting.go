@@ -73,6 +73,9 @@ const (
 // errWant refuses a value that is not what the setting's Want says.
 var errWant = errors.New("not what is wanted")
 
+// errURL refuses the URL of a Redis server.
+var errURL = errors.New("want host:port, have a URL: what else it has is in redis.tls, redis.username, redis.db and SIDING_REDIS_PASSWORD")
+
 // envOf returns the environment variable of a key: lock.renew_every is SIDING_LOCK_RENEW_EVERY.
 func envOf(key string) string { return "SIDING_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
@@ -226,9 +229,12 @@ func auto(into *time.Duration, key string, most time.Duration, help string) Sett
 // servers is a list of addresses of Redis servers.
 func servers(into *[]string, key, def, help string) Setting {
 	return Setting{
-		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Help: help, Want: wantAddress, Kind: List, shown: isPlain,
+		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Help: help, Want: "host:port", Kind: List, shown: isPlain,
 		clear: func() { *into = nil },
 		set: func(v string) error {
+			if strings.Contains(v, "://") {
+				return errURL
+			}
 			if !isServer(v) {
 				return errWant
 			}
