@@ -59,7 +59,7 @@ were refused (the others are enqueued).`,
 	config.AddFileFlag(f, &a.flags.config, "configuration `file`; the program uses redis and shards from it (default $SIDING_CONFIG, else config.yaml if it is there)")
 	f.StringVar(&a.flags.redis, "redis", "", "`address` of Redis, host:port (default from $SIDING_REDIS_ADDRS or the file, else 127.0.0.1:6379); a password goes into $SIDING_REDIS_PASSWORD")
 	f.BoolVar(&a.flags.dryRun, "dry-run", false, "check everything, connect to nothing")
-	f.BoolVar(&a.flags.json, "json", false, "print the result as one line of JSON")
+	f.BoolVar(&a.flags.json, "json", false, "print the result as one line of JSON, with the number and reason of up to 10,000 refused lines")
 	f.BoolVar(&a.flags.quiet, "quiet", false, "show no progress (there is none unless stderr is a terminal)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return config.FlagError(cmd.Flags(), err) })
 	root.AddCommand(a.taskCommand(), a.streamCommand(), a.ordersCommand())

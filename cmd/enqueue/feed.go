@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,15 +26,12 @@ const batchSize = 100
 type source = iter.Seq2[orders.Job, error]
 
 // feed takes an input to the queue and prints the report.
-func (a *app) feed(ctx context.Context, in input) (end error) {
+func (a *app) feed(ctx context.Context, in input) error {
 	settings, err := a.settings()
 	if err != nil {
 		return err
 	}
 	report := &report{Source: in.name, DryRun: a.flags.dryRun}
-	if in.refused != "" && a.reads(in.refused, in.name) {
-		return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
-	}
 	feeder := feeder{config: settings.Client(), redis: settings.Redis, report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
@@ -49,18 +45,6 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		if in.content.hash != "" {
 			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
 		}
-	}
-	if in.refused != "" { // once Redis has answered: without it there is no other list in place of an earlier run's
-		list, err := os.Create(in.refused)
-		if err != nil {
-			return fmt.Errorf("--refused: %w", err)
-		}
-		defer func() {
-			if err := list.Close(); err != nil && end == nil {
-				end = cli.Fault(fmt.Errorf("--refused: %w", err))
-			}
-		}()
-		report.list = list
 	}
 	if in.restart && client != nil {
 		if err := feeder.mark.forget(ctx); err != nil {
@@ -110,16 +94,6 @@ func verdict(in input, r *report, err error) error {
 	}
 }
 
-// reads reports whether a path is that of the file that the program reads, which may be stdin.
-func (a *app) reads(path, name string) bool {
-	read, err := os.Stat(name)
-	if f, ok := a.stdin.(*os.File); ok && name == "-" {
-		read, err = f.Stat()
-	}
-	other, err2 := os.Stat(path)
-	return err == nil && err2 == nil && read.Mode().IsRegular() && os.SameFile(read, other)
-}
-
 // A feeder takes the jobs of a source to the queue, in batches.
 type feeder struct {
 	config queue.ClientConfig
@@ -161,9 +135,6 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 		if err != nil && !refused {
 			return err
 		}
-		if f.report.unlisted != nil {
-			return f.report.unlisted
-		}
 		pause := err == nil && job.Task == nil
 		// A batch ends only between lines, as a checkpoint knows nothing smaller.
 		if pause || len(batch) >= batchSize && job.Through > through {
@@ -198,7 +169,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if err := cmp.Or(f.send(ctx, batch, through), f.report.unlisted); err != nil {
+	if err := f.send(ctx, batch, through); err != nil {
 		return err
 	}
 	f.report.Complete = true

@@ -49,7 +49,6 @@ type input struct {
 	// checkpoint.
 	content content
 	restart bool
-	refused string // the file that lists all refused lines, "" for none
 	// counts, if set, returns what an order file holds.
 	counts func() orders.Counts
 }
@@ -58,7 +57,6 @@ type input struct {
 func (in *input) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&in.queue, "queue", "", `name of the queue for tasks that name none (default "default")`)
 	f.BoolVar(&in.restart, "restart", false, "forget the checkpoint of this file and begin at its first line")
-	f.StringVar(&in.refused, "refused", "", "write all refused lines to this `file`, as JSON lines of number and reason; the report has the first 20")
 }
 
 // open opens the file of an input. The file is nil for stdin.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -76,7 +77,7 @@ func TestOrdersReport(t *testing.T) {
         1  lines left out: the quantity is zero
        26  refused
            line 3: quantity: want a whole number of at most 1000000000 either way, have "six"
-` + refused.String() + "           and 6 more; --refused FILE lists all\n"
+` + refused.String() + "           and 6 more; --json lists them\n"
 	want := path + ": checked, nothing was enqueued\n" + rest + "       17  tasks would be enqueued\n" + left
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", "orders", path, "--dry-run", "--redis", "127.0.0.1:1"))
 
@@ -214,39 +215,17 @@ func TestOrdersFromStdin(t *testing.T) {
 	}
 }
 
-// All refused lines can be had in a file, however many the report leaves out.
-func TestRefusedList(t *testing.T) {
+// The report in JSON has the refused lines that the one for people leaves out.
+func TestRefusalsInJSON(t *testing.T) {
 	t.Parallel()
-	var text strings.Builder
-	text.WriteString("InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice,CustomerID\n")
-	const bad = 50
-	for range bad {
-		text.WriteString("1,22222,six,2011-11-08T07:52:00,1.25,7\n")
+	for refused, listed := range map[int]int{50: 50, maxRefusals + 1: maxRefusals} {
+		have := enqueue(t, strings.Repeat("{}\n", refused), "stream", "--dry-run", "--json")
+		var r report
+		expect.OK(t, json.Unmarshal([]byte(have.out), &r))
+		if have.status != exitRefused || r.Refused != refused || len(r.Refusals) != listed || r.Refusals[listed-1].Line != listed {
+			t.Errorf("want %d refused and %d listed, have status %d, %d and %d", refused, listed, have.status, r.Refused, len(r.Refusals))
+		}
 	}
-	path, list := filepath.Join(t.TempDir(), "orders.csv"), filepath.Join(t.TempDir(), "refused.jsonl")
-	expect.OK(t, os.WriteFile(path, []byte(text.String()), 0o600))
-	have := enqueue(t, "", "orders", path, "--dry-run", "--refused", list)
-	if have.status != exitRefused || !strings.Contains(have.out, "and 30 more; --refused FILE lists all") {
-		t.Errorf("want status 3 and where the others are, have %+v", have)
-	}
-	listed := expect.Value(os.ReadFile(list))(t)
-	lines := strings.Split(strings.TrimSpace(string(listed)), "\n")
-	last := fmt.Sprintf(`{"line":%d,"why":"quantity: want a whole number of at most 1000000000 either way, have \"six\""}`, bad+1)
-	if len(lines) != bad || lines[bad-1] != last {
-		t.Errorf("want %d lines, the last %s, have %d, %s", bad, last, len(lines), lines[len(lines)-1])
-	}
-
-	have = enqueue(t, "", "orders", path, "--refused", list, "--redis", "127.0.0.1:1")
-	after := expect.Value(os.ReadFile(list))(t)
-	expect.That(t, have.status == cli.StatusFault && string(after) == string(listed), "without Redis: want the list as it was, have %d bytes, %+v", len(after), have)
-
-	have = enqueue(t, "", "orders", path, "--dry-run", "--refused", path)
-	wantResult(t, result{"", "enqueue: --refused: want another file than the input, have \"" + path + "\"\nRun 'enqueue orders --help' for usage.\n", cli.StatusUsage}, have)
-	if after, err := os.ReadFile(path); err != nil || string(after) != text.String() {
-		t.Errorf("want the input as it was, have %d bytes, %v", len(after), err)
-	}
-	have = enqueue(t, "{}\n", "stream", "--dry-run", "--refused", "/dev/full")
-	expect.That(t, have.status == cli.StatusFault && strings.Contains(have.err, "--refused: write /dev/full"), "a list that cannot be written: want status 1 and why, have %+v", have)
 }
 
 // Who takes a node of a Cluster for the whole is told which setting is wrong, whichever call Redis refuses.

@@ -10,8 +10,12 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// maxRefusals is how many refusals a report lists; the rest is only counted.
-const maxRefusals = 20
+// A report lists the first maxRefusals, and shows people the first shownRefusals; the rest is only counted. So it stays small
+// whatever a stream without an end brings.
+const (
+	maxRefusals   = 10_000
+	shownRefusals = 20
+)
 
 // A report says what became of an input.
 type report struct {
@@ -37,9 +41,6 @@ type report struct {
 
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
-
-	list     io.Writer // gets all refused lines, as JSON lines; nil for none
-	unlisted error     // of the list
 }
 
 // A refusal says why a line was refused.
@@ -55,12 +56,6 @@ func (r *report) refuse(line int, err error) {
 	r.Refused++
 	if len(r.Refusals) < maxRefusals {
 		r.Refusals = append(r.Refusals, one)
-	}
-	if r.list == nil {
-		return
-	}
-	if err := json.NewEncoder(r.list).Encode(one); err != nil {
-		r.unlisted = fmt.Errorf("--refused: %w", err)
 	}
 }
 
@@ -116,11 +111,11 @@ func (r *report) String() string {
 		some(o.Skipped.ZeroQuantity, "lines left out: the quantity is zero")
 	}
 	row(r.Refused, "refused")
-	for _, refusal := range r.Refusals {
+	for _, refusal := range r.Refusals[:min(shownRefusals, len(r.Refusals))] {
 		fmt.Fprintf(&b, "           line %d: %s\n", refusal.Line, cli.Plain(refusal.Why))
 	}
-	if more := r.Refused - len(r.Refusals); more > 0 {
-		fmt.Fprintf(&b, "           and %d more; --refused FILE lists all\n", more)
+	if more := r.Refused - shownRefusals; more > 0 {
+		fmt.Fprintf(&b, "           and %d more; --json lists them\n", more)
 	}
 	return b.String()
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -280,20 +278,3 @@ func TestStreamInputFault(t *testing.T) {
 type faulty struct{ err error }
 
 func (f faulty) Read([]byte) (int, error) { return 0, f.err }
-
-// The list of refused lines does not take the place of the file that is read, also if that is stdin.
-func TestRefusedIsStdin(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tasks.jsonl")
-	const text = `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
-	expect.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	stdin := expect.Value(os.Open(path))(t)
-	defer stdin.Close()
-	var out, errs bytes.Buffer
-	a := &app{stdin: stdin, stdout: &out, stderr: &errs}
-	if status := a.run(t.Context(), []string{"stream", "--dry-run", "--refused", path}); status != cli.StatusUsage || !strings.Contains(errs.String(), "--refused: want another file than the input") {
-		t.Errorf("want it refused, have status %d, %s%s", status, out.String(), errs.String())
-	}
-	have := expect.Value(os.ReadFile(path))(t)
-	expect.Equal(t, "the input", string(have), text)
-}
