@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -29,7 +27,7 @@ func (l *loader) file(place, path string) {
 	doc, next, err := document(text)
 	switch {
 	case err != nil:
-		l.fail("%s", placed(path, text, err))
+		l.fail("%s: %w", path, err)
 		return
 	case len(doc.Content) == 0:
 		return // empty: all defaults
@@ -71,49 +69,6 @@ func read(path string) ([]byte, error) {
 
 // null is the tag of a key that has nothing after its colon.
 const null = "!!null"
-
-// yamlLine finds the place in an error of the YAML library.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
-
-// placed returns an error of the YAML library about a text, which begins with the place, as all errors do.
-func placed(path string, text []byte, err error) string {
-	found := yamlLine.FindString(err.Error())
-	if found == "" {
-		return path + ": " + err.Error()
-	}
-	if line := wrongLine(text); line > 0 {
-		path += ":" + strconv.Itoa(line)
-	}
-	return path + ": not YAML: " + strings.TrimPrefix(err.Error(), found)
-}
-
-// wrongLine returns the first line from which on a text is not YAML: with it, the lines before it are not YAML any more,
-// however many of the next ones are added. A brace or a quote that nothing closes is in that line. The library itself
-// tells the line before for some mistakes, and none in the first line. The result is 0 if the search would take seconds.
-func wrongLine(text []byte) int {
-	const most = 4 << 20 // bytes to read; a file of 32 kB and 250 lines takes as many
-	lines := slices.Collect(bytes.Lines(text))
-	for n, size, all := len(lines), len(text), 0; n > 0; n-- {
-		size -= len(lines[n-1])
-		if isYAML(text[:size]) {
-			return n
-		}
-		if all += size; all > most {
-			break
-		}
-	}
-	return 0
-}
-
-// isYAML reports whether a text is any number of documents.
-func isYAML(text []byte) bool {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	for {
-		if err := decoder.Decode(new(yaml.Node)); err != nil {
-			return errors.Is(err, io.EOF)
-		}
-	}
-}
 
 // A file is a walk through a file of settings.
 type file struct {

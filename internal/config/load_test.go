@@ -170,23 +170,6 @@ func TestFileErrors(t *testing.T) {
 		{"list at the top", "- concurrency\n", "1: want settings as \"key: value\", have a list"},
 		{"scalar at the top", "concurrency\n", "1: want settings as \"key: value\", have \"concurrency\""},
 		{"second document", "concurrency: 3\n---\nconcurrency: 4\n", "2: want one document, have a second one"},
-		{"not YAML", "concurrency: 3\n\tx: 4\n", "2: not YAML: found a tab character that violates indentation"},
-		{"tab in the first line", "\tconcurrency: 3\n", "1: not YAML: found character that cannot start any token"},
-		{"tab for a section", "concurrency: 3\nlock:\n\tttl: 6s\n", "3: not YAML: found character that cannot start any token"},
-		{"tab in a section", "lock:\n  ttl: 6s\n\trenew_every: 1s\nconcurrency: 3\n", "3: not YAML: found a tab character that violates indentation"},
-		{"tab after a mapping of lines", "queues: {\n  a: 1\n}\n\tconcurrency: 3\n", "4: not YAML: found character that cannot start any token"},
-		{"brace in the first line", "queues: {a: 1\n", "1: not YAML: did not find expected ',' or '}'"},
-		{"brace in a later line", "concurrency: 3\nqueues: {a: 1\nshards: {a: 2}\nlock:\n  ttl: 6s\n", "2: not YAML: did not find expected ',' or '}'"},
-		{"bracket", "redis:\n  addrs: [a:1, b:2\n  cluster: true\n", "2: not YAML: did not find expected ',' or ']'"},
-		{"quote in the first line", "log:  {level: \"info}\n", "1: not YAML: found unexpected end of stream"},
-		{"quote in a later line", "concurrency: 3\nledger:\n  dsn: 'x\nlock:\n  ttl: 6s\n", "3: not YAML: found unexpected end of stream"},
-		{"two colons in the first line", "lock: ttl: 6s\n", "1: not YAML: mapping values are not allowed in this context"},
-		{"less indented", "lock:\n  ttl: 6s\n renew_every: 1s\nconcurrency: 3\n", "3: not YAML: did not find expected key"},
-		{"a list in the settings", "concurrency: 3\n- queues\n", "2: not YAML: did not find expected key"},
-		{"no colon", "concurrency: 3\nqueues\nlock:\n  ttl: 6s\n", "2: not YAML: could not find expected ':'"},
-		{"unknown alias", "concurrency: 3\nqueues: *x\n", "2: not YAML: unknown anchor 'x' referenced"},
-		{"no UTF-8", "concurrency: 3\nlog: \xff\n", "2: not YAML: invalid leading UTF-8 octet"},
-		{"not YAML in a second document", "concurrency: 3\n---\n\n\tx: 4\n", "4: not YAML: found character that cannot start any token"},
 		{"password", "redis:\n  password: hunter2\n", "2: redis.password: want no password in this file: set SIDING_REDIS_PASSWORD in the environment"},
 		{"sentinel password", "redis:\n  sentinel_password: ~\n", "2: redis.sentinel_password: want no password in this file: set SIDING_REDIS_SENTINEL_PASSWORD in the environment"},
 		{"password in the DSN", "ledger:\n  dsn: postgres://me:hunter2@db/x\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
@@ -303,6 +286,22 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 			_, err := load("", test.env, test.flags...)
 			expect.That(t, err != nil && err.Error() == test.want, "\nwant %s\nhave %v", test.want, err)
 		})
+	}
+}
+
+// The YAML library says what is no YAML, behind the path of the file, and shows nothing of the text.
+func TestFileThatIsNoYAML(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"concurrency: 3\n\tx: 4\n":                     "line 2: found a tab character that violates indentation",
+		"concurrency: 3\n---\n\n\tx: 4\n":              "line 4: found character that cannot start any token",
+		"ledger:\n  dsn: 'hunter2\nlock:\n  ttl: 6s\n": "line 2: found unexpected end of stream",
+		"concurrency: 3\nqueues: *x\n":                 "unknown anchor 'x' referenced",
+		"concurrency: 3\nlog: \xff\n":                  "invalid leading UTF-8 octet",
+	} {
+		path := write(t, text)
+		_, err := load(path, nil)
+		expect.That(t, err != nil && err.Error() == path+": yaml: "+want, "%q: want %s, have %v", text, want, err)
 	}
 }
 
