@@ -39,13 +39,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"other scheme without slashes", "oracle:hunter2", []string{`have "oracle:"`}},
 		{"libpq's form", "host=db user=ann password=hunter2", []string{"ledger: DSN: want a path, sqlite:PATH or postgres://..., have neither"}},
 		{"libpq's form with blanks", " password = hunter2", []string{"have neither"}},
-		{"no scheme", "//ann:hunter2@host/db", []string{"have neither"}},
 		{"neither scheme nor user", ":hunter2@host/db", []string{"have neither"}},
-		{"no colon behind the scheme", "postgres//ann:hunter2@host/db", []string{"ledger: DSN: want a path, sqlite:PATH or postgres://..., have neither"}},
 		{"no scheme, parameter", "db?password=hunter2", []string{"have neither"}},
-		{"user that is no scheme", "shop_app:hunter2@db.example/shop", []string{"have neither"}},
-		{"user and host", "shop_app:hunter2@db", []string{"have neither"}},
-		{"quotes", `"postgres://ann:hunter2@host/db"`, []string{"have neither"}},
 		{"no path", "sqlite:", []string{`ledger: DSN "sqlite:": want the path of a file`}},
 		{"memory", "sqlite::memory:", []string{"want the path of a file, which several connections can share"}},
 		{"missing folder", here("no/such/ledger.db"), []string{here("no/such/ledger.db"), here("no/such") + ": no such file or directory"}},
@@ -59,9 +54,6 @@ func TestOpenRefuses(t *testing.T) {
 
 		{"bad URL", "postgres://ann:hunter2@host:port/db", []string{"want a URL such as postgres://user@host/database"}},
 		{"bad password", "postgres://ann:hun%zzter2@host/db", []string{"want a URL such as postgres://user@host/database"}},
-		{"one slash", "postgres:/ann:hunter2@host/db", []string{"want a URL such as postgres://user@host/database"}},
-		{"three slashes", "postgres:///ann:hunter2@host/db", []string{"want a URL such as"}},
-		{"password with a slash", "postgres://shop:7/hunter2@db/ledger", []string{"want a URL such as"}},
 		{"password with a question mark", "postgres://shop:7/hunter2?x=y@db/ledger", []string{"want a URL such as"}},
 		{"password behind an at", "postgres://ann@hunter2@host/db", []string{"want a URL such as"}},
 		{
