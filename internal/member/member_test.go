@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,23 +173,6 @@ func TestCommand(t *testing.T) {
 	}
 	if p.Run(t.Context(), []string{"--help"}, &out, &log); strings.Index(out.String(), "--page") > strings.Index(out.String(), "--embedded") {
 		t.Errorf("want --page first, have %s", out.String())
-	}
-}
-
-// A flag goes before the environment, which goes before the file.
-func TestSettingsFromAllPlaces(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "mine.yaml")
-	expect.OK(t, os.WriteFile(path, []byte("concurrency: 5\ntimer_interval: 50ms\nlock:\n  ttl: 5s\n"), 0o600))
-	var log proc.Output
-	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_TIMER_INTERVAL=60ms", "SIDING_LOCK_TTL=6s"}}
-	p.Serve = func(_ context.Context, m *Member) error {
-		have := m.Config
-		expect.That(t, have.Queue.Asynq.Concurrency == 5 && have.Queue.Asynq.DelayedTaskCheckInterval == 60*time.Millisecond && have.Queue.Lock.TTL == 7*time.Second && have.HTTP.ReadOnly && len(have.Queue.Asynq.Queues) == 3 && have.Queue.Asynq.Queues["c"] == 3, "want 5, 60ms, 7s, read-only and three queues, have %+v", have)
-		return nil
-	}
-	if have := p.Run(t.Context(), []string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}, io.Discard, &log); have != cli.StatusOK {
-		t.Errorf("want exit status 0, have %d, %s", have, log.String())
 	}
 }
 
