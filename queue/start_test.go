@@ -34,9 +34,7 @@ func TestStartAgainAfterAnError(t *testing.T) {
 	const want = "queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig"
 	expect.Equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
 	queue.Handle(s, b.run)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	expect.Is(t, "start", s.Start(ended), context.Canceled)
+	expect.Is(t, "start", s.Start(ended(t)), context.Canceled)
 	start(t, s)
 	b.awaitGone(id)
 }
@@ -286,9 +284,7 @@ func TestShutdownClosesTheLocker(t *testing.T) {
 	waited := make(chan error, 1)
 	go func() { waited <- s.Locker().Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, nothing) }()
 	expect.Eventually(t, "the wait", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	expect.OK(t, s.Shutdown(ended))
+	expect.OK(t, s.Shutdown(ended(t)))
 	expect.Is(t, "the wait", within(t, patience, "the end of the wait", waited), lock.ErrClosed)
 }
 
