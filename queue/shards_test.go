@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -49,6 +47,8 @@ func TestSpreadOfShards(t *testing.T) {
 		expect.Equal(t, "shards", len(counts), n)
 		even(fmt.Sprint("resources on ", n, " shards"), slices.Collect(maps.Values(counts)), 1000, 190) // six standard deviations
 	}
+	expect.Equal(t, "slot of the specification's example", queue.SlotOf("123456789"), 0x31c3)
+	const masters = 6
 	for _, n := range []int{masters, 2 * masters, 4 * masters, 8 * masters} {
 		for _, name := range []string{"default", "orders", "mail"} {
 			counts := make([]int, masters)
@@ -216,48 +216,4 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 	}
 	b.awaitGone(last)
 	expect.That(t, len(seen) >= 2, "want several asynq queues, have %v", seen)
-}
-
-// masters is how many the Cluster of these tests has.
-const masters = 6
-
-// The masters of a Cluster share the tasks of a sharded queue.
-func TestShardsInACluster(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, masters)
-	const shards, tasks = 24, 1200
-	b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs})
-	client := b.sharded(shards)
-	before := enqueued(t, cluster)
-	used := make(map[string]bool)
-	for n := range tasks {
-		r := expect.Value(client.Enqueue(t.Context(), job{Res: fmt.Sprintf("%s:%d", b.resource, n%400), N: n}, &queue.Options{Queue: b.queue}))(t)
-		used[r.Queue] = true
-	}
-	expect.That(t, len(used) == shards, "want tasks in %d shards, have them in %d", shards, len(used))
-	pushed, all := enqueued(t, cluster), 0
-	for i := range pushed {
-		pushed[i] -= before[i]
-		all += pushed[i]
-	}
-	for i, n := range pushed {
-		share := float64(n) / float64(all)
-		t.Logf("master %d: %.1f %% of the tasks", i, 100*share)
-		expect.That(t, share >= 0.5/masters && share <= 1.7/masters, "master %d: want about 1/%d of the tasks, have %.3f", i, masters, share)
-	}
-	b.serve(queue.ServerConfig{Shards: map[string]int{b.queue: shards}}, b.run)
-	expect.Equal(t, "runs, as each task has one", len(b.awaitRuns(tasks)), tasks)
-}
-
-// enqueued returns how many tasks each master was ever given, and how many notifications of such.
-func enqueued(t *testing.T, cluster *redistest.Cluster) []int {
-	t.Helper()
-	var all []int
-	for _, node := range cluster.Nodes {
-		info := expect.Value(node.Client(t).InfoMap(t.Context(), "commandstats").Result())(t)
-		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_lpush"], "calls="), ",")
-		n, _ := strconv.Atoi(calls) // none yet
-		all = append(all, n)
-	}
-	return all
 }
