@@ -347,25 +347,6 @@ func TestPauseWithAnExternalStore(t *testing.T) {
 	b.awaitGone(id)
 }
 
-// An override above 1 counts as 1 where the lock is on an external store: that has one holder. A second
-// task waits in line, and is handed the lock, as without the override.
-func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
-	t.Parallel()
-	b, c := setup(t), newCrowd()
-	b.setLimit(3)
-	b.serve(queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Observe: b.observe}, c.run)
-	first := b.enqueue(b.job(0))
-	c.awaitInside(t, 1)
-	second := b.enqueue(b.job(1))
-	b.await(queue.EventParked, second, 1)
-	c.gate <- struct{}{}
-	expect.Equal(t, "how it came", b.await(queue.EventAcquired, second, 1).Via, queue.ViaHandOff)
-	c.gate <- struct{}{}
-	b.awaitGone(first, second)
-	_, most, started, _ := c.state()
-	expect.That(t, most == 1 && len(started) == 2, "want one task at a time, have %d of %v", most, started)
-}
-
 // Nor do tasks ask for that lock side by side while somebody else holds it: the second might get it before the first.
 func TestOverrideAboveOneKeepsTheOrder(t *testing.T) {
 	t.Parallel()
@@ -406,15 +387,6 @@ func TestBusyLockIsNoStart(t *testing.T) {
 	b.await(queue.EventParked, id, 3)
 	expect.OK(t, held.Release(t.Context()))
 	b.awaitGone(id)
-}
-
-// A lock on an external store has one holder. A server that is to allow more does not start.
-func TestLimitIsRefusedWithAnExternalStore(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := queue.NewServer(b.redisOpt(), queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}}})
-	want := "queue: limits: account:*: want one holder with a store of another kind, have 5"
-	expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 }
 
 // An operator pauses the resources of a pattern. A second later no server starts a task of it any more.

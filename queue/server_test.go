@@ -71,6 +71,7 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Policies: map[string]queue.Policy{"order:*": {}}}, `queue: policies: want the whole kind of a task, not a pattern, have "order:*"`},
 		{queue.ServerConfig{Policies: map[string]queue.Policy{"": {}}}, `queue: policies: want the kind of a task, have ""`},
 		{queue.ServerConfig{Limits: map[string]queue.Limit{"": {}}}, `queue: limits: bad resource name: it is empty`},
+		{queue.ServerConfig{Store: locktest.NewMemory(), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}}}, `queue: limits: account:*: want one holder with a store of another kind, have 5`},
 		{queue.ServerConfig{Shards: map[string]int{"": 2}}, `queue: shards: want names of 1 to 249 ` + names + `""`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"": 1}}}, `queue: queues: want names of 1 to 256 ` + names + `""`},
 		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},

@@ -211,18 +211,3 @@ func TestShutdownWithoutTasksAtTheHardDeadline(t *testing.T) {
 		expect.Is(b, "client", queue.ClientOf(s).Ping(b.Context()).Err(), redis.ErrClosed)
 	})
 }
-
-// A task that a shutdown gives back is first in its line. Its own position does not keep it from its
-// lock, whatever its policy.
-func TestShutdownWithAPolicy(t *testing.T) {
-	t.Parallel()
-	eachOf(t, onOne, actsByPolicy, func(b *bundle, p queue.Policy) {
-		s := b.serve(queue.ServerConfig{}, b.run)
-		id := b.givenBack(s, queue.Options{Policy: &p})
-		b.serve(queue.ServerConfig{Observe: b.observe}, b.run)
-		begin := time.Now()
-		b.awaitEnd(id)
-		b.wantOrder(0, 0)
-		wantSoon(b, begin, "want it run at once")
-	})
-}

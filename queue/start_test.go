@@ -98,28 +98,23 @@ func TestRunEndsWithShutdown(t *testing.T) {
 	expect.OK(t, within(t, patience, "the end of Run", ran))
 }
 
-// A Run whose context ends while it asks Redis has nothing to drain, and Redis is all right.
+// A Run whose context ends while it asks Redis, or that another call shuts down then, has nothing to drain, and nothing to say.
 func TestRunThatEndsAsItStarts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.newJobServer(queue.ServerConfig{})
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	atProbe(s, func(ctx context.Context) error {
-		stop()
-		return ctx.Err()
+	eachOf(t, onOne, map[string]bool{"its context ends": true, "it is shut down": false}, func(b *bundle, ends bool) {
+		s := b.newJobServer(queue.ServerConfig{})
+		ctx, stop := context.WithCancel(b.Context())
+		defer stop()
+		atProbe(s, func(ctx context.Context) error {
+			if !ends {
+				return s.Shutdown(ctx)
+			}
+			stop()
+			return ctx.Err()
+		})
+		expect.OK(b, s.Run(ctx))
+		expect.Equal(b, "start after that", fmt.Sprint(s.Start(b.Context())), shutBefore)
 	})
-	expect.OK(t, s.Run(ctx))
-	expect.Equal(t, "start after that", fmt.Sprint(s.Start(t.Context())), shutBefore)
-}
-
-// A Run that another call shuts down while it asks Redis has nothing to say.
-func TestRunThatIsShutDownAsItStarts(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.newJobServer(queue.ServerConfig{})
-	atProbe(s, s.Shutdown)
-	expect.OK(t, s.Run(t.Context()))
 }
 
 // A kind has its resource from one place.
@@ -129,50 +124,6 @@ func TestStartWithTwoResourcesOfAKind(t *testing.T) {
 	s := b.newJobServer(queue.ServerConfig{Resources: resources()})
 	const want = "queue: resources: test:job: want none, as the task of its handler by Handle is Guarded and names its resource"
 	expect.Equal(t, "start", fmt.Sprint(s.Start(t.Context())), want)
-	shutdown(t, s)
-}
-
-// Of many calls at once one starts the server, and the others leave it alone, also while it is
-// being started.
-func TestConcurrentStarts(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s := b.newJobServer(queue.ServerConfig{})
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	const calls = 16
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var errs []string
-	for n := range calls {
-		call := s.Run
-		if n%2 == 0 {
-			call = func(ctx context.Context) error {
-				err := s.Start(ctx)
-				if err == nil {
-					<-ctx.Done()
-				}
-				return err
-			}
-		}
-		all.Go(func() {
-			err := call(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, fmt.Sprint(err))
-		})
-	}
-	expect.Eventually(t, "all other calls refused", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(errs) == calls-1
-	})
-	for _, err := range errs {
-		expect.That(t, err == startedBefore || err == startsNow, "want another call's server left alone, have %v", err)
-	}
-	b.awaitGone(b.enqueue(b.job(0)))
-	stop()
-	all.Wait()
 	shutdown(t, s)
 }
 

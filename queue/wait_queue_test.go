@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -148,29 +147,6 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Tasks of a queue of low priority wait in line, and run one after the other in one
-// worker. With strict priority a task of a queue of high priority goes before the next of them.
-func TestStrictPriorityBesideWaiters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	holder := b.holdElsewhere(longTimeout)
-	high := b.queue + ".high"
-	b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{high: 2, b.queue: 1}, StrictPriority: true, Concurrency: 1}}, b.run)
-	const waiters, middle, urgent = 20, 5, 1000
-	var waiting []int
-	for n := 1; n <= waiters; n++ {
-		waiting = append(waiting, n)
-	}
-	b.park(waiting...)
-	b.act(middle, func() error {
-		b.enqueue(job{Res: b.resource + ":high", N: urgent}, queue.Options{Queue: high})
-		return nil
-	})
-	holder.open()
-	order := b.awaitRuns(waiters + 2)
-	expect.Equal(t, fmt.Sprintf("runs from %d to %d in %v", middle, urgent, order), slices.Index(order, urgent)-slices.Index(order, middle), 1)
 }
 
 // Tasks are taken in proportion to the weights of their queues. That holds if each is taken in the
