@@ -257,43 +257,13 @@ func TestRecorderDebounces(t *testing.T) {
 func ExampleRun() {
 	var w queuetest.Worker
 	err := queuetest.Run(context.Background(), &w, audit{Order: "536365"}, func(ctx context.Context, a audit) error {
-		fmt.Println("auditing", a.Order, "as", queue.InfoFrom(ctx).ID, "fenced:", lock.Fence(ctx, a.Resource()) > 0)
+		fmt.Println("auditing", a.Order, "fenced:", lock.Fence(ctx, a.Resource()) > 0)
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// auditing 536365 as task-1 fenced: true
+	// auditing 536365 fenced: true
 	// <nil>
-}
-
-// An id that a test gives may look like one that the Recorder makes.
-func TestRecorderMakesNoIDThatIsTaken(t *testing.T) {
-	t.Parallel()
-	var r queuetest.Recorder
-	for _, opts := range []*queue.Options{{TaskID: "task-2"}, nil, nil} {
-		if _, err := r.Enqueue(t.Context(), ping{}, opts); err != nil {
-			t.Errorf("%+v: %v", opts, err)
-		}
-	}
-}
-
-// An id that a test gives may look like one that a Worker makes.
-func TestWorkerMakesNoIDThatIsTaken(t *testing.T) {
-	t.Parallel()
-	var w queuetest.Worker
-	var ids []string
-	for _, ctx := range []context.Context{queuetest.WithInfo(t.Context(), queue.Info{ID: "task-1"}), t.Context(), t.Context()} {
-		err := queuetest.Run(ctx, &w, ping{}, func(ctx context.Context, _ ping) error {
-			ids = append(ids, queue.InfoFrom(ctx).ID)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := []string{"task-1", "task-2", "task-3"}; !slices.Equal(ids, want) {
-		t.Errorf("want %v, have %v", want, ids)
-	}
 }
 
 // A hidden task loses what names its resource on its way, and so does one that is valid only before it.

@@ -1,11 +1,14 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/google/uuid"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -42,9 +45,7 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	if opts != nil {
 		o = *opts
 	}
-	if o.Queue == "" {
-		o.Queue = "default"
-	}
+	o.Queue, o.TaskID = cmp.Or(o.Queue, "default"), cmp.Or(o.TaskID, uuid.NewString())
 	payload, err := json.Marshal(t)
 	if err != nil {
 		return queue.Receipt{}, fmt.Errorf("%s: payload: %w", t.Kind(), err)
@@ -59,13 +60,7 @@ func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Option
 	if isUnique && r.unique[unique] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrDuplicate)
 	}
-	nameOf := func(id string) string { return fmt.Sprintf("%q %q", o.Queue, id) }
-	for n := len(r.ids) + 1; o.TaskID == ""; n++ {
-		if made := fmt.Sprintf("task-%d", n); !r.ids[nameOf(made)] {
-			o.TaskID = made
-		}
-	}
-	id := nameOf(o.TaskID)
+	id := fmt.Sprintf("%q %q", o.Queue, o.TaskID)
 	if r.ids[id] {
 		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrTaskIDConflict)
 	}

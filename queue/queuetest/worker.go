@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/engine"
@@ -26,8 +28,6 @@ type Worker struct {
 	mu        sync.Mutex
 	resources map[string]*resource
 	fence     int64
-	runs      int
-	ids       map[string]bool // that were given
 }
 
 type resource struct {
@@ -52,15 +52,7 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 		return fmt.Errorf("queuetest: %s: want a handler, have nil", t.Kind())
 	}
 	info := queue.InfoFrom(ctx)
-	info.Kind = t.Kind()
-	if info.Queue == "" {
-		info.Queue = "default"
-	}
-	if info.ID == "" {
-		info.ID = w.nextID()
-	} else {
-		w.given(info.ID)
-	}
+	info.Kind, info.Queue, info.ID = t.Kind(), cmp.Or(info.Queue, "default"), cmp.Or(info.ID, uuid.NewString())
 	var names []string
 	m := &taskredis.Message{Type: info.Kind, Payload: payload, ID: info.ID, Queue: info.Queue, Retry: info.Retries, Retried: info.Retried}
 	if guarded, ok := queue.Task(decoded).(queue.Guarded); ok {
@@ -124,7 +116,7 @@ func RunBatch[T queue.Guarded](ctx context.Context, w *Worker, tasks []T, fn fun
 	err := Run(ctx, w, tasks[0], func(ctx context.Context, _ T) error {
 		for i, t := range batch {
 			if t.Info = queue.InfoFrom(ctx); i > 0 {
-				t.Info.ID = w.nextID()
+				t.Info.ID = uuid.NewString()
 			}
 		}
 		err := fn(ctx, slices.Clone(batch)) // as a server
@@ -156,27 +148,6 @@ func (w *Worker) Lose(resource string) (running bool) {
 		}
 	}
 	return running
-}
-
-func (w *Worker) nextID() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		w.runs++
-		if id := fmt.Sprintf("task-%d", w.runs); !w.ids[id] {
-			return id
-		}
-	}
-}
-
-// given notes an id that a test has given a task.
-func (w *Worker) given(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ids == nil {
-		w.ids = make(map[string]bool)
-	}
-	w.ids[id] = true
 }
 
 func (w *Worker) resource(name string) *resource {
