@@ -37,20 +37,19 @@ func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error)
 		return results, err
 	}
 	var tasks []*taskredis.Enqueue
-	var prepared []*prepared
 	var of []int // the jobs of those
 	for i, job := range jobs {
-		p, err := c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString())
+		e, err := c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString())
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
-		tasks, prepared, of = append(tasks, &p.enqueue), append(prepared, p), append(of, i)
+		tasks, of = append(tasks, e), append(of, i)
 	}
 	var fault error
 	for i, err := range c.enqueuer.EnqueueAll(ctx, tasks) {
 		r := &results[of[i]]
-		r.Receipt, r.Err = prepared[i].outcome(err)
+		r.Receipt, r.Err = outcome(tasks[i], err)
 		if taskredis.IsFault(err) {
 			fault = cmp.Or(fault, r.Err)
 			r.Err = fault

@@ -72,11 +72,11 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 	if err := checkContext(ctx); err != nil {
 		return Receipt{}, err
 	}
-	p, err := c.shards.prepare(t, opts, time.Now(), uuid.NewString())
+	e, err := c.shards.prepare(t, opts, time.Now(), uuid.NewString())
 	if err != nil {
 		return Receipt{}, err
 	}
-	return p.outcome(c.enqueuer.Enqueue(ctx, &p.enqueue))
+	return outcome(e, c.enqueuer.Enqueue(ctx, e))
 }
 
 // NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
@@ -87,34 +87,40 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 // comes again and again UniqueFor. A PeriodicTaskManager takes tasks of the same schedule, kind, payload and
 // Opts of its config for the same: name the queue, and what else may change, in these Opts, too.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
-	p, err := c.shards.prepare(t, opts, time.Now(), "")
+	e, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
 		return nil, err
 	}
-	if opts != nil && opts.Debounce != "" {
-		return nil, &TaskError{Kind: t.Kind(), Field: "debounce", Want: "want none here, as asynq's clients do not know it", Value: clip(opts.Debounce)}
+	o := cmp.Or(opts, &Options{})
+	if o.Debounce != "" {
+		return nil, &TaskError{Kind: t.Kind(), Field: "debounce", Want: "want none here, as asynq's clients do not know it", Value: clip(o.Debounce)}
 	}
-	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
+	if o.Delay != 0 || !o.At.IsZero() || !o.Deadline.IsZero() {
 		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
 	}
-	return p.task(), nil
+	m := e.Message
+	given := []asynq.Option{asynq.Queue(m.Queue)}
+	if m.ID != "" {
+		given = append(given, asynq.TaskID(m.ID))
+	}
+	if e.Unique > 0 {
+		given = append(given, asynq.Unique(e.Unique))
+	}
+	if o.Timeout > 0 {
+		given = append(given, asynq.Timeout(o.Timeout))
+	}
+	if o.Retention > 0 {
+		given = append(given, asynq.Retention(o.Retention))
+	}
+	if o.Retries != 0 {
+		given = append(given, asynq.MaxRetry(m.Retry))
+	}
+	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers, slices.Clip(given)...), nil // asynq's clients append to them
 }
 
-// A prepared task is ready to be stored.
-type prepared struct {
-	enqueue taskredis.Enqueue
-	options []asynq.Option // the same, as asynq has it
-}
-
-// task returns the task as asynq's own clients take it.
-func (p *prepared) task() *asynq.Task {
-	m := p.enqueue.Message
-	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers, slices.Clip(p.options)...)
-}
-
-// outcome returns what has become of the task, by the error of the enqueuer.
-func (p *prepared) outcome(err error) (Receipt, error) {
-	m := p.enqueue.Message
+// outcome returns what has become of a task, by the error of the enqueuer.
+func outcome(e *taskredis.Enqueue, err error) (Receipt, error) {
+	m := e.Message
 	switch {
 	case errors.Is(err, taskredis.ErrDuplicate):
 		return Receipt{}, fmt.Errorf("%s: %w", m.Type, ErrDuplicate)
@@ -123,19 +129,16 @@ func (p *prepared) outcome(err error) (Receipt, error) {
 	case err != nil:
 		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", m.Type, err)
 	}
-	return Receipt{m.ID, m.Queue, p.enqueue.Replaced}, nil
+	return Receipt{m.ID, m.Queue, e.Replaced}, nil
 }
 
-// prepare checks all that needs no Redis. A task without a TaskID gets id.
-func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*prepared, error) {
+// prepare checks all that needs no Redis, and returns the task as it is to be stored. One without a TaskID gets id.
+func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*taskredis.Enqueue, error) {
 	payload, resource, err := encode(t)
 	if err != nil {
 		return nil, err
 	}
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	if queue, ok := queueOfShard(o.Queue); ok && s.numbers[queue] > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want " + queue + ", not one of its shards", Value: o.Queue}
 	}
@@ -145,8 +148,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 		return nil, err
 	}
 	o.TaskID = cmp.Or(o.TaskID, id)
-	p := &prepared{}
-	if p.options, err = o.asynq(t.Kind(), now); err != nil {
+	if err := o.check(t.Kind(), now); err != nil {
 		return nil, err
 	}
 	headers, err := o.headers(t.Kind(), MaxPayload-len(payload))
@@ -173,12 +175,11 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	} else if several && s.numbers[queue] > 0 {
 		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want one without shards for a task of several resources", Value: queue}
 	}
-	p.enqueue = taskredis.Enqueue{
+	return &taskredis.Enqueue{
 		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.unique(), Always: o.UniqueFor != 0, OwnID: !named,
 		Debounce: o.Debounce, Delay: o.Delay, MaxDelay: o.MaxDelay,
 		Resource: resource, Priority: o.Priority, HasPolicy: o.Policy != nil && !o.Policy.parks(),
-	}
-	return p, nil
+	}, nil
 }
 
 // defaultTimeout is asynq's of a task with neither a timeout nor a deadline.
@@ -265,61 +266,37 @@ func (o Options) headers(kind string, room int) (map[string]string, error) {
 	return all, nil
 }
 
-// asynq checks the options and returns them as asynq's.
-func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
+// check checks the options that concern asynq, too.
+func (o Options) check(kind string, now time.Time) error {
 	fail := func(field, want string, have any) error {
 		return &TaskError{Kind: kind, Field: field, Want: want, Value: clip(fmt.Sprint(have))}
 	}
-	var opts []asynq.Option
-	for _, name := range []struct {
-		field, value string
-		option       func(string) asynq.Option
-	}{{"queue", o.Queue, asynq.Queue}, {"task id", o.TaskID, asynq.TaskID}} {
-		if name.value == "" {
-			continue
+	for _, name := range []struct{ field, value string }{{"queue", o.Queue}, {"task id", o.TaskID}} {
+		if want := wantName(name.value, maxName); want != "" && name.value != "" {
+			return fail(name.field, "want "+want, name.value)
 		}
-		if want := wantName(name.value, maxName); want != "" {
-			return nil, fail(name.field, "want "+want, name.value)
-		}
-		opts = append(opts, name.option(name.value))
 	}
 	for _, d := range []struct {
-		field  string
-		value  time.Duration
-		option func(time.Duration) asynq.Option
-	}{{"unique for", o.unique(), asynq.Unique}, {"timeout", o.Timeout, asynq.Timeout}, {"retention", o.Retention, asynq.Retention}} {
-		if d.value == 0 {
-			continue
-		}
+		field string
+		value time.Duration
+	}{{"unique for", o.UniqueFor}, {"timeout", o.Timeout}, {"retention", o.Retention}} {
 		if d.value < 0 || d.value%time.Second != 0 {
-			return nil, fail(d.field, "want whole seconds, 1 or more", d.value)
+			return fail(d.field, "want whole seconds, 1 or more", d.value)
 		}
-		opts = append(opts, d.option(d.value))
 	}
 	switch {
 	case o.Unique && o.UniqueFor != 0:
-		return nil, fail("unique for", "want none of a task that is unique while it is unfinished", o.UniqueFor)
+		return fail("unique for", "want none of a task that is unique while it is unfinished", o.UniqueFor)
 	case o.Retries < NoRetries || o.Retries > math.MaxInt32: // asynq keeps 32 bits
-		return nil, fail("retries", fmt.Sprintf("want 0 to %d, or -1 for none", math.MaxInt32), o.Retries)
-	case o.Retries != 0:
-		opts = append(opts, asynq.MaxRetry(max(o.Retries, 0))) // NoRetries is below 0
-	}
-	if !o.Deadline.IsZero() {
-		if !o.Deadline.After(now) {
-			return nil, fail("deadline", "want a time to come", o.Deadline.Format(time.RFC3339))
-		}
-		opts = append(opts, asynq.Deadline(wholeSecond(o.Deadline)))
-	}
-	switch {
+		return fail("retries", fmt.Sprintf("want 0 to %d, or -1 for none", math.MaxInt32), o.Retries)
+	case !o.Deadline.IsZero() && !o.Deadline.After(now):
+		return fail("deadline", "want a time to come", o.Deadline.Format(time.RFC3339))
 	case o.Delay < 0:
-		return nil, fail("delay", "want 0 or more", o.Delay)
+		return fail("delay", "want 0 or more", o.Delay)
 	case o.Delay > 0 && !o.At.IsZero():
-		return nil, fail("delay", "want either a delay or a time, not both", o.Delay)
+		return fail("delay", "want either a delay or a time, not both", o.Delay)
 	}
-	if at := o.at(now); !at.IsZero() {
-		opts = append(opts, asynq.ProcessAt(at))
-	}
-	return opts, nil
+	return nil
 }
 
 // wholeSecond rounds up. asynq cuts off fractions, and so would run the task, or end it, too early.
