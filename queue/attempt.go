@@ -245,15 +245,11 @@ func (s *Server) lossOf(ctx context.Context, a *attempt) *engine.LostError {
 // them is a warning. Those that follow within some seconds are for those who debug.
 func (s *Server) logLoss(ctx context.Context, a *attempt, held time.Duration) {
 	attrs := a.attrs("held_s", held.Seconds())
-	ok, leftOut := s.faults.allow("lock lost while the task ran")
-	if !ok {
+	if s.faults.allow("lock lost while the task ran") {
+		s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", attrs...)
+	} else {
 		s.cfg.Logger.DebugContext(ctx, "lock lost while the task ran, as those of others", attrs...)
-		return
 	}
-	if leftOut > 0 {
-		attrs = append(attrs, "left_out", leftOut)
-	}
-	s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", attrs...)
 }
 
 // revokedBy returns who has revoked a lock of an attempt, and why; "" if nobody has, or if Redis does not answer.
@@ -284,7 +280,7 @@ func (s *Server) noteUnguarded(kind string) {
 	if len(s.cfg.Resources) == 0 || s.routes[kind] != nil {
 		return
 	}
-	if first, _ := s.unguardedKinds.allow(kind); first {
+	if s.unguardedKinds.allow(kind) {
 		s.cfg.Logger.InfoContext(s.background, "a task runs unguarded, as it has no header and Resources does not have its kind",
 			"task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(s.cfg.Resources)))
 	}

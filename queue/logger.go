@@ -7,17 +7,11 @@ import (
 	"time"
 )
 
-// A logEvery logs one message of a kind per interval, so that hours without Redis do not fill a
-// disk. The next message of that kind says how many were left out.
+// A logEvery logs one message of a kind per interval, so that hours without Redis do not fill a disk.
 type logEvery struct {
 	interval time.Duration // 0 means logInterval
 	mu       sync.Mutex
-	kinds    map[string]*kindOfMessage
-}
-
-type kindOfMessage struct {
-	next    time.Time // when the next one may be logged
-	leftOut int
+	next     map[string]time.Time // when the next one of a kind may be logged
 }
 
 const (
@@ -26,39 +20,24 @@ const (
 	maxKinds = 1000
 )
 
-// allow reports whether a message of this kind may be logged now, and how many were left out since
-// the last.
-func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
+// allow reports whether a message of this kind may be logged now.
+func (l *logEvery) allow(kind string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.kinds == nil || len(l.kinds) > maxKinds {
-		l.kinds = make(map[string]*kindOfMessage)
+	now := time.Now()
+	if now.Before(l.next[kind]) {
+		return false
 	}
-	k, now := l.kinds[kind], time.Now()
-	if k == nil {
-		k = new(kindOfMessage)
-		l.kinds[kind] = k
+	if l.next == nil || len(l.next) > maxKinds {
+		l.next = make(map[string]time.Time)
 	}
-	if now.Before(k.next) {
-		k.leftOut++
-		return false, 0
-	}
-	leftOut, k.leftOut, k.next = k.leftOut, 0, now.Add(cmp.Or(l.interval, logInterval))
-	return true, leftOut
+	l.next[kind] = now.Add(cmp.Or(l.interval, logInterval))
+	return true
 }
 
 // fault logs that a call to Redis has failed, unless err is nil or ctx has ended.
 func (s *Server) fault(ctx context.Context, text string, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
+	if err != nil && ctx.Err() == nil && s.faults.allow(text) {
+		s.cfg.Logger.With("error", err).WarnContext(ctx, text) //nolint:sloglint // its callers' are constants
 	}
-	ok, leftOut := s.faults.allow(text)
-	if !ok {
-		return
-	}
-	attrs := []any{"error", err}
-	if leftOut > 0 {
-		attrs = append(attrs, "left_out", leftOut)
-	}
-	s.cfg.Logger.WarnContext(ctx, text, attrs...) //nolint:sloglint // its callers' are constants
 }
