@@ -100,7 +100,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc, resource func(payload 
 	switch {
 	case strings.TrimSpace(kind) == "":
 		panic(fmt.Sprintf("queue: Handle: want the kind of a task, have %q", kind))
-	case s.starting || s.engine != nil || s.closed:
+	case s.starting || s.engine != nil || s.isShutDown():
 		panic("queue: Handle: " + kind + ": the server has been started")
 	case s.routes[kind] != nil:
 		panic("queue: Handle: " + kind + " has a handler already")
@@ -117,7 +117,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc, resource func(payload 
 func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.starting || s.engine != nil || s.closed {
+	if s.starting || s.engine != nil || s.isShutDown() {
 		panic("queue: Use: the server has been started")
 	}
 	s.middleware = append(s.middleware, middleware...)

@@ -41,11 +41,7 @@ func (s *Server) Ready(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) isShutDown() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
+func (s *Server) isShutDown() bool { return s.background.Err() != nil }
 
 func (s *Server) ready(ctx context.Context) error {
 	s.mu.Lock()

@@ -50,14 +50,12 @@ type Server struct {
 	starting bool          // a Start or Run has begun, and nothing is started yet
 	started  chan struct{} // closed once engine is set
 	stopped  bool          // Stop was called
-	closed   bool
-	done     chan struct{} // closed when Shutdown is called
 
 	missing        atomic.Pointer[error] // why no tasks are taken, see Unavailable; nil if they are
 	asks           chan struct{}         // one for each call of Available that is under way
 	work           sync.WaitGroup        // background work
-	background     context.Context       //nolint:containedctx // of that, until Shutdown
-	end            context.CancelFunc
+	background     context.Context       //nolint:containedctx // of that, until Shutdown is called
+	end            context.CancelFunc    // called with mu held
 	faults         logEvery
 	unguardedKinds logEvery // of noteUnguarded
 }
@@ -105,7 +103,7 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 	s := &Server{
 		cfg: cfg.withDefaults(), rdb: rdb, self: store.Process(),
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
-		probed: "siding-probe:" + uuid.NewString(), started: make(chan struct{}), done: make(chan struct{}),
+		probed: "siding-probe:" + uuid.NewString(), started: make(chan struct{}),
 		asks: make(chan struct{}, availableAtOnce), unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
 	if err := s.checkPool(); err != nil {
@@ -189,16 +187,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	server, closed := s.engine, s.closed
-	s.closed = true
-	if !closed {
-		close(s.done)
-	}
+	server, before := s.engine, s.isShutDown()
+	s.end()
 	s.mu.Unlock()
-	if closed {
+	if before {
 		return nil
 	}
-	s.end()
 	var err error
 	if server != nil {
 		err = server.Shutdown(ctx)

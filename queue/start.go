@@ -37,7 +37,7 @@ func (s *Server) claim(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed:
+	case s.isShutDown():
 		return errShutDown
 	case s.engine != nil:
 		return errors.New("queue: the server was started before")
@@ -103,7 +103,7 @@ func (s *Server) start(ctx context.Context) (err error) {
 func (s *Server) keep(server *engine.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isShutDown() {
 		return false
 	}
 	s.engine = server
@@ -128,7 +128,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case err == nil:
 		select {
 		case <-ctx.Done():
-		case <-s.done:
+		case <-s.background.Done():
 		}
 	case ctx.Err() != nil, s.isShutDown(): // it was to end before it had begun
 		err = nil
