@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -38,18 +39,17 @@ func promised(d time.Duration) time.Duration {
 
 // An idleness measures for how long resources stand free between runs, from some time on.
 type idleness struct {
-	st   *stage
-	each time.Duration // how long a task takes
+	work func(context.Context, job) error
 
 	mu      sync.Mutex
-	from    time.Time // when the fault ended; zero before that
+	from    time.Time // zero before that
 	freed   map[string]time.Time
 	longest time.Duration
-	runs    int // since the fault ended
+	runs    map[string]int // by resource, from then on
 }
 
-func newIdleness(st *stage, each time.Duration) *idleness {
-	return &idleness{st: st, each: each, freed: make(map[string]time.Time)}
+func newIdleness(work func(context.Context, job) error) *idleness {
+	return &idleness{work: work, freed: make(map[string]time.Time), runs: make(map[string]int)}
 }
 
 // run is a handler.
@@ -61,40 +61,51 @@ func (i *idleness) run(ctx context.Context, j job) error {
 			free = freed
 		}
 		i.longest = max(i.longest, time.Since(free))
-		i.runs++
 	}
+	i.runs[j.Res]++
 	i.mu.Unlock()
-	_ = sleep.For(ctx, i.each)
-	err := i.st.run(ctx, j)
+	err := i.work(ctx, j)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.freed[j.Res] = time.Now()
 	return err
 }
 
-// over says that the fault has ended.
-func (i *idleness) over() {
+// begin begins to measure, as a rule when a fault has ended.
+func (i *idleness) begin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.from = time.Now()
+	clear(i.runs)
 }
 
-// want compares the longest time for which a resource stood free since the fault ended.
+// fewest returns how many runs there were on the one of these resources that has had the fewest.
+func (i *idleness) fewest(resources []string) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	fewest := math.MaxInt
+	for _, resource := range resources {
+		fewest = min(fewest, i.runs[resource])
+	}
+	return fewest
+}
+
+// want compares the longest time for which a resource has stood free.
 func (i *idleness) want(tb testing.TB, most time.Duration) {
 	tb.Helper()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	tb.Logf("free for %v at most, in %d runs", i.longest.Round(time.Millisecond), i.runs)
+	tb.Logf("free for %v at most, in runs of %v", i.longest.Round(time.Millisecond), i.runs)
 	if !verify.All() {
 		most *= 3 // other tests run beside it
 	}
-	expect.That(tb, i.runs != 0 && i.longest <= most, "want a resource free for %v at most, have %v in %d runs", most, i.longest, i.runs)
+	expect.That(tb, len(i.runs) != 0 && i.longest <= most, "want a resource free for %v at most, have %v in runs of %v", most, i.longest, i.runs)
 }
 
 // wantAfter says that the fault has ended, waits for the tasks, and compares.
 func (i *idleness) wantAfter(b *bundle, most time.Duration, ids ...string) {
 	b.Helper()
-	i.over()
+	i.begin()
 	b.awaitGone(ids...)
 	i.want(b, most)
 }
@@ -105,7 +116,7 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	verify.Long(t)
 	cluster := redistest.StartCluster(t, 2)
 	b := setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true})
-	idle := newIdleness(b.stage, 0)
+	idle := newIdleness(b.run)
 	b.serve(queue.ServerConfig{}, idle.run)
 	holder := b.occupy()
 	ids := b.park(1, 2, 3)
@@ -161,7 +172,7 @@ func TestSlotOfAQueueMoves(t *testing.T) {
 func TestPauseKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	idle := newIdleness(b.stage, 0)
+	idle := newIdleness(b.run)
 	holder := b.holdElsewhere(lock.Config{})
 	b.serve(queue.ServerConfig{}, idle.run)
 	ids := b.park(1, 2, 3, 4, 5)
@@ -184,7 +195,7 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 	t.Parallel()
 	eachOf(t, onBoth, map[string]bool{"alone": false, "beside a long one": true}, func(b *bundle, beside bool) {
 		other := b.queue + ".other"
-		idle := newIdleness(b.stage, 0)
+		idle := newIdleness(b.run)
 		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other: 1}}}, idle.run)
 		holder := b.occupy()
 		ids := b.park(1, 2, 3)
@@ -199,32 +210,6 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 		idle.wantAfter(b, promised(afterPause), ids...)
 		b.wantOrder(0, 1, 2, 3)
 	})
-}
-
-// The only server of those who came first has stopped. They do not keep the tasks of other queues waiting, and
-// are the first when a server of theirs is there again.
-func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	holder := b.holdElsewhere(lock.Config{})
-	gone := &plain{}
-	gone.serve(b)
-	late := b.park(1, 2, 3, 4)
-	gone.stop(b)
-	idle := newIdleness(b.stage, 0)
-	other := *b
-	other.queue = b.queue + ".other"
-	other.serve(queue.ServerConfig{}, idle.run)
-	ids := other.park(10, 11, 12, 13, 14)
-	b.wantWaiters(late...)
-	holder.open()
-	idle.over()
-	other.awaitGone(ids...)
-	idle.want(t, promised(soon))
-	b.wantWaiters(late...)
-	b.serve(queue.ServerConfig{}, b.run)
-	b.awaitGone(late...)
-	b.wantOrder(0, 10, 11, 12, 13, 14, 1, 2, 3, 4)
 }
 
 // awaitGoneFrom waits until a task of another queue has succeeded.

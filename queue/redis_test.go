@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,27 +127,27 @@ func TestMasterDies(t *testing.T) {
 			master := &dying{Server: cluster.Nodes[0]}
 			b := setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs, Dialer: master.dialer(t)})
 			b.queue = placed(t, cluster, tt.tasks, b.queue, "asynq:{%s}:")
-			tr := &traffic{bundle: b, begun: make(map[string][]time.Time)}
+			var resources []string
 			for i := range 5 {
-				tr.resources = append(tr.resources, placed(t, cluster, tt.locks, fmt.Sprintf("%s.%d", b.resource, i), "lock:%s"))
+				resources = append(resources, placed(t, cluster, tt.locks, fmt.Sprintf("%s.%d", b.resource, i), "lock:%s"))
 			}
-			b.serve(queue.ServerConfig{}, tr.run)
-			stop := tr.flow(t)
+			idle := newIdleness(func(ctx context.Context, _ job) error { return sleep.For(ctx, 20*time.Millisecond) })
+			b.serve(queue.ServerConfig{}, idle.run)
+			stop := b.flow(resources)
 			defer stop()
-			expect.Eventually(t, "tasks on all resources", func() bool { return tr.runsSince(time.Time{}) >= 20 })
+			expect.Eventually(t, "tasks on all resources", func() bool { return idle.fewest(resources) >= 20 })
 
+			idle.begin()
 			death := time.Now()
 			master.die(tt.silent)
 			expect.Eventually(t, "the replica to be a master", func() bool {
 				return strings.Contains(heir.Info(t.Context(), "replication").Val(), "role:master")
 			})
-			takeover := time.Now()
-			longest := takeover.Sub(death) + tt.longest
-			expect.Eventually(t, "tasks on all resources again", func() bool { return tr.runsSince(takeover) >= 20 })
+			takeover := time.Since(death)
+			t.Logf("taken over after %v", takeover.Round(time.Millisecond))
+			expect.Eventually(t, "tasks on all resources again", func() bool { return idle.fewest(resources) >= 20 })
 			stop()
-			idle := tr.longestIdle()
-			t.Logf("taken over after %v, a resource idle for up to %v", takeover.Sub(death).Round(time.Millisecond), idle.Round(time.Millisecond))
-			expect.That(t, idle <= longest, "want no resource idle for more than %v, have %v", longest, idle)
+			idle.want(t, takeover+tt.longest)
 		})
 	}
 }
@@ -199,27 +198,16 @@ func placed(t *testing.T, cluster *redistest.Cluster, master int, name, key stri
 	}
 }
 
-// A traffic is of short tasks that are handed on from one to the next on some resources.
-type traffic struct {
-	*bundle
-
-	resources []string
-
-	mu    sync.Mutex
-	begun map[string][]time.Time // when the tasks of a resource began
-}
-
-// flow enqueues tasks on each resource, more than one at a time, until it is stopped.
-func (tr *traffic) flow(t *testing.T) (stop func()) {
-	t.Helper()
+// flow enqueues tasks on each of some resources, more than one at a time, until it is stopped.
+func (b *bundle) flow(resources []string) (stop func()) {
 	const every, longest = 100 * time.Millisecond, time.Second // of which the latter is for one call
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(b.Context())
 	var feeders sync.WaitGroup
-	for _, resource := range tr.resources {
+	for _, resource := range resources {
 		feeders.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				call, cancel := context.WithTimeout(ctx, longest)
-				_, _ = tr.client.Enqueue(call, job{Res: resource, N: n}, &queue.Options{Queue: tr.queue}) // the master may be dead
+				_, _ = b.client.Enqueue(call, job{Res: resource, N: n}, &queue.Options{Queue: b.queue}) // the master may be dead
 				cancel()
 				if n%2 == 0 {
 					_ = sleep.For(ctx, every)
@@ -231,43 +219,6 @@ func (tr *traffic) flow(t *testing.T) (stop func()) {
 		cancel()
 		feeders.Wait()
 	}
-}
-
-// run is the handler.
-func (tr *traffic) run(ctx context.Context, j job) error {
-	tr.mu.Lock()
-	tr.begun[j.Res] = append(tr.begun[j.Res], time.Now())
-	tr.mu.Unlock()
-	return sleep.For(ctx, 20*time.Millisecond)
-}
-
-// runsSince returns how many tasks have begun since then, on the resource with the fewest.
-func (tr *traffic) runsSince(then time.Time) int {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	fewest := -1
-	for _, resource := range tr.resources {
-		begun := tr.begun[resource]
-		n := len(begun) - sort.Search(len(begun), func(i int) bool { return begun[i].After(then) })
-		if fewest < 0 || n < fewest {
-			fewest = n
-		}
-	}
-	return fewest
-}
-
-// longestIdle returns the longest time between the beginnings of two tasks on a resource
-// that followed each other.
-func (tr *traffic) longestIdle() time.Duration {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	var longest time.Duration
-	for _, begun := range tr.begun {
-		for i := range begun[1:] {
-			longest = max(longest, begun[i+1].Sub(begun[i]))
-		}
-	}
-	return longest
 }
 
 // A server on each kind of options guards tasks, and its clients have what those of Redis have.
