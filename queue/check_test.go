@@ -11,10 +11,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -146,19 +145,6 @@ func TestCheckRedisCluster(t *testing.T) {
 	expect.Same(t, "traits", traits(t, c.Client(t)), want)
 }
 
-// A slow way to Redis is no difference between clocks.
-func TestCheckRedisIsFarAway(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--appendonly", "yes")
-	proxy := locktest.NewProxy(t, s.Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr})
-	t.Cleanup(func() { _ = rdb.Close() })
-	expect.OK(t, rdb.Ping(t.Context()).Err())
-	proxy.Delay(1200 * time.Millisecond)
-	have := traits(t, rdb)
-	expect.That(t, len(have) == 0, "want nothing found, have %v", have)
-}
-
 func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -169,93 +155,39 @@ func TestCheckRedisThatDoesNotAnswer(t *testing.T) {
 		"want an error alone, have %v, %v", found, err)
 }
 
+// Another clock is found, and a slow way to Redis is no difference between clocks.
 func TestCheckRedisWithAnotherClock(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes")
-	rdb := s.Client(t)
-	rdb.AddHook(tap(func(_ context.Context, cmd redis.Cmder, send func() error) error {
-		err := send()
-		if c, ok := cmd.(*redis.TimeCmd); ok {
-			c.SetVal(c.Val().Add(-time.Hour))
-		}
-		return err
-	}))
-	have := traits(t, rdb)
-	expect.That(t, len(have) == 1 && strings.HasPrefix(have[0], "clock=") && strings.HasSuffix(have[0], " behind this machine's"),
-		"want the clock alone found, behind, have %v", have)
-}
-
-// serveUnguarded starts a plain asynq server that runs jobs without their locks. The returned function
-// stops it.
-func (b *bundle) serveUnguarded(queueName string, fn func(context.Context, job) error) (stop func()) {
-	b.Helper()
-	client := queue.Redis(b.opts)
-	b.Cleanup(func() { _ = client.Close() })
-	server := asynq.NewServerFromRedisClient(client, asynq.Config{
-		Queues: map[string]int{queueName: 1}, Concurrency: 10,
-		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
-		ShutdownTimeout: patience, LogLevel: asynq.FatalLevel,
-	})
-	expect.OK(b, server.Start(handlerOf(fn)))
-	b.Cleanup(server.Shutdown)
-	return server.Shutdown
-}
-
-// serving returns how many servers of the bundle's queue say that they are guarded, and how many
-// do not.
-func (b *bundle) serving() (guarded, unguarded int) {
-	b.Helper()
-	servers := expect.Value(taskredis.Servers(b.Context(), b.rdb))(b)
-	for _, s := range servers {
-		switch {
-		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
-		case s.Guarded:
-			guarded++
-		default:
-			unguarded++
-		}
+	for want, tt := range map[string]struct{ off, takes time.Duration }{"behind this machine's": {off: -time.Hour}, "": {takes: 1200 * time.Millisecond}} {
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr})
+		t.Cleanup(func() { _ = rdb.Close() })
+		rdb.AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+			c, ok := cmd.(*redis.TimeCmd)
+			if !ok {
+				return send()
+			}
+			_ = sleep.For(ctx, tt.takes)
+			err := send()
+			c.SetVal(c.Val().Add(tt.off))
+			_ = sleep.For(ctx, tt.takes)
+			return err
+		}))
+		have := strings.Join(traits(t, rdb), ", ")
+		expect.That(t, strings.HasPrefix(have, "clock=") == (want != "") && strings.HasSuffix(have, want) && !strings.Contains(have, ", "), "want %q alone, have %q", want, have)
 	}
-	return guarded, unguarded
 }
 
-// unguardedFindings returns what CheckRedis says of unguarded servers of the bundle's queue.
-func (b *bundle) unguardedFindings() []queue.Finding {
-	b.Helper()
-	found := expect.Value(queue.CheckRedis(b.Context(), b.rdb))(b)
-	var ours []queue.Finding
-	for _, f := range found {
-		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {
-			ours = append(ours, f)
-		}
-	}
-	return ours
-}
-
-// CheckRedis names the servers that take no locks and serve queues of guarded servers. It does not
-// name servers that use the Redis for something else.
+// CheckRedis names a server that takes no locks and serves a queue of a guarded one. (inspect tests which these are.)
 func TestCheckRedisUnguarded(t *testing.T) {
 	t.Parallel()
-	on(t, map[string]func(*testing.T) *bundle{
-		"one Redis": func(t *testing.T) *bundle {
-			t.Helper()
-			return setupAloneWith(t, "--appendonly", "yes")
-		},
-		"cluster": func(t *testing.T) *bundle {
-			t.Helper()
-			return setupOn(t, redis.UniversalOptions{Addrs: redistest.StartCluster(t, 3).Addrs})
-		},
-	}, func(b *bundle) {
-		nothing := func(context.Context, job) error { return nil }
-		stop := b.serveUnguarded(b.queue, nothing)
-		b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue + ".other": 1}}}, nothing)
-		expect.Eventually(b, "the plain server", func() bool { _, unguarded := b.serving(); return unguarded == 1 })
-		expect.That(b, len(b.unguardedFindings()) == 0, "want a Redis with plain asynq left alone, have %v", b.unguardedFindings())
-		b.serve(queue.ServerConfig{}, nothing)
-		expect.Eventually(b, "the guarded server", func() bool { guarded, _ := b.serving(); return guarded == 1 })
-		have := b.unguardedFindings()
-		expect.That(b, len(have) == 1 && strings.HasSuffix(have[0].Have, "), queues: "+b.queue) && have[0].Server == "" && have[0].Advice != "",
-			"want the plain server, its queue, and advice, have %+v", have)
-		stop()
-		expect.That(b, len(b.unguardedFindings()) == 0, "want nothing once it has gone, have %v", b.unguardedFindings())
+	b := setupAloneWith(t, "--appendonly", "yes")
+	plain := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
+	expect.OK(t, plain.Start(asynq.NotFoundHandler()))
+	t.Cleanup(plain.Shutdown)
+	b.serve(queue.ServerConfig{}, b.run)
+	expect.Eventually(t, "the plain server found, and its queue", func() bool {
+		have := traits(t, b.rdb)
+		return len(have) == 1 && strings.HasPrefix(have[0], "unguarded server=") && strings.HasSuffix(have[0], "), queues: "+b.queue)
 	})
 }
