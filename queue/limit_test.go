@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -394,64 +395,41 @@ func TestOverridesReachAllServers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	onBoth(t, func(b *bundle) {
-		const servers, rounds = 3, 15
-		pattern := b.resource + ":*" // each server has a resource of its own, and one task at a time
-		var mu sync.Mutex
-		last, paused := make(map[string]time.Time), make(map[string]bool) // by queue, and by task
-		isPaused := func(id string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return paused[id]
-		}
-		var queues []string
-		for i := range servers {
-			queues = append(queues, fmt.Sprintf("%s.%d", b.queue, i))
-			b.serve(queue.ServerConfig{
-				Asynq: asynq.Config{Queues: map[string]int{queues[i]: 1}},
-				Observe: func(e queue.Event) {
-					mu.Lock()
-					defer mu.Unlock()
-					if e.Kind == queue.EventParked && strings.Contains(e.Err.Error(), "paused it") {
-						paused[e.TaskID] = true
-					}
-				},
-			}, func(ctx context.Context, _ job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				last[queue.InfoFrom(ctx).Queue] = time.Now()
+		const rounds = 15
+		pattern, queues := b.resource+":*", []string{b.queue + ".1", b.queue + ".2", b.queue + ".3"}
+		var last atomic.Pointer[time.Time] // start
+		for _, q := range queues {
+			b.serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{q: 1}}, Observe: b.observe}, func(context.Context, job) error {
+				now := time.Now()
+				last.Store(&now)
 				return nil
 			})
 		}
-		gone := func(q, id string) bool {
-			n, err := b.rdb.Exists(b.Context(), "asynq:{"+q+"}:t:"+id).Result()
-			return err == nil && n == 0
-		}
+		last.Store(new(time.Time))
 		var reached []time.Duration
 		for range rounds {
 			set := time.Now()
-			err := queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: pattern, By: "alice", Reason: "stock count"})
-			expect.OK(b, err)
-			var wg sync.WaitGroup
-			waiting := make([]string, servers)
-			for i, q := range queues {
-				wg.Go(func() {
-					for !isPaused(waiting[i]) {
-						waiting[i] = b.enqueue(job{Res: fmt.Sprintf("%s:%d", b.resource, i)}, queue.Options{Queue: q})
-						expect.Eventually(b, "the task done or parked", func() bool { return gone(q, waiting[i]) || isPaused(waiting[i]) })
+			expect.OK(b, queue.SetLimit(b.Context(), b.rdb, queue.LimitOverride{Pattern: pattern, By: "alice", Reason: "stock count"}))
+			parked := make([]string, len(queues))
+			var all sync.WaitGroup
+			for i, q := range queues { // each has a resource of its own, and one task at a time
+				all.Go(func() {
+					for parked[i] == "" {
+						id := b.enqueue(job{Res: b.resource + ":" + q}, queue.Options{Queue: q})
+						expect.Eventually(b, "the task done or parked", func() bool {
+							if len(b.of(queue.EventParked, id)) > 0 {
+								parked[i] = id
+							}
+							return parked[i] != "" || len(b.of(queue.EventReleased, id)) > 0
+						})
 					}
 				})
 			}
-			wg.Wait()
-			mu.Lock()
-			took := time.Duration(0)
-			for _, at := range last {
-				took = max(took, at.Sub(set))
-			}
-			mu.Unlock()
-			reached = append(reached, took)
+			all.Wait()
+			reached = append(reached, last.Load().Sub(set))
 			expect.OK(b, expect.Err(queue.UnsetLimit(b.Context(), b.rdb, "", pattern)))
 			for i, q := range queues {
-				expect.Eventually(b, "the task done after the pause", func() bool { return gone(q, waiting[i]) })
+				b.awaitGoneFrom(q, parked[i])
 			}
 		}
 		slices.Sort(reached)
