@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sidingq/siding/internal/telemetry"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -34,13 +33,7 @@ func TestServerOfAMux(t *testing.T) {
 				return next.ProcessTask(ctx, task)
 			})
 		})
-		mux.HandleFunc(job{}.Kind(), func(ctx context.Context, task *asynq.Task) error {
-			var j job
-			if err := json.Unmarshal(task.Payload(), &j); err != nil {
-				return err
-			}
-			return b.run(ctx, j)
-		})
+		mux.HandleFunc(job{}.Kind(), handlerOf(b.run))
 		s := b.newServer(queue.ServerConfig{
 			Handler: mux, Resources: resources(),
 			Asynq: asynq.Config{
@@ -159,33 +152,8 @@ func TestPayloadThatNamesAnotherResourceEachTime(t *testing.T) {
 	expect.That(t, strings.Contains(info.LastErr, "another one each time"), "want the reason, have %q", info.LastErr)
 }
 
-// A task without a resource may carry what looks like a header in its payload, such as another task
-// that it stores. The lock that comes with such a task is released before its handler begins.
-func TestPayloadLikeAHeader(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	p := &plain{}
-	p.start(b, func(ctx context.Context, task *asynq.Task) error {
-		if task.Type() == (note{}).Kind() {
-			close(entered)
-			<-leave
-			return nil
-		}
-		return b.run(ctx, b.job(1))
-	})
-	letter := "\x0a\x0f" + queue.HeaderResource + "\x12" + string(protowire.AppendString(nil, b.resource))
-	id := b.enqueueTask(asynq.NewTask(note{}.Kind(), []byte(letter)))
-	within(t, patience, "the task without a resource", entered)
-	b.soonFree(b.resource)
-	b.awaitGone(b.enqueue(b.job(1)))
-	b.wantOrder(1)
-	close(leave)
-	b.awaitGone(id)
-}
-
 // Where Resources guards other kinds, the log says once of each kind that its tasks run unguarded. So
-// does a kind that is misspelt there.
+// does a kind that is misspelt there. One that Handle runs without a resource is unguarded on purpose, and the log says nothing of it.
 func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -197,31 +165,21 @@ func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 		"this kind is guarded":    {resources(), 0},
 		"no kind is guarded":      {nil, 0},
 	}, func(b *bundle, tt row) {
-		p := &plain{guardConfig: queue.ServerConfig{Resources: tt.resources}}
-		p.start(b, func(context.Context, *asynq.Task) error { return nil })
+		logs := newLogs(b)
+		s := b.newServer(queue.ServerConfig{Resources: tt.resources, Logger: logs.logger, Handler: handlerOf(b.run)})
+		b.unfenced = true
+		queue.Handle(s, func(context.Context, note) error { return nil })
+		start(b, s)
+		b.awaitGone(b.enqueue(note{}))
 		for n := range 3 {
 			b.awaitGone(b.enqueuePlain(b.job(n)))
 		}
-		p.stop(b)
-		have := p.logs.lines("a task runs unguarded", slog.LevelInfo)
+		shutdown(b, s)
+		have := logs.lines("a task runs unguarded", slog.LevelInfo)
 		expect.Need(b, len(have) == tt.want, "want %d lines, have %q", tt.want, have)
 		for _, line := range have {
 			expect.That(b, strings.Contains(line, "task_kind=test:job ") && strings.Contains(line, "guarded_kinds=[test:jbo]"),
 				"want the kind and those that are guarded, have %q", line)
 		}
-	})
-}
-
-// A kind that Handle runs without a resource is unguarded on purpose, and the log says nothing of it.
-func TestHandledKindsThatRunUnguardedAreNotLogged(t *testing.T) {
-	t.Parallel()
-	onOne(t, func(b *bundle) {
-		logs := newLogs(b)
-		s := b.newServer(queue.ServerConfig{Resources: resources(), Logger: logs.logger})
-		queue.Handle(s, func(context.Context, note) error { return nil })
-		start(b, s)
-		b.awaitGone(b.enqueue(note{}))
-		shutdown(b, s)
-		expect.Equal(b, "lines", len(logs.lines("a task runs unguarded")), 0)
 	})
 }

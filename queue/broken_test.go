@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -18,60 +17,6 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A breaking task has functions that break, as Break says.
-type breaking struct {
-	Break string `json:"break"`
-	Res   string `json:"res"`
-}
-
-func (breaking) Kind() string { return "test:breaking" }
-
-// armed says that the functions of tasks break in the server, and not in the client before.
-var armed atomic.Bool
-
-func (b breaking) breaks(what string) {
-	if armed.Load() && b.Break == what {
-		panic("a mistake in " + what)
-	}
-}
-
-func (b breaking) Resource() string {
-	b.breaks("Resource")
-	return b.Res
-}
-
-func (b breaking) Validate() error {
-	b.breaks("Validate")
-	return nil
-}
-
-func (b *breaking) UnmarshalJSON(data []byte) error {
-	type plain breaking
-	if err := json.Unmarshal(data, (*plain)(b)); err != nil {
-		return err
-	}
-	b.breaks("UnmarshalJSON")
-	return nil
-}
-
-// A function of a task that panics makes an error of that task, and nothing else.
-func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is set for all tasks of its type
-	b := setup(t)
-	s := b.newServer(queue.ServerConfig{})
-	queue.Handle(s, func(context.Context, breaking) error { return nil })
-	queue.Handle(s, func(context.Context, note) error { return nil })
-	start(t, s)
-	armed.Store(true)
-	defer armed.Store(false)
-	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
-		payload := expect.Value(json.Marshal(map[string]string{"break": what, "res": b.resource}))(t)
-		id := b.enqueueTask(asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
-		info := b.awaitState(id, asynq.TaskStateArchived)
-		expect.That(t, strings.Contains(info.LastErr, "a mistake in "+what), "%s: want the panic, have %q", what, info.LastErr)
-	}
-	b.awaitGone(b.enqueue(note{}))
-}
-
 // serveBy is serve by Handle, or of jobs whose resource a function finds.
 func (b *bundle) serveBy(cfg queue.ServerConfig) {
 	b.Helper()
@@ -79,13 +24,7 @@ func (b *bundle) serveBy(cfg queue.ServerConfig) {
 		b.serve(cfg, b.run)
 		return
 	}
-	cfg.Handler = asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		var j job
-		if err := json.Unmarshal(t.Payload(), &j); err != nil {
-			return err
-		}
-		return b.run(ctx, j)
-	})
+	cfg.Handler = handlerOf(b.run)
 	start(b, b.newServer(cfg))
 }
 

@@ -54,31 +54,22 @@ func sameTime(a, b time.Time) bool {
 	return a.Equal(b) || (a.IsZero() || a.Unix() == 0) && (b.IsZero() || b.Unix() == 0)
 }
 
-// asynq cuts fractions of a second off, which would run a task too early.
-func TestDelayIsNotCutShort(t *testing.T) {
+// asynq cuts fractions of a second off. A task would run too early, or its deadline would be over when it is taken.
+func TestTimesAreNotCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
+	for _, in := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
 		start := time.Now()
-		info := expect.Value(b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Delay: delay})))(t)
-		if info.State == asynq.TaskStatePending && time.Since(start) > delay {
+		info := b.info(b.enqueue(b.job(1), queue.Options{Delay: in, Deadline: start.Add(time.Hour + in)}))
+		after := info.Deadline.Sub(start.Add(time.Hour + in))
+		expect.That(t, after >= 0 && after < time.Second, "want the deadline up to a second after it, have %v", after)
+		if info.State == asynq.TaskStatePending && time.Since(start) > in {
 			continue // the machine stood still
 		}
-		if wait := info.NextProcessAt.Sub(start); info.State != asynq.TaskStateScheduled || wait < delay || wait > delay+time.Second+100*time.Millisecond {
-			t.Errorf("delay %v: want it within a second after that, have %v in state %v", delay, wait, info.State)
+		if wait := info.NextProcessAt.Sub(start); info.State != asynq.TaskStateScheduled || wait < in || wait > in+time.Second+100*time.Millisecond {
+			t.Errorf("delay %v: want it within a second after that, have %v in state %v", in, wait, info.State)
 		}
 	}
-}
-
-// asynq cuts fractions off deadlines, too. A deadline in less than a second would be over when the
-// task is taken, and the task would never run.
-func TestDeadlineIsNotCutShort(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
-	info := expect.Value(b.inspector.GetTaskInfo(b.queue, b.enqueue(b.job(1), queue.Options{Deadline: deadline})))(t)
-	after := info.Deadline.Sub(deadline)
-	expect.That(t, after >= 0 && after < time.Second, "want it up to a second after %v, have %v", deadline, info.Deadline)
 }
 
 type invalid struct{ job }

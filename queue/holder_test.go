@@ -125,29 +125,6 @@ func TestLeaseLost(t *testing.T) {
 	})
 }
 
-// G6: a holder that lost its lock is told: its context ends with the cause. A lock that another has
-// taken meanwhile is left as it is.
-func TestHolderIsToldOfItsLoss(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	cause := make(chan error, 1)
-	started := make(chan struct{})
-	b.serve(queue.ServerConfig{Lock: lock.Config{TTL: time.Second}}, func(ctx context.Context, j job) error {
-		if j.N == 0 {
-			close(started)
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-		}
-		return ctx.Err()
-	})
-	b.enqueue(b.job(0), queue.Options{Retries: queue.NoRetries})
-	within(t, patience, "the holder", started)
-	expect.OK(t, b.rdb.Set(t.Context(), b.lockKey(), "somebody else", time.Minute).Err())
-	expect.Is(t, "cause", within(t, prompt, "the context to end", cause), lock.ErrLost)
-	expect.Eventually(t, "the task parked", func() bool { return b.stats().Retry == 1 })
-	expect.Equal(t, "lock", b.value(), "somebody else")
-}
-
 // A resource may have braces. Goroutines and tasks meet at its lock like at any other, in their order.
 func TestResourceWithBraces(t *testing.T) {
 	t.Parallel()

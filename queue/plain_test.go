@@ -75,19 +75,10 @@ func (p *plain) stop(tb testing.TB) {
 	shutdown(tb, p.server)
 }
 
-// plainTask is a job as a plain asynq client sends it: without the header that names its resource.
-func plainTask(tb testing.TB, j job) *asynq.Task {
-	tb.Helper()
-	payload := expect.Value(json.Marshal(j))(tb)
-	return asynq.NewTask(j.Kind(), payload)
-}
-
-// enqueuePlain sends a job through a plain asynq client.
+// enqueuePlain sends a job as a plain asynq client does: without the header that names its resource.
 func (b *bundle) enqueuePlain(j job, opts ...asynq.Option) string {
 	b.Helper()
-	client := asynq.NewClientFromRedisClient(b.rdb)
-	info := expect.Value(client.EnqueueContext(b.Context(), plainTask(b, j), append(opts, asynq.Queue(b.queue))...))(b)
-	return info.ID
+	return b.enqueueTask(asynq.NewTask(j.Kind(), expect.Value(json.Marshal(j))(b)), opts...)
 }
 
 // resources names the resource of plain jobs.

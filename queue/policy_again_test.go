@@ -283,32 +283,16 @@ func (b *bundle) backdate(id string, by time.Duration) {
 	}
 }
 
-// A task that keeps the first place, as the external store did not answer, is not rejected because
-// of that.
-func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
+// A task that keeps the first place, as the external store did not answer, has found nothing busy: its policy neither rejects it nor
+// ends its wait.
+func TestPolicyWithAnExternalStoreThatFails(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(b *bundle) {
-		b.unfenced = true
-		store := newQueueless(locktest.NewMemory())
-		store.down.Store(true)
-		b.serve(queue.ServerConfig{Store: store}, b.run)
-		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
-		b.awaitState(id, asynq.TaskStateRetry)
-		store.down.Store(false)
-		b.awaitEnd(id)
-		b.wantOrder(1)
-	})
-}
-
-// Nor does its MaxWait end it: it has found nothing busy.
-func TestMaxWaitWithAnExternalStoreThatFails(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(b *bundle) {
+	eachOf(t, onBoth, map[string]queue.Policy{"reject": {OnBusy: queue.OnBusyReject}, "max wait": {MaxWait: time.Second}}, func(b *bundle, policy queue.Policy) {
 		b.unfenced = true
 		store, asked := newQueueless(locktest.NewMemory()), new(atomic.Int32)
 		store.down.Store(true)
 		b.serve(queue.ServerConfig{Store: countedAcquires{store, asked}, Observe: b.observe}, b.run)
-		id := b.enqueue(b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+		id := b.enqueue(b.job(1), queue.Options{Policy: &policy})
 		left := time.Until(b.awaitState(id, asynq.TaskStateRetry).NextProcessAt)
 		expect.That(b, left >= time.Hour, "want no end of its wait, have one in %v", left) // it asks again from its place in the line
 		expect.Eventually(b, "it has asked for longer", func() bool { return asked.Load() >= 4 })

@@ -366,6 +366,5 @@ func TestHeadersAreChecked(t *testing.T) {
 func (b *bundle) enqueueWithHeader(header, value string) *asynq.TaskInfo {
 	b.Helper()
 	task := asynq.NewTaskWithHeaders("test:job", []byte(`{"res":"`+b.resource+`"}`), map[string]string{queue.HeaderResource: b.resource, header: value})
-	info := expect.Value(asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(b.Context(), task, asynq.Queue(b.queue)))(b)
-	return b.awaitState(info.ID, asynq.TaskStateArchived)
+	return b.awaitState(b.enqueueTask(task), asynq.TaskStateArchived)
 }

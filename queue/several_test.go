@@ -151,7 +151,7 @@ func TestTasksOfSeveralResourcesThatAreRefused(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("a:", i)
 	}
-	sharded := expect.Value(queue.NewClient(b.rdb, queue.ClientConfig{Shards: map[string]int{b.queue: 2}}))(t)
+	sharded := b.sharded(2)
 	for name, tt := range map[string]struct {
 		client    *queue.Client
 		resources []string
@@ -193,11 +193,9 @@ func TestAsynqTasksOfSeveralResources(t *testing.T) {
 			Policies: map[string]queue.Policy{"compared": {OnBusy: queue.OnBusyReplace}},
 		})
 		start(b, s)
-		client := asynq.NewClientFromRedisClient(b.rdb)
 		want := queue.AllOf("a"+b.resource, "b"+b.resource)
 		add := func(kind, payload string, headers map[string]string) string {
-			info := expect.Value(client.EnqueueContext(b.Context(), asynq.NewTaskWithHeaders(kind, []byte(payload), headers), asynq.Queue(b.queue)))(b)
-			return info.ID
+			return b.enqueueTask(asynq.NewTaskWithHeaders(kind, []byte(payload), headers))
 		}
 		add("by:header", "", map[string]string{queue.HeaderResource: "\nb" + b.resource + "\na" + b.resource + "\na" + b.resource})
 		add("by:payload", "b"+b.resource+" a"+b.resource, nil)
