@@ -5,9 +5,45 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/queue"
 )
+
+// Tasks that come without end cannot keep one from running.
+func TestDebounceUnderFire(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{}, b.run)
+		opts := queue.Options{Debounce: "536365", Delay: time.Second, MaxDelay: 2 * time.Second}
+		expect.Eventually(b, "a run", func() bool {
+			b.enqueue(b.job(1), opts)
+			return len(b.order()) > 0
+		})
+		expect.Eventually(b, "none left", func() bool { return b.stats().Size == 0 })
+	})
+}
+
+// The task waits for its resource as any other does, and what comes meanwhile is not its business.
+func TestDebouncedTaskWaitsForItsResource(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(b *bundle) {
+		b.serve(queue.ServerConfig{}, b.run)
+		holder := b.occupy()
+		var ids []string
+		for n := 1; n <= 2; n++ {
+			opts := &queue.Options{Queue: b.queue, Debounce: "536365", Delay: time.Second, MaxDelay: time.Second}
+			r, err := b.client.Enqueue(b.Context(), b.job(n), opts)
+			expect.That(b, err == nil && r.Replaced == "", "want the one that waits for its resource left, have %+v, %v", r, err)
+			b.awaitState(r.ID, asynq.TaskStateRetry)
+			ids = append(ids, r.ID)
+		}
+		holder.open()
+		b.awaitGone(ids...)
+		b.wantOrder(0, 1, 2)
+	})
+}
 
 // A batch replaces within itself, and says so. Only the debounce of the same kind and resource counts, or of the same
 // several resources in any order.

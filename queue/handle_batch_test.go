@@ -190,6 +190,32 @@ func TestABatchHoldsItsLine(t *testing.T) {
 	}
 }
 
+// The lock of a batch is lost: all its tasks come again in their order, and use no retry.
+func TestABatchLosesItsLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var once sync.Once
+	c := b.serveBatches(3, queue.ServerConfig{Lock: shortTimes}, func(ctx context.Context, batch []*queue.BatchTask[job]) error {
+		for _, task := range batch {
+			expect.That(t, task.Info.Retried == 0, "want no retry used, have %+v", task.Info)
+		}
+		if len(batch) == 3 {
+			once.Do(func() {
+				expect.That(t, b.rdb.Del(ctx, b.lockKey()).Err() == nil, "want the lock deleted")
+				<-ctx.Done()
+				expect.That(t, errors.Is(context.Cause(ctx), lock.ErrLost), "want the lock lost, have %v", context.Cause(ctx))
+			})
+		}
+		return ctx.Err()
+	})
+	ids := c.line(3)
+	b.awaitGone(ids...)
+	for _, id := range ids {
+		c.await(queue.EventLost, id, 1)
+	}
+	c.awaitBalance()
+}
+
 // An operator takes the lock of a batch. Each of its tasks has had the fence of that lock, and is told who did that.
 func TestRevokeABatch(t *testing.T) {
 	t.Parallel()

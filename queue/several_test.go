@@ -89,8 +89,9 @@ func TestTaskOfSeveralResourcesWaits(t *testing.T) {
 	queue.Handle(s, func(ctx context.Context, _ transfer) error {
 		order <- "set"
 		for _, name := range []string{one, two} { // it has them, and may take them again
-			again, err := s.Locker().Acquire(ctx, name, nil)
+			again, err := s.Locker().Acquire(ctx, name, &lock.Options{Reentrant: true})
 			if err != nil {
+				t.Errorf("again: %v", err)
 				return err
 			}
 			defer func() { _ = again.Release(context.WithoutCancel(ctx)) }()
