@@ -129,6 +129,9 @@ func (a *app) change(does change) func(context.Context, *connection, errand) err
 		if held {
 			done.Waiting = e.Line.Waiting
 			done.Outcome, err = does.held(ctx, c.rdb, of)
+			if errors.Is(err, queue.ErrHoldsNoLine) && done.Outcome == retried && !c.isArchived(ctx, e.Task) {
+				err = nil // it runs, or has run, by an earlier copy of the call, whose answer was lost
+			}
 		} else {
 			err = a.byInspector(ctx, c, e, does)
 		}
@@ -184,6 +187,11 @@ func (does change) isDone(ctx context.Context, c *connection, t inspect.Task) bo
 		return errors.Is(err, inspect.ErrUnknownTask)
 	}
 	return err == nil && string(e.State) == does.outcome
+}
+
+func (c *connection) isArchived(ctx context.Context, t inspect.Task) bool {
+	e, _ := c.Why(ctx, t.Queue, t.ID)
+	return e.State == inspect.StateArchived
 }
 
 // holdsLine reports whether a task has failed, and those behind it wait.
