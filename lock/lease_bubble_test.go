@@ -204,6 +204,20 @@ func TestEndedLeaseIsInert(t *testing.T) {
 	})
 }
 
+// TestLongestHold: a stuck holder is told. Others are kept out while its work winds down, and nobody renews the lock any more.
+func TestLongestHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeasedAs(t, &lock.Options{MaxHold: 22 * time.Second})
+		work := l.Context(t.Context())
+		l.wantEnd(t, work, 22*time.Second)
+		wantHeldTooLong(t, context.Cause(work))
+		expect.That(t, l.redis.get() != "", "want others kept out for a while")
+		l.wantExpired(t)
+		wantLost(t, "release", l.Release(t.Context()))
+	})
+}
+
 // TestManyContexts: every context that was returned ends with the lease, in all the ways in which that ends, and at once when
 // the store says that the lock is gone. Nothing is sent after that, and what is there by then stays.
 func TestManyContexts(t *testing.T) {
@@ -295,9 +309,7 @@ func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-ti
 // the context to notice.
 func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, map[string]lock.Options{
-		"once": {}, "queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(time.Second)},
-	}, func(t bubble, wait lock.Options) {
+	inBubbles(t, ways, func(t bubble, wait lock.Options) {
 		l := newAbandoned(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

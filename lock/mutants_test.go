@@ -74,19 +74,19 @@ var mistakes = []verify.Mutant{
 		"a lost lock is taken again", "../internal/lease/holding.go",
 		"case !h.valid():\n\t\treturn nil, store.Failed(\"acquire",
 		"case len(h.leases) == 0:\n\t\treturn nil, store.Failed(\"acquire",
-		[]string{"TestConformance/redis/16_re-entry_after_a_loss"},
+		[]string{"TestReentryAfterALoss"},
 	},
 	{
 		"a holder takes its lock again unasked", "../internal/lease/holding.go",
 		"case !reentrant:",
 		"case false:",
-		[]string{"TestConformance/redis/18_two_goroutines_with_one_context"},
+		[]string{"TestHolderIsAContext"},
 	},
 	{
 		"the first of two releases frees the lock", "../internal/lease/release.go",
 		"last := len(h.leases) == 0",
 		"last := true",
-		[]string{"TestConformance/redis/14_re-entry_counts_once", "TestHistoryWithoutFaults"},
+		[]string{"TestReentryCountsOnce", "TestHistoryWithoutFaults"},
 	},
 	{
 		"a release does not wait for the renewal", "../internal/lease/holding.go",

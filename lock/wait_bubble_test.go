@@ -185,6 +185,53 @@ func TestPollersKeepToTheirOwnTimes(t *testing.T) {
 	})
 }
 
+// TestTriesAreCounted for each caller of a Retry that they share.
+func TestTriesAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		opts := &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond), Tries: 3}
+		for range 2 {
+			f := newFake()
+			acquire(t, lockerOn(t, f.memory), nil)
+			wantBusy(t, "acquire", expect.Err(lockerOn(t, f.Store).Acquire(t.Context(), "order:1", opts)))
+			expect.Equal(t, "calls", len(f.SentAt(locktest.Acquire, time.Time{})), opts.Tries)
+		}
+	})
+}
+
+// TestOneAttemptForMany: those who come while another tries share the attempt after that one. One of them gets a free lock. That
+// the first goes away concerns nobody else.
+func TestOneAttemptForMany(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, map[string]int{"free": 49, "held by another process": 50}, func(t bubble, refused int) {
+		f := newFake().with(locktest.Slow(time.Second))
+		if refused == 50 {
+			acquire(t, lockerOn(t, f.memory), nil)
+		}
+		locker := lockerOn(t, f.Store)
+		first, leave := context.WithCancel(t.Context())
+		var busy atomic.Int32
+		var all sync.WaitGroup
+		all.Go(func() { expect.That(t, expect.Err(locker.Acquire(first, "order:1", nil)) != nil, "want no lock for the first") })
+		synctest.Wait()
+		for range 50 {
+			all.Go(func() {
+				if held, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
+					abandon(held)
+				} else if errors.Is(err, lock.ErrBusy) {
+					busy.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		leave()
+		all.Wait()
+		expect.Equal(t, "callers who are told that it is busy", int(busy.Load()), refused)
+		have := len(f.SentAt(locktest.Acquire, time.Time{}))
+		expect.That(t, have <= 3, "want few calls for 51 goroutines, have %d", have)
+	})
+}
+
 // TestQueuedWithoutWaking polls a store that cannot call anybody.
 func TestQueuedWithoutWaking(t *testing.T) {
 	t.Parallel()

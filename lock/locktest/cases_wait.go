@@ -110,78 +110,19 @@ func waiterLeavesTheQueue(s *suite) {
 	s.wantFree()
 }
 
-func retryIsShared(s *suite) {
-	const goroutines, limit = 20, 3
-	retry := lock.Fixed(time.Millisecond)
-	var all sync.WaitGroup
-	for i := range goroutines {
-		one := s.on(fmt.Sprint(i))
-		holder := one.take(one.locker(lock.Config{}))
-		locker, network := one.faulty(lock.Config{})
-		all.Go(func() {
-			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: lock.Forever, Retry: retry, Tries: limit})
-			if have := len(network.SentAt(Acquire, time.Time{})); !errors.Is(err, lock.ErrBusy) || have != limit {
-				s.Errorf("want ErrBusy after %d attempts, have %v after %d", limit, err, have)
-			}
-			if err := holder.Release(s.Context()); err != nil {
-				s.Error(err)
-			}
-		})
+// workOfThreeTTLs is renewed, and so is the place of who waits for its end.
+func workOfThreeTTLs(s *suite) {
+	var w *waiting
+	err := s.locker(brief).Do(s.Context(), s.res, nil, func(ctx context.Context) error {
+		w = s.waits(brief) //nolint:contextcheck // another process
+		_ = sleep.For(ctx, 3*brief.TTL)
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		s.Errorf("want three TTLs of work done under the lock, have %v", err)
 	}
-	all.Wait()
-}
-
-func waitIsLongerThanTheTTL(s *suite) {
-	holder, work := s.hold(s.locker(brief))
-	w := s.waits(brief)
-	_ = sleep.For(s.Context(), 3*brief.TTL/2)
-	if work.Err() != nil {
-		s.Fatalf("want the holder undisturbed, have %v", context.Cause(work))
-	}
-	s.release(holder)
 	s.release(within(s, "the lock", w.lease))
-}
-
-func oneAttemptForMany(s *suite) {
-	const goroutines = 50
-	locker, network := s.faulty(lock.Config{})
-	sent, answer := make(chan struct{}), make(chan struct{})
-	network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
-		close(sent)
-		<-answer
-		return act()
-	}))
-	// The first goes away while its call is under way.
-	ctx, cancel := context.WithCancel(s.Context())
-	gone, failed := make(chan error, 1), make(chan error, goroutines)
-	leases := make(chan *lock.Lease, goroutines)
-	go func() { _, err := locker.Acquire(ctx, s.res, nil); gone <- err }()
-	<-sent
-	var started sync.WaitGroup
-	for range goroutines {
-		started.Add(1)
-		go func() {
-			started.Done()
-			lease, err := locker.Acquire(s.Context(), s.res, nil)
-			if err != nil {
-				failed <- err
-			} else {
-				leases <- lease
-			}
-		}()
-	}
-	started.Wait()
-	cancel()
-	close(answer)
-	s.wantIs("the first", within(s, "the first", gone), context.Canceled)
-	lease := within(s, "a lease", leases)
-	for range goroutines - 1 {
-		s.wantIs("acquire", within(s, "a busy lock", failed), lock.ErrBusy)
-	}
-	if have := len(network.SentAt(Acquire, time.Time{})); have > 3 {
-		s.Errorf("want few calls for %d goroutines, as the first in the wait queue asks for all, have %d", goroutines+1, have)
-	}
-	s.release(lease)
+	s.wantFree()
 }
 
 func queueIsServedInOrder(s *suite) {

@@ -117,19 +117,7 @@ func (s *suite) take(locker *lock.Locker) *lock.Lease {
 
 func (s *suite) takeAs(locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	s.Helper()
-	return s.takeIn(s.Context(), locker, opts)
-}
-
-// hold takes the lock, and returns the context for work under it.
-func (s *suite) hold(locker *lock.Locker) (*lock.Lease, context.Context) {
-	s.Helper()
-	lease := s.take(locker)
-	return lease, lease.Context(s.Context())
-}
-
-func (s *suite) takeIn(ctx context.Context, locker *lock.Locker, opts *lock.Options) *lock.Lease {
-	s.Helper()
-	lease, err := locker.Acquire(ctx, s.res, opts)
+	lease, err := locker.Acquire(s.Context(), s.res, opts)
 	if err != nil {
 		s.Fatalf("acquire: want the lock, have %v", err)
 	}
