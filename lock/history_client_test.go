@@ -16,57 +16,45 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// An event is what a client notes of an operation, at once. So the event is known also when the
-// client dies. All times are those of the machine's wall clock in nanoseconds, which its processes
-// have in common.
+// An event is what a client notes of an operation. All times are in nanoseconds.
 type event struct {
-	Op      string // names the operation; no two have the same name
-	Client  int
-	Kind    string
-	Key     string
-	Lease   string
-	Fence   int64
-	Call    int64  `json:",omitempty"` // when it began, in the first event of an operation
-	Return  int64  `json:",omitempty"` // when it ended, in the last
-	Outcome string `json:",omitempty"`
+	client    int
+	kind      string
+	key       string
+	lease     string
+	fence     int64
+	call, ret int64 // when it began and ended
+	outcome   string
 }
 
-// evAnswered is an event that is no operation. The store has answered a call that was sent at Call,
-// which gave the lease of Fence another TTL.
+// evAnswered is an event that is no operation. The store has answered a call that was sent at call,
+// which gave the lease of fence another TTL.
 const evAnswered = "answered"
 
 // A crew is some clients of one process, which have a Locker in common.
 type crew struct {
-	Number  int
-	Clients int
-	Keys    []string
-	Config  lock.Config
-	Seed    uint64
-	For     time.Duration
-	Addr    string // of Redis, for a crew in a process of its own
-	Retries int    // of the Redis client, see redis.Options
+	number  int
+	clients int
+	keys    []string
+	config  lock.Config
+	seed    uint64
+	lasts   time.Duration
 }
 
 // run has all clients of the crew fight over its locks, and returns when they are done.
 func (c crew) run(ctx context.Context, rdb redis.UniversalClient, note func(event)) error {
-	locker, err := lock.New(newWitness(lock.Redis(rdb), c.Config.Prefix, note), c.Config)
+	locker, err := lock.New(newWitness(lock.Redis(rdb), c.config.Prefix, note), c.config)
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.For)
+	ctx, cancel := context.WithTimeout(ctx, c.lasts)
 	defer cancel()
 	var all sync.WaitGroup
-	for i := range c.Clients {
+	for i := range c.clients {
 		all.Go(func() {
-			number := c.Number*100 + i
-			client := &historyClient{
-				crew:   c,
-				number: number,
-				locker: locker,
-				note:   note,
-				rng:    rand.New(rand.NewPCG(c.Seed, uint64(number))),
-			}
+			id := c.number*100 + i
+			client := &historyClient{crew: c, id: id, locker: locker, note: note, rng: rand.New(rand.NewPCG(c.seed, uint64(id)))}
 			for ctx.Err() == nil {
 				client.round(ctx)
 			}
@@ -80,16 +68,16 @@ func (c crew) run(ctx context.Context, rdb redis.UniversalClient, note func(even
 type historyClient struct {
 	crew
 
-	number int
+	id     int
 	locker *lock.Locker
 	note   func(event)
 	rng    *rand.Rand
-	ops    int
+	leases int
 }
 
 // round is one lock, from before it is taken until after it is released.
 func (c *historyClient) round(ctx context.Context) {
-	key := c.Keys[c.rng.IntN(len(c.Keys))]
+	key := c.keys[c.rng.IntN(len(c.keys))]
 	held, name := c.acquire(ctx, key)
 	if held == nil {
 		c.rest(ctx, 10*time.Millisecond)
@@ -100,7 +88,7 @@ func (c *historyClient) round(ctx context.Context) {
 	if kept {
 		work = held.Context(ctx)
 	}
-	ttl := c.Config.TTL
+	ttl := c.config.TTL
 	stay := c.between(0, 15*time.Millisecond)
 	if c.chance(1, 12) { // until it must have been renewed, or be lost
 		stay = c.between(ttl/2, ttl*3/2)
@@ -132,26 +120,22 @@ func (c *historyClient) round(ctx context.Context) {
 func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, string) {
 	ways := []lock.Options{{}, {}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond), Tries: 5}}
 	opts := &ways[c.rng.IntN(len(ways))]
-	ctx, cancel := context.WithTimeout(ctx, 2*c.Config.TTL)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.config.TTL)
 	defer cancel()
-	e := c.begin(opAcquire, key, "")
-	e.Lease = e.Op
-	c.note(e)
+	c.leases++
+	e := c.begin(opAcquire, key, fmt.Sprintf("%d.%d", c.id, c.leases))
 	held, err := c.locker.Acquire(ctx, key, opts)
-	e.Return = time.Now().UnixNano()
 	var busy *lock.BusyError
 	switch {
 	case err == nil:
-		e.Outcome, e.Fence = outOK, held.Fence()
-	case errors.As(err, &busy) && ctx.Err() == nil && busy.Holder != "the next in the wait queue":
-		e.Outcome = outBusy
-	case errors.As(err, &busy) && ctx.Err() == nil:
-		return nil, "" // kept for somebody, but held by nobody: the model knows no such thing
-	default:
-		e.Outcome = outOpen
+		e.fence = held.Fence()
+		c.end(e, outOK)
+	case !errors.As(err, &busy) || ctx.Err() != nil:
+		c.end(e, outOpen)
+	case busy.Holder != "the next in the wait queue": // else held by nobody: the model knows no such thing
+		c.end(e, outBusy)
 	}
-	c.note(e)
-	return held, e.Lease
+	return held, e.lease
 }
 
 // use reports whether the lease is trusted, which it may be only while it holds
@@ -161,8 +145,7 @@ func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 	if held.Deadline().IsZero() {
 		return false
 	}
-	e.Return, e.Outcome = time.Now().UnixNano(), outOK
-	c.note(e)
+	c.end(e, outOK)
 	return true
 }
 
@@ -170,46 +153,37 @@ func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 // renewed. Otherwise the client would be another holder.
 func (c *historyClient) again(work context.Context, key, name string) {
 	e := c.begin(opAgain, key, name)
-	c.note(e)
 	inner, err := c.locker.Acquire(work, key, &lock.Options{Reentrant: true})
-	e.Return, e.Outcome = time.Now().UnixNano(), outLost
-	if err == nil {
-		e.Outcome, e.Fence = outOK, inner.Fence()
-	}
-	c.note(e)
 	if err != nil {
+		c.end(e, outLost)
 		return
 	}
+	e.fence = inner.Fence()
+	c.end(e, outOK)
 	c.use(inner, key, name)
 	c.release(work, inner, key, name)
 }
 
 func (c *historyClient) release(ctx context.Context, held *lock.Lease, key, name string) {
 	e := c.begin(opRelease, key, name)
-	c.note(e)
 	err := held.Release(ctx)
-	e.Return = time.Now().UnixNano()
 	switch {
 	case err == nil:
-		e.Outcome = outOK
+		c.end(e, outOK)
 	case errors.Is(err, lock.ErrLost):
-		e.Outcome = outLost
+		c.end(e, outLost)
 	default:
-		e.Outcome = outOpen
+		c.end(e, outOpen)
 	}
-	c.note(e)
 }
 
 func (c *historyClient) begin(kind, key, held string) event {
-	c.ops++
-	return event{
-		Op:     fmt.Sprintf("%d.%d", c.number, c.ops),
-		Client: c.number,
-		Kind:   kind,
-		Key:    key,
-		Lease:  held,
-		Call:   time.Now().UnixNano(),
-	}
+	return event{client: c.id, kind: kind, key: key, lease: held, call: time.Now().UnixNano()}
+}
+
+func (c *historyClient) end(e event, outcome string) {
+	e.ret, e.outcome = time.Now().UnixNano(), outcome
+	c.note(e)
 }
 
 func (c *historyClient) chance(n, of int) bool { return c.rng.IntN(of) < n }
@@ -256,12 +230,12 @@ func (w *witness) Acquire(ctx context.Context, claim store.Request) (store.Resul
 	key := strings.TrimPrefix(claim.Key, w.prefix)
 	switch {
 	case err != nil:
-		w.note(event{Op: claim.Token, Kind: opAcquire, Key: key, Lease: claim.Token, Call: start, Outcome: outOpen})
+		w.note(event{kind: opAcquire, key: key, lease: claim.Token, call: start, outcome: outOpen})
 	case answer.Fence > 0:
 		w.mu.Lock()
 		w.fences[claim.Token] = answer.Fence
 		w.mu.Unlock()
-		w.note(event{Kind: evAnswered, Key: key, Fence: answer.Fence, Call: start})
+		w.note(event{kind: evAnswered, key: key, fence: answer.Fence, call: start})
 	}
 	return answer, err
 }
@@ -273,7 +247,7 @@ func (w *witness) Renew(ctx context.Context, key, token string, ttl, keep time.D
 		w.mu.Lock()
 		fence := w.fences[token]
 		w.mu.Unlock()
-		w.note(event{Kind: evAnswered, Key: strings.TrimPrefix(key, w.prefix), Fence: fence, Call: start})
+		w.note(event{kind: evAnswered, key: strings.TrimPrefix(key, w.prefix), fence: fence, call: start})
 	}
 	return err
 }

@@ -14,7 +14,7 @@ var mistakes = []verify.Mutant{
 		"the trust window is ignored", "../internal/lease/holding.go",
 		"deadline := h.start.Add(h.cfg.trusted())",
 		"deadline := h.start.Add(time.Hour)",
-		[]string{"TestTrustWindowWithoutRenewal", "TestHistoryOfPausedProcesses"},
+		[]string{"TestTrustWindowWithoutRenewal", "TestHistoryOfABadNetwork/black_hole"},
 	},
 	{
 		"a renewal may take longer than the deadline", "../internal/lease/holding.go",
