@@ -1,6 +1,7 @@
 package sqlfence_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -47,6 +49,38 @@ func TestAdvance(t *testing.T) {
 		}
 		expect.Equal(b, "fence after refusals", b.fence(), now)
 		expect.Equal(b, "rows", b.number("SELECT count(*) FROM items"), 1)
+	})
+}
+
+// TestLateWrite is the accident against which fences are. A holder stands still just before it writes, for longer than its lock lives.
+// Another one takes the lock and writes. The first goes on where it was, and writes before any check. With the fence the write is
+// refused. Without, it lands on the other's; that half of the test shows that the other half is about the accident.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	each(t, backends(), func(b *bundle, _ backend) {
+		for _, fenced := range []bool{true, false} {
+			locker := expect.Value(lock.New(locktest.NewMemory(), lock.Config{}))(b)
+			b.Cleanup(locker.Close)
+			write := func(ctx context.Context, owner string) error {
+				return b.inTx(ctx, func(tx transaction) error {
+					if fenced {
+						if err := tx.advance(b.table, lock.Fence(ctx, "a"), "a"); err != nil {
+							return err
+						}
+					}
+					return tx.exec("UPDATE items SET owner = '" + owner + "' WHERE id = 'a'")
+				})
+			}
+			first := expect.Value(locker.Acquire(b.Context(), "a", &lock.Options{TTL: 100 * time.Millisecond, NoRenew: true}))(b)
+			work := first.Context(b.Context())
+			expect.OK(b, locker.Do(b.Context(), "a", &lock.Options{Wait: lock.Forever}, func(ctx context.Context) error { return write(ctx, "second") }))
+			err, owner := write(context.WithoutCancel(work), "first"), "first"
+			if fenced {
+				owner = "second"
+			}
+			expect.That(b, errors.Is(err, lock.ErrStale) == fenced && (fenced || err == nil), "want the late write refused (%t), have %v", fenced, err)
+			expect.Equal(b, "rows of the "+owner, b.number("SELECT count(*) FROM items WHERE owner = '"+owner+"'"), 1)
+		}
 	})
 }
 
