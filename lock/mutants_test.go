@@ -17,6 +17,12 @@ var mistakes = []verify.Mutant{
 		[]string{"TestTrustWindowWithoutRenewal", "TestHistoryOfABadNetwork/black_hole"},
 	},
 	{
+		"it does not matter when the answer to an acquire comes", "../internal/lease/acquire.go",
+		"case err == nil && !h.trusted():",
+		"case false:",
+		[]string{"TestUnknownOutcomeIsCleanedUp"},
+	},
+	{
 		"a renewal may take longer than the deadline", "../internal/lease/holding.go",
 		"context.WithDeadline(ctx, deadline)",
 		"context.WithDeadline(ctx, deadline.Add(h.cfg.RenewEvery))",

@@ -114,14 +114,12 @@ func (m memories) wantOn(t *testing.T, what, want string) {
 	expect.Equal(t, what+": the nodes", m.on(), want)
 }
 
-// far is a network that takes so long in either direction.
-func far(d func() time.Duration) locktest.Fault {
-	return func(_ context.Context, _ string, act func() error) error {
-		time.Sleep(d())
-		err := act()
-		time.Sleep(d())
-		return err
-	}
+// far is a network that takes 10 ms in either direction.
+func far(_ context.Context, _ string, act func() error) error {
+	time.Sleep(10 * time.Millisecond)
+	err := act()
+	time.Sleep(10 * time.Millisecond)
+	return err
 }
 
 // each sets a fault for some of the networks.

@@ -178,6 +178,3 @@ func lockerOn(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
 	t.Cleanup(locker.Close)
 	return locker
 }
-
-// second is the error of a call of which it alone matters.
-func second[T any](_ T, err error) error { return err }
