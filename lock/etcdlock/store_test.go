@@ -57,29 +57,6 @@ func TestTTLInWholeSeconds(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind, whatever an acquisition comes to.
-func TestNothingIsLeftBehind(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	server := startEtcd(t)
-	admin := connect(t, server.Addr)
-	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	for range 20 {
-		lease := take(t, locker, t.Name())
-		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond), Tries: 3}} {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := rival.Acquire(ctx, t.Name(), &opts)
-			expect.Need(t, err != nil, "want no lock while another has it")
-			cancel()
-		}
-		release(t, lease)
-	}
-	expect.Eventually(t, "no key and no session left", func() bool {
-		return len(keysOf(t, admin, t.Name())) == 0 && leasesOf(t, admin) == 0
-	})
-}
-
 // interceptedBy returns a client of a server of its own, each call of which a test may answer itself, or send.
 func interceptedBy(t *testing.T, answer func(method string, send func() error) error) *clientv3.Client {
 	t.Helper()

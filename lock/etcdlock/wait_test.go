@@ -240,72 +240,78 @@ func TestWaitEndsWithoutEtcd(t *testing.T) {
 	expect.That(t, err != nil && !errors.Is(err, lock.ErrBusy), "want what is wrong with etcd, have %v", err)
 }
 
-// TestLockComesByTheNextSession: a waiter has the lock by its next session before the one that has ended is dropped.
-func TestLockComesByTheNextSession(t *testing.T) {
-	t.Parallel()
-	server := startEtcd(t)
-	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	locks := etcdlock.New(connect(t, server.Addr))
-	ctx, cancel := context.WithCancel(t.Context())
-	listening, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- locks.Listen(ctx, "listener", func() { close(listening) }, func(string) {}) }()
-	<-listening
-	holder := take(t, holders, t.Name())
-	c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
-	result, err := locks.Acquire(t.Context(), c)
-	expect.Need(t, err == nil && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
-	etcdlock.ExpireSlowly(t.Context(), locks, c, func() {
-		release(t, holder)
-		result, err := locks.Acquire(t.Context(), c)
-		expect.Need(t, err == nil && result.Taken, "want the lock, have %+v, %v", result, err)
-	})
-	expect.OK(t, locks.Renew(t.Context(), c.Key, c.Token, c.TTL, 0))
-	expect.OK(t, locks.Release(t.Context(), c.Key, c.Token, store.Release{}))
-	cancel()
-	expect.Is(t, "listen", <-ended, context.Canceled)
+// A firstWaiter is the first in the wait queue of a lock that somebody holds. The test makes its calls.
+type firstWaiter struct {
+	*testing.T
+	store.Request
+
+	locks  *etcdlock.Store
+	holder *lock.Lease
+	keys   func() int
 }
 
-// TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
-// dropped, whatever comes first.
-func TestLockComesAsTheSessionEnds(t *testing.T) {
-	t.Parallel()
+func newFirstWaiter(t *testing.T) *firstWaiter {
+	t.Helper()
 	server := startEtcd(t)
 	admin := connect(t, server.Addr)
 	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	locks := etcdlock.New(connect(t, server.Addr))
+	w := &firstWaiter{
+		T: t, locks: etcdlock.New(connect(t, server.Addr)), keys: func() int { return len(keysOf(t, admin, t.Name())) },
+		Request: store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"},
+		holder:  take(t, holders, t.Name()),
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	listening, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- locks.Listen(ctx, "listener", func() { close(listening) }, func(string) {}) }()
+	go func() { ended <- w.locks.Listen(ctx, "listener", func() { close(listening) }, func(string) {}) }()
+	t.Cleanup(func() {
+		cancel()
+		expect.Is(t, "listen", <-ended, context.Canceled)
+	})
 	<-listening
-	for _, lockFirst := range []bool{false, true} {
-		holder := take(t, holders, t.Name())
-		c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
-		result, err := locks.Acquire(t.Context(), c)
-		expect.Need(t, err == nil && !result.Taken && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
-		var took, expired bool
-		if lockFirst {
-			took, expired = etcdlock.TakeAndExpire(t.Context(), locks, c)
-		} else {
-			expired, took = etcdlock.ExpireAndTake(t.Context(), locks, c)
-		}
-		expect.That(t, took == lockFirst && expired != lockFirst,
-			"lock first (%t): want only that, have the lock given (%t) and the session dropped (%t)", lockFirst, took, expired)
-		keys := 1
-		if lockFirst {
-			keys = 2
-		}
-		expect.Equal(t, "keys", len(keysOf(t, admin, t.Name())), keys)
-		release(t, holder)
-		_ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
+	result, err := w.locks.Acquire(t.Context(), w.Request)
+	expect.Need(t, err == nil && !result.Taken && result.Position == 1, "want it first in the wait queue, have %+v, %v", result, err)
+	return w
+}
+
+// TestLockComesByTheNextSession: a waiter has the lock by its next session before the one that has ended is dropped.
+func TestLockComesByTheNextSession(t *testing.T) {
+	t.Parallel()
+	w := newFirstWaiter(t)
+	etcdlock.ExpireSlowly(t.Context(), w.locks, w.Request, func() {
+		release(t, w.holder)
+		result, err := w.locks.Acquire(t.Context(), w.Request)
+		expect.Need(t, err == nil && result.Taken, "want the lock, have %+v, %v", result, err)
+	})
+	expect.OK(t, w.locks.Renew(t.Context(), w.Key, w.Token, w.TTL, 0))
+	expect.OK(t, w.locks.Release(t.Context(), w.Key, w.Token, store.Release{}))
+}
+
+// TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
+// dropped, whatever comes first. A waiter that has left gets no lock.
+func TestLockComesAsTheSessionEnds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*firstWaiter){
+		"session first": func(w *firstWaiter) {
+			expired, took := etcdlock.ExpireAndTake(w.Context(), w.locks, w.Request)
+			expect.That(w, expired && !took, "want the session dropped alone, have it dropped (%t), the lock given (%t)", expired, took)
+			expect.Equal(w, "keys", w.keys(), 1)
+		},
+		"lock first": func(w *firstWaiter) {
+			took, expired := etcdlock.TakeAndExpire(w.Context(), w.locks, w.Request)
+			expect.That(w, took && !expired, "want the lock given alone, have it given (%t), the session dropped (%t)", took, expired)
+			expect.Equal(w, "keys", w.keys(), 2)
+			_ = w.locks.Release(w.Context(), w.Key, w.Token, store.Release{}) // by which its session ends
+		},
+		"left before": func(w *firstWaiter) {
+			expect.That(w, !etcdlock.LeaveAndTake(w.locks, w.Request), "want no lock for a waiter that has left")
+			expect.OK(w, w.locks.Leave(w.Context(), w.Key, w.Waiter, store.Leave{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFirstWaiter(t)
+			test(w)
+			release(t, w.holder)
+		})
 	}
-	c := store.Request{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:2"}
-	holder := take(t, holders, t.Name())
-	if result, err := locks.Acquire(t.Context(), c); err != nil || result.Position != 1 {
-		t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
-	}
-	expect.That(t, !etcdlock.LeaveAndTake(locks, c), "want no lock for a waiter that has left")
-	expect.OK(t, locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}))
-	release(t, holder)
-	cancel()
-	expect.Is(t, "listen", <-ended, context.Canceled)
 }
