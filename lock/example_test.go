@@ -26,7 +26,7 @@ func newClient() (client *redis.Client, closeAll func()) {
 	}
 }
 
-// newLocker stands for your own, see the example of New.
+// newLocker stands for your own, see the example of Locker.Do.
 func newLocker() (locker *lock.Locker, closeAll func()) {
 	client, closeClient := newClient()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
@@ -87,71 +87,6 @@ func ExampleLocker_Acquire() {
 	// Output:
 	// held: true
 	// busy: audit on web-3
-}
-
-// The zero Config works. A shorter TTL frees the lock of a dead holder sooner, and costs more
-// renewals.
-func ExampleNew() {
-	client, closeAll := newClient()
-	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{Prefix: "shop:", TTL: 5 * time.Second})
-	if err != nil {
-		panic(err)
-	}
-	defer locker.Close()
-	err = locker.Do(context.Background(), "order:536365", nil, func(ctx context.Context) error {
-		fmt.Println("keys:", client.Exists(ctx, "shop:order:536365").Val())
-		return nil
-	})
-	fmt.Println("error:", err)
-	// Output:
-	// keys: 1
-	// error: <nil>
-}
-
-// The error of a release says whether the lock was lost before. If so, somebody else may have
-// worked at the same time.
-func ExampleLease_Release() {
-	client, closeAll := newClient()
-	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{})
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	held, err := locker.Acquire(ctx, "order:536365", nil)
-	if err != nil {
-		panic(err)
-	}
-	client.Set(ctx, "lock:order:536365", "somebody else's", time.Minute) // as if the lock had expired
-	err = held.Release(ctx)
-	fmt.Println("lost:", errors.Is(err, lock.ErrLost))
-	// Output:
-	// lost: true
-}
-
-// Renewal ends with the contexts of the work, also if nobody releases the lease.
-func ExampleLease_Context_end() {
-	client, closeAll := newClient()
-	defer closeAll()
-	locker, err := lock.New(lock.Redis(client), lock.Config{TTL: 300 * time.Millisecond})
-	if err != nil {
-		panic(err)
-	}
-	defer locker.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	held, err := locker.Acquire(ctx, "order:536365", &lock.Options{MaxHold: time.Minute})
-	if err != nil {
-		panic(err)
-	}
-	work := held.Context(ctx)
-	cancel()
-	fmt.Println("the work ends:", work.Err())
-	<-time.After(400 * time.Millisecond)
-	fmt.Println("the lease has ended:", held.Deadline().IsZero())
-	// Output:
-	// the work ends: context canceled
-	// the lease has ended: true
 }
 
 // A caller that waits is served in order of arrival, and is woken by the release. Wait bounds the

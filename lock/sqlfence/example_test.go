@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
 	"github.com/sidingq/siding/lock"
@@ -67,23 +65,4 @@ func ExampleTable_Advance() {
 	// <nil>
 	// lock: stock "85123A" has seen fence 34, refused the older 33
 	// true
-}
-
-// A task counts pieces in a warehouse. The table is in a schema, and its key has two columns.
-func ExampleAdvancePgx() {
-	pieces := sqlfence.Table{
-		Name:    "shop.pieces",
-		Key:     []string{"warehouse", "sku"},
-		Dialect: sqlfence.PostgreSQL,
-	}
-	_ = func(ctx context.Context, pool *pgxpool.Pool, warehouse int64, sku string, found int) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // rolls back after an error
-			fence := lock.Fence(ctx, fmt.Sprintf("pieces:%d:%s", warehouse, sku))
-			if err := sqlfence.AdvancePgx(ctx, tx, pieces, fence, warehouse, sku); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "UPDATE shop.pieces SET on_hand = $3 WHERE warehouse = $1 AND sku = $2", warehouse, sku, found)
-			return err
-		})
-	}
 }
