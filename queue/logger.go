@@ -38,6 +38,6 @@ func (l *logEvery) allow(kind string) bool {
 // fault logs that a call to Redis has failed, unless err is nil or ctx has ended.
 func (s *Server) fault(ctx context.Context, text string, err error) {
 	if err != nil && ctx.Err() == nil && s.faults.allow(text) {
-		s.cfg.Logger.With("error", err).WarnContext(ctx, text) //nolint:sloglint // its callers' are constants
+		s.cfg.Logger.WarnContext(ctx, text, "error", err) //nolint:sloglint // its callers' are constants
 	}
 }

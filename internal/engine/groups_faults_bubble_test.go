@@ -129,7 +129,7 @@ func TestAggregationThatFails(t *testing.T) {
 		"panic":    {func() *asynq.Task { panics("no printer"); return nil }, "no printer"},
 		"goexit":   {func() *asynq.Task { runtime.Goexit(); return nil }, "runtime.Goexit"},
 		"no task":  {func() *asynq.Task { return nil }, "cannot be nil"},
-		"bad task": {func() *asynq.Task { return asynq.NewTask("t", nil, asynq.TaskID(" ")) }, "could not be enqueued"},
+		"bad task": {func() *asynq.Task { return asynq.NewTask("t", nil, asynq.TaskID(" ")) }, "may not be enqueued"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
