@@ -189,6 +189,7 @@ func (does change) isDone(ctx context.Context, c *connection, t inspect.Task) bo
 	return err == nil && string(e.State) == does.outcome
 }
 
+// isArchived reports whether a task is in the archive by now.
 func (c *connection) isArchived(ctx context.Context, t inspect.Task) bool {
 	e, _ := c.Why(ctx, t.Queue, t.ID)
 	return e.State == inspect.StateArchived

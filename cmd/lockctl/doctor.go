@@ -49,7 +49,8 @@ It checks that Redis answers soon, takes writes, keeps its data, evicts nothing,
 enough, and has the time of this machine; that every queue has servers, and that all of
 them take locks and run the same version; that a server looks after the queues;
 and it looks for tasks of dead workers, for resources that are free and not served, for
-lines that a failed task holds, and for locks that never end. It changes nothing, and takes some seconds if it has to look twice.`,
+lines that a failed task holds, and for locks that never end. It changes nothing, and
+takes some seconds if it has to look twice.`,
 		Example: `  lockctl doctor
   lockctl doctor --json`,
 		Args: cli.None,
