@@ -137,10 +137,11 @@ func messageOf(call *ast.CallExpr) (int, string) {
 		return 0, ""
 	}
 	for i, arg := range call.Args {
-		if _, ok := arg.(*ast.SelectorExpr); ok && i == 1 {
-			return 0, "" // of an outage, which has its messages from elsewhere
+		literal, ok := arg.(*ast.BasicLit)
+		if !ok && i == 1 {
+			return 0, "" // of an outage or a fault, whose callers have the message
 		}
-		if literal, ok := arg.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+		if ok && literal.Kind == token.STRING {
 			text, err := strconv.Unquote(literal.Value)
 			if err != nil {
 				return 0, ""
