@@ -65,7 +65,7 @@ func sidingContenders() []contender {
 	of := func(name, config string, task func(workload.Task) queue.Task) contender {
 		return contender{
 			Contender: contest.Contender{Name: name, Modules: []string{"github.com/sidingq/siding"}, Config: config},
-			pairs:     true, run: inProcess(system.Siding{Task: task}.Open, 1),
+			pairs:     true, run: inProcess(system.Siding{Task: task}.Open),
 		}
 	}
 	unguarded := of("siding-unguarded", "the same with defaults; tasks without a resource", system.Unguarded)
@@ -89,7 +89,7 @@ func asynqContenders() []contender {
 		}
 		return contender{
 			Contender: contest.Contender{Name: name, Modules: modules, Config: config},
-			unsafe:    !a.Locks, pairs: true, run: inProcess(a.Open, 1),
+			unsafe:    !a.Locks, pairs: true, run: inProcess(a.Open),
 		}
 	}
 	return []contender{

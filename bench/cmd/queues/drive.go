@@ -19,9 +19,8 @@ const (
 	stopTimeout = time.Second
 )
 
-// inProcess returns what runs a system in this process. So many tasks are enqueued
-// with one call, at most.
-func inProcess(open func(context.Context, system.Config) (system.System, error), batch int) func(context.Context, course) (outcome, error) {
+// inProcess returns what runs a system in this process.
+func inProcess(open func(context.Context, system.Config) (system.System, error)) func(context.Context, course) (outcome, error) {
 	return func(ctx context.Context, c course) (_ outcome, err error) {
 		rec := trace.NewRecorder(c.plan.Tasks)
 		var sent redisstat.Sent
@@ -34,7 +33,7 @@ func inProcess(open func(context.Context, system.Config) (system.System, error),
 			return outcome{}, err
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
-		d := &drive{course: c, System: s, rec: rec, batch: batch, sent: &sent}
+		d := &drive{course: c, System: s, rec: rec, sent: &sent}
 		if err := d.run(ctx); err != nil {
 			return outcome{}, err
 		}
@@ -50,7 +49,6 @@ type drive struct {
 	system.System
 
 	rec     *trace.Recorder
-	batch   int
 	sent    *redisstat.Sent
 	outcome outcome
 }
@@ -98,21 +96,16 @@ func (d *drive) run(ctx context.Context) (err error) {
 // enqueueAll enqueues every task when its time has come.
 func (d *drive) enqueueAll(ctx context.Context) error {
 	start := time.Now()
-	for rest := d.plan.Tasks; len(rest) > 0; {
-		if wait := rest[0].At - time.Since(start); wait > 0 {
+	for i, task := range d.plan.Tasks {
+		if wait := task.At - time.Since(start); wait > 0 {
 			if err := sleep.For(ctx, wait); err != nil {
 				return err
 			}
 		}
-		n := 1
-		for n < min(d.batch, len(rest)) && rest[n].At <= time.Since(start) {
-			n++
-		}
-		due := rest[:n]
+		due := d.plan.Tasks[i : i+1]
 		if err := d.rec.Call(due, func() error { return d.Enqueue(ctx, due) }); err != nil {
-			return fmt.Errorf("enqueue task %d: %w", due[0].ID, err)
+			return fmt.Errorf("enqueue task %d: %w", task.ID, err)
 		}
-		rest = rest[n:]
 	}
 	return nil
 }
