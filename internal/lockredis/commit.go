@@ -3,6 +3,7 @@ package lockredis
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -179,14 +180,17 @@ func (m *committer) withdraw(c *call) bool {
 	return i >= 0
 }
 
-// lead sends a group, and returns the one that leaves when it is answered; nil for none.
+// lead sends a group, and returns the one that leaves when it is answered; nil for none. Those who were answered go on before that, so
+// that what they ask for next goes with it, too.
 func (m *committer) lead(g *group) *group {
 	m.sendAll(g.calls)
-	next := m.end(g)
 	for _, c := range g.calls {
 		close(c.done)
 	}
-	return next
+	if len(g.calls) > 1 {
+		runtime.Gosched()
+	}
+	return m.end(g)
 }
 
 // sendAll sends calls. If a hook of the user's client panics, that is their error: it may be in a goroutine of which the user knows
