@@ -16,45 +16,57 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// An event is what a client notes of an operation. All times are in nanoseconds.
+// An event is what a client notes of an operation, at once. So the event is known also when the
+// client dies. All times are those of the machine's wall clock in nanoseconds, which its processes
+// have in common.
 type event struct {
-	client    int
-	kind      string
-	key       string
-	lease     string
-	fence     int64
-	call, ret int64 // when it began and ended
-	outcome   string
+	Op      string // names the operation; no two have the same name
+	Client  int
+	Kind    string
+	Key     string
+	Lease   string
+	Fence   int64
+	Call    int64  `json:",omitempty"` // when it began, in the first event of an operation
+	Return  int64  `json:",omitempty"` // when it ended, in the last
+	Outcome string `json:",omitempty"`
 }
 
-// evAnswered is an event that is no operation. The store has answered a call that was sent at call,
-// which gave the lease of fence another TTL.
+// evAnswered is an event that is no operation. The store has answered a call that was sent at Call,
+// which gave the lease of Fence another TTL.
 const evAnswered = "answered"
 
 // A crew is some clients of one process, which have a Locker in common.
 type crew struct {
-	number  int
-	clients int
-	keys    []string
-	config  lock.Config
-	seed    uint64
-	lasts   time.Duration
+	Number  int
+	Clients int
+	Keys    []string
+	Config  lock.Config
+	Seed    uint64
+	For     time.Duration
+	Addr    string // of Redis, for a crew in a process of its own
+	Retries int    // of the Redis client, see redis.Options
 }
 
 // run has all clients of the crew fight over its locks, and returns when they are done.
 func (c crew) run(ctx context.Context, rdb redis.UniversalClient, note func(event)) error {
-	locker, err := lock.New(newWitness(lock.Redis(rdb), c.config.Prefix, note), c.config)
+	locker, err := lock.New(newWitness(lock.Redis(rdb), c.Config.Prefix, note), c.Config)
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.lasts)
+	ctx, cancel := context.WithTimeout(ctx, c.For)
 	defer cancel()
 	var all sync.WaitGroup
-	for i := range c.clients {
+	for i := range c.Clients {
 		all.Go(func() {
-			id := c.number*100 + i
-			client := &historyClient{crew: c, id: id, locker: locker, note: note, rng: rand.New(rand.NewPCG(c.seed, uint64(id)))}
+			number := c.Number*100 + i
+			client := &historyClient{
+				crew:   c,
+				number: number,
+				locker: locker,
+				note:   note,
+				rng:    rand.New(rand.NewPCG(c.Seed, uint64(number))),
+			}
 			for ctx.Err() == nil {
 				client.round(ctx)
 			}
@@ -68,16 +80,16 @@ func (c crew) run(ctx context.Context, rdb redis.UniversalClient, note func(even
 type historyClient struct {
 	crew
 
-	id     int
+	number int
 	locker *lock.Locker
 	note   func(event)
 	rng    *rand.Rand
-	leases int
+	ops    int
 }
 
 // round is one lock, from before it is taken until after it is released.
 func (c *historyClient) round(ctx context.Context) {
-	key := c.keys[c.rng.IntN(len(c.keys))]
+	key := c.Keys[c.rng.IntN(len(c.Keys))]
 	held, name := c.acquire(ctx, key)
 	if held == nil {
 		c.rest(ctx, 10*time.Millisecond)
@@ -88,7 +100,7 @@ func (c *historyClient) round(ctx context.Context) {
 	if kept {
 		work = held.Context(ctx)
 	}
-	ttl := c.config.TTL
+	ttl := c.Config.TTL
 	stay := c.between(0, 15*time.Millisecond)
 	if c.chance(1, 12) { // until it must have been renewed, or be lost
 		stay = c.between(ttl/2, ttl*3/2)
@@ -120,22 +132,26 @@ func (c *historyClient) round(ctx context.Context) {
 func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, string) {
 	ways := []lock.Options{{}, {}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond), Tries: 5}}
 	opts := &ways[c.rng.IntN(len(ways))]
-	ctx, cancel := context.WithTimeout(ctx, 2*c.config.TTL)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.Config.TTL)
 	defer cancel()
-	c.leases++
-	e := c.begin(opAcquire, key, fmt.Sprintf("%d.%d", c.id, c.leases))
+	e := c.begin(opAcquire, key, "")
+	e.Lease = e.Op
+	c.note(e)
 	held, err := c.locker.Acquire(ctx, key, opts)
+	e.Return = time.Now().UnixNano()
 	var busy *lock.BusyError
 	switch {
 	case err == nil:
-		e.fence = held.Fence()
-		c.end(e, outOK)
-	case !errors.As(err, &busy) || ctx.Err() != nil:
-		c.end(e, outOpen)
-	case busy.Holder != "the next in the wait queue": // else held by nobody: the model knows no such thing
-		c.end(e, outBusy)
+		e.Outcome, e.Fence = outOK, held.Fence()
+	case errors.As(err, &busy) && ctx.Err() == nil && busy.Holder != "the next in the wait queue":
+		e.Outcome = outBusy
+	case errors.As(err, &busy) && ctx.Err() == nil:
+		return nil, "" // kept for somebody, but held by nobody: the model knows no such thing
+	default:
+		e.Outcome = outOpen
 	}
-	return held, e.lease
+	c.note(e)
+	return held, e.Lease
 }
 
 // use reports whether the lease is trusted, which it may be only while it holds
@@ -145,7 +161,8 @@ func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 	if held.Deadline().IsZero() {
 		return false
 	}
-	c.end(e, outOK)
+	e.Return, e.Outcome = time.Now().UnixNano(), outOK
+	c.note(e)
 	return true
 }
 
@@ -153,37 +170,46 @@ func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 // renewed. Otherwise the client would be another holder.
 func (c *historyClient) again(work context.Context, key, name string) {
 	e := c.begin(opAgain, key, name)
+	c.note(e)
 	inner, err := c.locker.Acquire(work, key, &lock.Options{Reentrant: true})
+	e.Return, e.Outcome = time.Now().UnixNano(), outLost
+	if err == nil {
+		e.Outcome, e.Fence = outOK, inner.Fence()
+	}
+	c.note(e)
 	if err != nil {
-		c.end(e, outLost)
 		return
 	}
-	e.fence = inner.Fence()
-	c.end(e, outOK)
 	c.use(inner, key, name)
 	c.release(work, inner, key, name)
 }
 
 func (c *historyClient) release(ctx context.Context, held *lock.Lease, key, name string) {
 	e := c.begin(opRelease, key, name)
+	c.note(e)
 	err := held.Release(ctx)
+	e.Return = time.Now().UnixNano()
 	switch {
 	case err == nil:
-		c.end(e, outOK)
+		e.Outcome = outOK
 	case errors.Is(err, lock.ErrLost):
-		c.end(e, outLost)
+		e.Outcome = outLost
 	default:
-		c.end(e, outOpen)
+		e.Outcome = outOpen
 	}
+	c.note(e)
 }
 
 func (c *historyClient) begin(kind, key, held string) event {
-	return event{client: c.id, kind: kind, key: key, lease: held, call: time.Now().UnixNano()}
-}
-
-func (c *historyClient) end(e event, outcome string) {
-	e.ret, e.outcome = time.Now().UnixNano(), outcome
-	c.note(e)
+	c.ops++
+	return event{
+		Op:     fmt.Sprintf("%d.%d", c.number, c.ops),
+		Client: c.number,
+		Kind:   kind,
+		Key:    key,
+		Lease:  held,
+		Call:   time.Now().UnixNano(),
+	}
 }
 
 func (c *historyClient) chance(n, of int) bool { return c.rng.IntN(of) < n }
@@ -230,12 +256,12 @@ func (w *witness) Acquire(ctx context.Context, claim store.Request) (store.Resul
 	key := strings.TrimPrefix(claim.Key, w.prefix)
 	switch {
 	case err != nil:
-		w.note(event{kind: opAcquire, key: key, lease: claim.Token, call: start, outcome: outOpen})
+		w.note(event{Op: claim.Token, Kind: opAcquire, Key: key, Lease: claim.Token, Call: start, Outcome: outOpen})
 	case answer.Fence > 0:
 		w.mu.Lock()
 		w.fences[claim.Token] = answer.Fence
 		w.mu.Unlock()
-		w.note(event{kind: evAnswered, key: key, fence: answer.Fence, call: start})
+		w.note(event{Kind: evAnswered, Key: key, Fence: answer.Fence, Call: start})
 	}
 	return answer, err
 }
@@ -247,7 +273,7 @@ func (w *witness) Renew(ctx context.Context, key, token string, ttl, keep time.D
 		w.mu.Lock()
 		fence := w.fences[token]
 		w.mu.Unlock()
-		w.note(event{kind: evAnswered, key: strings.TrimPrefix(key, w.prefix), fence: fence, call: start})
+		w.note(event{Kind: evAnswered, Key: strings.TrimPrefix(key, w.prefix), Fence: fence, Call: start})
 	}
 	return err
 }

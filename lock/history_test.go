@@ -1,14 +1,24 @@
+//go:build unix
+
 package lock_test
 
 import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +32,9 @@ import (
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
+
+// crewEnv makes TestHelperCrew the process of a crew. The variable holds the crew as JSON.
+const crewEnv = "LOCK_TEST_CREW"
 
 // clockSlop is by how much the clock of Redis may seem behind, as it counts
 // whole milliseconds and reads the time once per command.
@@ -100,18 +113,19 @@ func (h *history) note(e event) {
 	h.events = append(h.events, e)
 }
 
-// crew is the crew of that number, for the time that is left.
+// crew is the crew of that number, for the time that is left. Every second one has
+// a Redis client that tries again by itself.
 func (h *history) crew(number int) crew {
 	if h.end.IsZero() {
 		h.end = time.Now().Add(h.life)
 	}
 	return crew{
-		number: number, clients: 2, keys: h.keys, config: h.cfg,
-		seed: h.rng.Uint64(), lasts: time.Until(h.end),
+		Number: number, Clients: 2, Keys: h.keys, Config: h.cfg,
+		Seed: h.rng.Uint64(), For: time.Until(h.end), Retries: -(number % 2),
 	}
 }
 
-// start has a crew work.
+// start has a crew work in this process.
 func (h *history) start(number int, rdb redis.UniversalClient) {
 	crew := h.crew(number)
 	h.crews.Go(func() {
@@ -121,7 +135,7 @@ func (h *history) start(number int, rdb redis.UniversalClient) {
 	})
 }
 
-// startProxied has a crew work through a proxy. Every second one has a Redis client that tries again by itself.
+// startProxied has a crew work in this process, through a proxy.
 func (h *history) startProxied(number int, addr string) *locktest.Proxy {
 	h.Helper()
 	proxy := locktest.NewProxy(h.T, addr)
@@ -129,6 +143,62 @@ func (h *history) startProxied(number int, addr string) *locktest.Proxy {
 	h.Cleanup(func() { _ = rdb.Close() })
 	h.start(number, rdb)
 	return proxy
+}
+
+// startProcess has a crew work in a process of its own.
+func (h *history) startProcess(number int, addr string) *exec.Cmd {
+	h.Helper()
+	crew := h.crew(number)
+	crew.Addr = addr
+	text := expect.Value(json.Marshal(crew))(h)
+	ctx, cancel := context.WithTimeout(h.Context(), h.life+3*patience)
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperCrew$", "-test.v")
+	cmd.Env = append(os.Environ(), crewEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	// Should this process die without a cleanup, the kernel wakes and ends the
+	// other one: POSIX hangs up a stopped group that nobody is left to continue.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out := expect.Value(cmd.StdoutPipe())(h)
+	expect.OK(h, cmd.Start())
+	h.crews.Go(func() {
+		defer cancel()
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			var e event
+			if json.Unmarshal(lines.Bytes(), &e) == nil { // else it is of package testing
+				h.note(e)
+			}
+		}
+		err := cmd.Wait()
+		if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.Exited()) {
+			h.Errorf("crew %d was not killed, and failed: %v", number, err)
+		}
+	})
+	return cmd
+}
+
+// TestHelperCrew is no test but the process of a crew.
+func TestHelperCrew(t *testing.T) {
+	t.Parallel()
+	text := os.Getenv(crewEnv)
+	if text == "" {
+		return
+	}
+	var c crew
+	expect.OK(t, json.Unmarshal([]byte(text), &c))
+	rdb := redis.NewClient(&redis.Options{Addr: c.Addr, ContextTimeoutEnabled: true, MaxRetries: c.Retries})
+	defer rdb.Close()
+	var mu sync.Mutex
+	err := c.run(t.Context(), rdb, func(e event) {
+		line, err := json.Marshal(e)
+		if err != nil {
+			panic(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = os.Stdout.Write(append(line, '\n')) // one call: what is written stays, also when we are killed
+	})
+	expect.OK(t, err)
 }
 
 // plague does harm, with pauses in between, until the crews are nearly done.
@@ -160,7 +230,7 @@ func (h *history) forget(keys []string, harm func()) {
 func (h *history) forgotten(keys []string, start time.Time) {
 	from, to := start.UnixNano(), time.Now().UnixNano()
 	for _, key := range keys {
-		h.note(event{kind: opForget, key: key, call: from, ret: to, outcome: outOpen})
+		h.note(event{Op: fmt.Sprintf("forget %s %d", key, from), Kind: opForget, Key: key, Call: from, Return: to, Outcome: outOpen})
 	}
 }
 
@@ -175,32 +245,46 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 	h.mu.Lock()
 	events := slices.Clone(h.events) // the answer to a renewal may still come
 	h.mu.Unlock()
+	ops := make(map[string]event)
+	answered := make(map[event]int64) // when the last call was sent that was answered, by key and fence
+	for _, e := range events {
+		if e.Kind == evAnswered {
+			of := event{Key: e.Key, Fence: e.Fence}
+			answered[of] = max(answered[of], e.Call)
+			continue
+		}
+		if e.Outcome == "" {
+			e.Outcome = outOpen
+		}
+		if first, ok := ops[e.Op]; ok {
+			e.Call = first.Call
+		}
+		ops[e.Op] = e
+	}
+	leases := make(map[string]*held)
+	for _, e := range ops {
+		if e.Kind == opAcquire && e.Outcome != outOK && !busy {
+			delete(ops, e.Op)
+		} else if e.Kind == opAcquire && e.Outcome != outBusy {
+			leases[e.Lease] = &held{event: e, taken: 1}
+		}
+	}
 	var all []porcupine.Operation
 	add := func(e event) {
-		if e.outcome == outOpen && e.kind != opForget {
-			e.ret = never
+		if e.Outcome == outOpen && e.Kind != opForget {
+			e.Return = never
 		}
 		all = append(all, porcupine.Operation{
-			ClientId: e.client, Call: e.call, Return: e.ret,
-			Input: op{e.kind, e.key, e.lease}, Output: result{e.outcome, e.fence},
+			ClientId: e.Client, Call: e.Call, Return: e.Return,
+			Input: op{e.Kind, e.Key, e.Lease}, Output: result{e.Outcome, e.Fence},
 		})
 	}
-	answered := make(map[event]int64) // when the last call was sent that was answered, by key and fence
-	leases := make(map[string]*held)
-	for _, e := range events {
+	for _, e := range ops {
 		switch {
-		case e.kind == evAnswered:
-			of := event{key: e.key, fence: e.fence}
-			answered[of] = max(answered[of], e.call)
-			continue
-		case e.kind == opAcquire && e.outcome != outOK && !busy:
-			continue
-		case e.kind == opAcquire && e.outcome != outBusy:
-			leases[e.lease] = &held{event: e, taken: 1}
-		case e.kind == opAgain && e.outcome == outOK:
-			leases[e.lease].taken++
-		case e.kind == opRelease && e.outcome == outOK:
-			leases[e.lease].taken--
+		case e.Kind == opAgain && e.Outcome == outOK:
+			leases[e.Lease].taken++
+		case e.Kind == opRelease && e.Outcome == outOK:
+			leases[e.Lease].taken--
 		}
 		add(e)
 	}
@@ -208,10 +292,11 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 		if l.taken == 0 {
 			continue
 		}
-		if l.outcome == outOK {
-			l.call = answered[event{key: l.key, fence: l.fence}] + int64(h.cfg.TTL-clockSlop)
+		if l.Outcome == outOK {
+			sent := answered[event{Key: l.Key, Fence: l.Fence}]
+			l.Call = sent + int64(h.cfg.TTL-clockSlop)
 		}
-		l.kind, l.outcome = opExpire, outOpen
+		l.Kind, l.Outcome = opExpire, outOpen
 		add(l.event)
 	}
 	return all
@@ -245,14 +330,15 @@ func (h *history) check() (enough, known bool) {
 			if err := porcupine.VisualizePath(fencedMutex, info, file); err != nil {
 				h.Error(err)
 			}
-			h.Fatalf("no fenced mutex behaves like this, see %s (kept with -artifacts)\n%s", file, explained(info))
+			h.Fatalf("no fenced mutex behaves like this, see %s (kept with -artifacts)\n%s", file, excerpt(ops, info))
 		}
 	}
 	return enough, true
 }
 
-// explained shows how far the model explains the history of each lock. What comes after that is in the picture.
-func explained(info porcupine.LinearizationInfo) string {
+// excerpt shows where the history of a key goes wrong: the part that the model explains, and what
+// it cannot explain.
+func excerpt(all []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	const shown = 12
 	var text strings.Builder
 	for _, orders := range info.PartialLinearizationsOperations() {
@@ -262,15 +348,33 @@ func explained(info porcupine.LinearizationInfo) string {
 				best = order
 			}
 		}
-		state := fencedMutex.Init()
-		for i, o := range best {
+		if len(best) == 0 {
+			continue
+		}
+		state, explained := fencedMutex.Init(), make(map[porcupine.Operation]bool)
+		for _, o := range best {
 			_, state = fencedMutex.Step(state, o.Input, o.Output)
-			if i >= len(best)-shown {
-				at := time.Duration(o.Call - best[0].Call).Round(time.Microsecond)
-				fmt.Fprintf(&text, "\t%-50s after %v\n", fencedMutex.DescribeOperation(o.Input, o.Output), at)
+			explained[o] = true
+		}
+		var rest []porcupine.Operation
+		for _, o := range all {
+			if as[op](o.Input).Key == as[op](best[0].Input).Key && !explained[o] {
+				rest = append(rest, o)
 			}
 		}
-		fmt.Fprintf(&text, "then the lock is in %s\n", fencedMutex.DescribeState(state))
+		if len(rest) == 0 {
+			continue
+		}
+		slices.SortFunc(rest, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		write := func(ops []porcupine.Operation) {
+			for _, o := range ops {
+				at := func(t int64) time.Duration { return time.Duration(t - best[0].Call).Round(time.Microsecond) }
+				fmt.Fprintf(&text, "\t%-50s %v to %v\n", fencedMutex.DescribeOperation(o.Input, o.Output), at(o.Call), at(o.Return))
+			}
+		}
+		write(best[max(0, len(best)-shown):])
+		fmt.Fprintf(&text, "then the lock is in %s, and not explained are:\n", fencedMutex.DescribeState(state))
+		write(rest[:min(shown, len(rest))])
 	}
 	return text.String()
 }
@@ -319,6 +423,55 @@ func TestHistoryOfABadNetwork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHistoryOfPausedProcesses stops all processes but one, for longer than their locks live. A
+// client may be stopped before it reads that it has the lock. That keeps the others from the lock
+// until it expires, which wakes nobody. So waiters try again.
+func TestHistoryOfPausedProcesses(t *testing.T) {
+	t.Parallel()
+	inHistory(t, func(h *history) {
+		h.busy = false
+		server := redistest.Shared(t)
+		var processes []*exec.Cmd
+		for i := range 3 {
+			processes = append(processes, h.startProcess(i, server.Addr))
+		}
+		h.plague(func() {
+			survivor := h.rng.IntN(len(processes))
+			signal := func(sig syscall.Signal) {
+				for i, p := range processes {
+					if i != survivor {
+						_ = p.Process.Signal(sig) // it may be done
+					}
+				}
+			}
+			signal(syscall.SIGSTOP)
+			h.rest(h.cfg.TTL, h.cfg.TTL*3/2)
+			signal(syscall.SIGCONT)
+		})
+	})
+}
+
+// TestHistoryOfKilledProcesses kills processes, and starts others.
+func TestHistoryOfKilledProcesses(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	inHistory(t, func(h *history) {
+		server := redistest.Shared(t)
+		var processes []*exec.Cmd
+		for i := range 3 {
+			processes = append(processes, h.startProcess(i, server.Addr))
+		}
+		next := len(processes)
+		h.plague(func() {
+			h.rest(h.cfg.TTL/2, h.cfg.TTL)
+			i := h.rng.IntN(len(processes))
+			_ = processes[i].Process.Kill() // it may be done
+			processes[i] = h.startProcess(next, server.Addr)
+			next++
+		})
+	})
 }
 
 // TestHistoryOfABadServer does to Redis what an operator, or the machine, may do.

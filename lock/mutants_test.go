@@ -14,7 +14,7 @@ var mistakes = []verify.Mutant{
 		"the trust window is ignored", "../internal/lease/holding.go",
 		"deadline := h.start.Add(h.cfg.trusted())",
 		"deadline := h.start.Add(time.Hour)",
-		[]string{"TestTrustWindowWithoutRenewal"},
+		[]string{"TestTrustWindowWithoutRenewal", "TestHistoryOfPausedProcesses"},
 	},
 	{
 		"it does not matter when the answer to an acquire comes", "../internal/lease/acquire.go",
