@@ -212,7 +212,9 @@ func TestOneAttemptForMany(t *testing.T) {
 		first, leave := context.WithCancel(t.Context())
 		var busy atomic.Int32
 		var all sync.WaitGroup
-		all.Go(func() { expect.That(t, expect.Err(locker.Acquire(first, "order:1", nil)) != nil, "want no lock for the first") })
+		all.Go(func() {
+			expect.That(t, expect.Err(locker.Acquire(first, "order:1", nil)) != nil, "want no lock for the first")
+		})
 		synctest.Wait()
 		for range 50 {
 			all.Go(func() {
