@@ -197,7 +197,7 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, o)
 end
 
 local function take_out(queue, ids)
-  for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '1', id) end
+  for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '-1', id) end -- from the tail: the oldest are there, and mostly end first
   call('ZREM', asynq(queue, 'lease'), unpack(ids))
 end
 
