@@ -16,8 +16,7 @@ func table(c *Config) []Setting {
 	server, tasks := &c.Queue.Asynq, &c.Queue
 	return []Setting{
 		servers(&c.Redis.Addrs, "redis.addrs", "127.0.0.1:6379",
-			"The addresses of Redis: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
-				"A URL names one server, and may hold the user, the database and TLS.").flag("redis"),
+			"The addresses of Redis: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster).").flag("redis"),
 		text(&c.Redis.Username, "redis.username", "The user name for Redis; empty for the default user."),
 		secret(&c.Redis.Password, "redis.password"),
 		text(&c.Redis.PasswordFile, "redis.password_file", "A file with the password alone. SIDING_REDIS_PASSWORD is the other way."),
