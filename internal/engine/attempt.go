@@ -247,15 +247,6 @@ func (l *loop) remove(a *attempt) {
 	}
 }
 
-// cancelTask ends the context of a task, as asynq's CancelProcessing asks for; or of a batch, if the task is in one.
-func (l *loop) cancelTask(id string) {
-	for _, a := range l.attempts {
-		if a.ID == id {
-			l.cancelContext(a.worker(), context.Canceled)
-		}
-	}
-}
-
 // sayStale logs that the outcome of an attempt does not count. After a stall of the server that holds for all of its tasks: the
 // first is a warning, and those that follow within some seconds are for those who debug.
 func (l *loop) sayStale(a *attempt) {

@@ -9,14 +9,6 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A beaten is what came of the heartbeat of a scope.
-type beaten struct {
-	scope *scope
-	sent  time.Time
-	kept  []bool // of the attempts before an error
-	err   error
-}
-
 // mostBeat is how many attempts one call renews.
 const mostBeat = 500
 
@@ -53,10 +45,7 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 			limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
 			defer cancel()
 			kept, err := l.renew(limited, sc.name, names)
-			select {
-			case l.beats <- beaten{sc, now, kept, err}:
-			case <-ctx.Done():
-			}
+			_ = l.do(ctx, func() { l.beaten(ctx, sc, now, kept, err) })
 		}()
 	}
 }
@@ -73,24 +62,24 @@ func (l *loop) renew(ctx context.Context, scope string, names []taskredis.Name) 
 	return kept, nil
 }
 
-// beaten takes the answer of a heartbeat.
-func (l *loop) beaten(ctx context.Context, b beaten) {
-	attempts := b.scope.beat
-	b.scope.beat = nil
-	if b.err != nil {
-		b.scope.complain(ctx, "heartbeat", b.err)
-		if soon := time.Now().Add(l.cfg.RenewEvery / 4); soon.Before(b.scope.beatNext) {
-			b.scope.beatNext = soon
+// beaten takes the answer of a heartbeat that was sent at a time: which attempts are kept, of those before an error.
+func (l *loop) beaten(ctx context.Context, sc *scope, sent time.Time, kept []bool, err error) {
+	attempts := sc.beat
+	sc.beat = nil
+	if err != nil {
+		sc.complain(ctx, "heartbeat", err)
+		if soon := time.Now().Add(l.cfg.RenewEvery / 4); soon.Before(sc.beatNext) {
+			sc.beatNext = soon
 		}
 	} else {
 		l.lapsed = false
 	}
-	for i, a := range attempts[:len(b.kept)] {
+	for i, a := range attempts[:len(kept)] {
 		switch {
 		case l.attempts[a.Attempt] != a || !a.ended.IsZero() || a.lost.Load():
-		case b.kept[i]:
+		case kept[i]:
 			if a.Lock != "" {
-				l.trust(a, b.sent)
+				l.trust(a, sent)
 			}
 		default:
 			if a.lock() == "" { // else the handler tells of its lock, and who has taken it

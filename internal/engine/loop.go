@@ -33,9 +33,9 @@ type caller interface {
 // The loop is the part of a server that talks to Redis about tasks. One goroutine runs it, and nothing else
 // touches its state:
 //
-//	listener ──> notified ─┐
-//	handlers ───> reports ─┼─> loop ──> step: what has ended, how many slots are free
-//	operators ─> canceled ─┘     └──< answer: which attempts start
+//	handlers ──> reports ──┐
+//	all others ─> requests ─┴─> loop ──> step: what has ended, how many slots are free
+//	                              └──< answer: which attempts start
 //
 // The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
 // next one, so under load a step has many tasks, and without load it has one and leaves at once. Each [scope] has two
@@ -47,12 +47,7 @@ type loop struct {
 	goroutines *goroutines
 
 	reports  chan report
-	answers  chan answered
-	beats    chan beaten
-	found    chan []string // queues that may have something to take
-	notified chan []string // likewise, by a wake-up that no other server has: without a slot it is passed on
-	canceled chan string   // ids of tasks that an operator cancels
-	requests chan func()   // run by the loop, for those who want to know or change its state
+	requests chan func() // run by the loop, for those who want to know or change its state, see do
 
 	atWork   atomic.Int64        // how many attempts run, but for those that wait for their locks; anybody may read it
 	attempts map[string]*attempt // by name, until they are settled
@@ -77,11 +72,6 @@ func newLoop(cfg *Config, calls caller) *loop {
 	l := &loop{
 		cfg: cfg, calls: calls, logger: cfg.Logger,
 		reports:  make(chan report, 2*cfg.Concurrency+16),
-		answers:  make(chan answered, 16),
-		beats:    make(chan beaten, 4),
-		found:    make(chan []string, 16),
-		notified: make(chan []string),
-		canceled: make(chan string, 16),
 		requests: make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
@@ -139,19 +129,6 @@ func (l *loop) run(ctx context.Context) {
 					more = false
 				}
 			}
-		case a := <-l.answers:
-			a.sender.answered(ctx, a)
-		case b := <-l.beats:
-			l.beaten(ctx, b)
-		case queues := <-l.found:
-			l.queues.found(queues, time.Now())
-		case queues := <-l.notified:
-			l.queues.found(queues, time.Now())
-			if len(queues) > 0 && l.free() <= 0 {
-				go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
-			}
-		case id := <-l.canceled:
-			l.cancelTask(id)
 		case f := <-l.requests:
 			f()
 		}
@@ -253,20 +230,30 @@ func (l *loop) free() int {
 	return min(n, mostSlots)
 }
 
-// hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.
+// hasFound tells the loop that queues may have something to take.
 func (l *loop) hasFound(queues ...string) {
-	select {
-	case l.found <- queues:
-	default:
-	}
+	_ = l.do(context.Background(), func() { l.queues.found(queues, time.Now()) })
 }
 
-// cancel has the loop end the context of a task. It does not wait for that.
+// notified is hasFound for a wake-up that no other server has: without a slot it is passed on.
+func (l *loop) notified(ctx context.Context, queues ...string) {
+	_ = l.do(ctx, func() {
+		l.queues.found(queues, time.Now())
+		if len(queues) > 0 && l.free() <= 0 {
+			go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
+		}
+	})
+}
+
+// cancel ends the context of a task, as asynq's CancelProcessing asks for; or of a batch, if the task is in one.
 func (l *loop) cancel(id string) {
-	select {
-	case l.canceled <- id:
-	case <-l.done:
-	}
+	_ = l.do(context.Background(), func() {
+		for _, a := range l.attempts {
+			if a.ID == id {
+				l.cancelContext(a.worker(), context.Canceled)
+			}
+		}
+	})
 }
 
 // nextTime returns when the loop has to look again if nothing happens.

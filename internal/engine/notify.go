@@ -20,7 +20,7 @@ type listener struct {
 	redis  redis.Cmdable
 	idle   func(ctx context.Context, queues ...string) error // says so; nil where no queue's line is beside that of another
 	queues []string
-	found  chan<- []string
+	tell   func(ctx context.Context, queues ...string)
 	armed  chan []string // has an element while the loop wants to be told: the queues that it serves
 	wake   string        // a list in the same slot, of this server alone, by which it ends its own call
 	logger *slog.Logger
@@ -54,23 +54,16 @@ func (l *listener) run(ctx context.Context) {
 		case err == nil:
 			listening.saw(ctx, nil)
 			if i := slices.Index(keys, popped[0]); i < len(l.queues) {
-				l.tell(ctx, []string{l.queues[i]})
+				l.tell(ctx, l.queues[i])
 			}
 		case errors.Is(err, redis.Nil):
 			listening.saw(ctx, nil)
-			l.tell(ctx, nil) // so that the loop arms it again if it is still idle
+			l.tell(ctx) // so that the loop arms it again if it is still idle
 		default:
 			listening.saw(ctx, errors.New(strings.TrimSpace(err.Error())))
 			_ = sleep.For(ctx, listenFor)
-			l.tell(ctx, l.queues)
+			l.tell(ctx, l.queues...)
 		}
-	}
-}
-
-func (l *listener) tell(ctx context.Context, queues []string) {
-	select {
-	case l.found <- queues:
-	case <-ctx.Done():
 	}
 }
 

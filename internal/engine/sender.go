@@ -52,15 +52,6 @@ type sentOutcomes struct {
 	outcomes []taskredis.Outcome
 }
 
-// An answered is what came of one try of a step.
-type answered struct {
-	sender *sender
-	number int64
-	sent   time.Time
-	answer *taskredis.Answer
-	err    error
-}
-
 // Times of a sender.
 const (
 	firstSilence = 250 * time.Millisecond // after which a step is sent again; the time doubles
@@ -152,35 +143,32 @@ func (s *sender) try(ctx context.Context, now time.Time) {
 	step, l := f.Step, s.loop
 	l.goroutines.run(func() {
 		answer, err := l.calls.Step(ctx, step)
-		select {
-		case l.answers <- answered{s, step.Number, now, answer, err}:
-		case <-ctx.Done():
-		}
+		_ = l.do(ctx, func() { s.answered(ctx, step.Number, now, answer, err) })
 	})
 }
 
-// answered takes the answer to a try.
-func (s *sender) answered(ctx context.Context, a answered) {
+// answered takes the answer to a try of a step, which was sent at a time.
+func (s *sender) answered(ctx context.Context, number int64, sent time.Time, answer *taskredis.Answer, err error) {
 	f := s.flight
-	if f == nil || f.Number != a.number { // another try was answered before
-		if a.err == nil { // this one may have done what the other found in the record
-			s.loop.tellOf(ctx, a.answer)
+	if f == nil || f.Number != number { // another try was answered before
+		if err == nil { // this one may have done what the other found in the record
+			s.loop.tellOf(ctx, answer)
 		}
 		return
 	}
 	f.tries--
 	now := time.Now()
 	switch {
-	case a.err == nil:
+	case err == nil:
 		s.flight = nil
 		s.careful = max(0, s.careful-1)
-		s.apply(ctx, f, a.answer, a.sent, now)
-	case !redisreply.Answered(a.err):
-		s.complain(ctx, "step", a.err)
+		s.apply(ctx, f, answer, sent, now)
+	case !redisreply.Answered(err):
+		s.complain(ctx, "step", err)
 		f.unheard = true
-	case redisreply.Transient(a.err), redisreply.OfConnection(a.err):
+	case redisreply.Transient(err), redisreply.OfConnection(err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
-		s.complain(ctx, "step", a.err)
+		s.complain(ctx, "step", err)
 		f.resendAt = now.Add(refusedPause)
 		if s.loop.stopping && len(f.Outcomes) == 0 && f.tries == 0 && !f.unheard {
 			s.flight = nil // it was to take tasks only, and has taken none
@@ -188,7 +176,7 @@ func (s *sender) answered(ctx context.Context, a answered) {
 	default:
 		s.flight = nil
 		s.careful = max(0, s.careful-1)
-		s.refused(ctx, f, a.err, now)
+		s.refused(ctx, f, err, now)
 	}
 }
 

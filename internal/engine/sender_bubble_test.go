@@ -164,7 +164,7 @@ func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
 		expect.Need(t, s.send(idle, now, nil, nil), "want a step, have none")
 	}
 	for _, s := range slices.Backward(p.senders[:]) {
-		s.answered(idle, answered{sender: s, number: s.number, sent: now, err: redisError("NOPERM no rights")})
+		s.answered(idle, s.number, now, nil, redisError("NOPERM no rights"))
 	}
 	for len(said) > 0 {
 		p.send(idle, now, nil, nil)
@@ -177,7 +177,7 @@ func TestRefusedStepIsSaidAgainByItsLane(t *testing.T) {
 				expect.Equal(t, "the lane that says "+o.ID, s.lane, said[o.ID])
 				delete(said, o.ID)
 			}
-			s.answered(idle, answered{sender: s, number: s.number, sent: now, answer: settles(s.flight.Step)})
+			s.answered(idle, s.number, now, settles(s.flight.Step), nil)
 		}
 		expect.Need(t, len(said) < before, "want the rest said, have %v left", said)
 	}

@@ -108,14 +108,14 @@ func startFailed(err error) error {
 func (s *Server) newListeners(queues []string) []*listener {
 	if !s.cfg.Cluster {
 		return []*listener{{
-			redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.scopes[""].armed,
+			redis: s.cfg.Redis, queues: queues, tell: s.loop.notified, armed: s.loop.scopes[""].armed,
 			idle: s.calls.Idle, wake: taskredis.WakeKey("", s.calls.Session), logger: s.cfg.Logger,
 		}}
 	}
 	all := make([]*listener, len(queues))
 	for i, queue := range queues {
 		all[i] = &listener{
-			redis: s.cfg.Redis, queues: []string{queue}, found: s.loop.notified, armed: s.loop.scopes[queue].armed,
+			redis: s.cfg.Redis, queues: []string{queue}, tell: s.loop.notified, armed: s.loop.scopes[queue].armed,
 			wake: taskredis.WakeKey(queue, s.calls.Session), logger: s.cfg.Logger,
 		}
 	}

@@ -512,7 +512,7 @@ func (w *world) startServer(i int) {
 	}
 	b := &bell{n: n}
 	l := &listener{
-		redis: b, idle: n.idle, queues: w.queues, found: n.loop.notified, armed: n.loop.scopes[""].armed,
+		redis: b, idle: n.idle, queues: w.queues, tell: n.loop.notified, armed: n.loop.scopes[""].armed,
 		wake: "siding:wake:" + n.name, logger: cfg.Logger,
 	}
 	w.wg.Go(func() { n.loop.run(n.ctx) })
@@ -525,11 +525,7 @@ func (n *member) pulse() {
 	const every = time.Second
 	time.Sleep(time.Duration(random(n.w.seed, forMisc, 1<<32+uint64(n.n)).Int64N(int64(every))))
 	for {
-		select {
-		case n.loop.found <- n.w.queues:
-		case <-n.ctx.Done():
-			return
-		}
+		n.loop.hasFound(n.w.queues...)
 		asked := time.Now()
 		if n.loop.do(n.ctx, n.check) != nil {
 			return
