@@ -16,13 +16,10 @@ type OtherLocksError struct{ text string }
 
 func (e *OtherLocksError) Error() string { return e.text }
 
-// agree refuses a start beside a live server of its queues with other locks, by an [OtherLocksError]. Then it writes the entry of this
-// server, and looks once more: of two servers that start at the same moment at least one sees the other now. A server that
-// those at work refuse again and again writes nothing, so it keeps none of theirs from starting.
+// agree writes the entry of this server, which has found none with other locks, and looks once more: of two servers that start at the
+// same moment at least one sees the other now. A server that those at work refuse again and again writes nothing, so it keeps none of
+// theirs from starting.
 func (s *Server) agree(ctx context.Context, own *taskredis.ServerInfo) error {
-	if _, err := s.compare(ctx, own); err != nil {
-		return err
-	}
 	entry := *own
 	entry.Status = "active"
 	_ = taskredis.WriteServer(ctx, s.cfg.Redis, &entry, nil, entryTTL) // tried again, and an error logged, once the server runs
@@ -37,8 +34,8 @@ func (s *Server) agree(ctx context.Context, own *taskredis.ServerInfo) error {
 	return nil
 }
 
-// compare compares the terms of this server with those of the live ones on its queues. It returns attributes for the log that say
-// in what the first of them differs that does.
+// compare compares the protocol and the terms of this server with those of the live ones on its queues: two of other protocols would
+// not see each other's waiting tasks. It returns attributes for the log that say in what the first of them differs that does.
 func (s *Server) compare(ctx context.Context, own *taskredis.ServerInfo) (attrs []any, _ error) {
 	servers, err := taskredis.Servers(ctx, s.cfg.Redis)
 	if err != nil {
@@ -48,6 +45,11 @@ func (s *Server) compare(ctx context.Context, own *taskredis.ServerInfo) (attrs 
 		var differs []string
 		if other.ID == own.ID {
 			continue
+		}
+		shares := func(queue string) bool { _, ok := other.Queues[queue]; return ok }
+		if other.Guarded && other.Protocol != taskredis.Protocol && slices.ContainsFunc(slices.Collect(maps.Keys(own.Queues)), shares) {
+			return nil, fmt.Errorf("engine: start: %v, of another release, serves the same queues, and the two would not keep to one order: "+
+				"stop all servers of that release first (one that was killed is listed for 10 s more)", other)
 		}
 		for _, d := range taskredis.Disagreements([]*taskredis.ServerInfo{own, other}) {
 			mine, theirs := d.Of(own), d.Of(other)

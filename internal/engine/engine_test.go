@@ -64,20 +64,36 @@ func TestStartThatFailsLeavesNoEntry(t *testing.T) {
 	expect.That(t, err != nil && entries == 0, "want an error and no entry, have %v and %d", err, entries)
 }
 
-func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
+func TestEngineRefusesToRunBesideAnotherProtocol(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
-	// The entry of such a server says that it is guarded (7008), and names no protocol.
-	e := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "old")
-	e = protowire.AppendVarint(protowire.AppendTag(e, 2, protowire.VarintType), 7)
-	queue := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "q")
-	e = protowire.AppendBytes(protowire.AppendTag(e, 5, protowire.BytesType), queue)
-	e = protowire.AppendVarint(protowire.AppendTag(e, 7008, protowire.VarintType), 1)
-	ctx := t.Context()
-	f.rdb.Set(ctx, "asynq:servers:{old:7:x}", e, time.Minute)
-	f.rdb.ZAdd(ctx, "asynq:servers", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: "asynq:servers:{old:7:x}"})
-	err := New(f.config(nil)).Start(ctx, taskredis.Rules{})
-	expect.That(t, err != nil && strings.Contains(err.Error(), "old (pid 7)"), "want the old server named, have %v", err)
-	_, ofRedis := errors.AsType[*redisreply.CallError](err)
-	expect.That(t, !ofRedis, "want it to be no error of Redis, have %v", err)
+	f, ctx := newFleet(t), t.Context()
+	for name, c := range map[string]struct {
+		queue    string
+		guarded  uint64
+		protocol uint64 // 0 for none, as in the entries of the first one
+		refused  bool
+	}{
+		"old": {"q", 1, 0, true}, "newer": {"q", 1, taskredis.Protocol + 1, true},
+		"elsewhere": {"other", 1, 0, false}, "asynq's": {"q", 0, 0, false},
+	} {
+		e := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+		e = protowire.AppendVarint(protowire.AppendTag(e, 2, protowire.VarintType), 7)
+		queue := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), c.queue)
+		queue = protowire.AppendVarint(protowire.AppendTag(queue, 2, protowire.VarintType), 1)
+		e = protowire.AppendBytes(protowire.AppendTag(e, 5, protowire.BytesType), queue)
+		e = protowire.AppendVarint(protowire.AppendTag(e, 7008, protowire.VarintType), c.guarded)
+		e = protowire.AppendVarint(protowire.AppendTag(e, 7010, protowire.VarintType), c.protocol)
+		f.rdb.Set(ctx, "asynq:servers:{x}", e, time.Minute)
+		f.rdb.ZAdd(ctx, "asynq:servers", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: "asynq:servers:{x}"})
+		s := New(f.config(nil))
+		err := s.Start(ctx, taskredis.Rules{})
+		if !c.refused {
+			expect.Need(t, err == nil, "%s: want a start, have %v", name, err)
+			expect.OK(t, s.Shutdown(ctx))
+			continue
+		}
+		expect.That(t, err != nil && strings.Contains(err.Error(), name+" (pid 7)"), "%s: want the server named, have %v", name, err)
+		_, ofRedis := errors.AsType[*redisreply.CallError](err)
+		expect.That(t, !ofRedis, "want it to be no error of Redis, have %v", err)
+	}
 }

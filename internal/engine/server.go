@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
@@ -48,7 +47,11 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		return startFailed(err)
 	}
 	queues := slices.Sorted(maps.Keys(s.cfg.Queues))
-	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
+	own := &taskredis.ServerInfo{
+		Host: store.Host(), PID: os.Getpid(), ID: uuid.NewString(), Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+		Started: sent, Versions: s.cfg.Versions, Terms: &s.cfg.Terms,
+	}
+	if _, err := s.compare(ctx, own); err != nil {
 		return err
 	}
 	for _, queue := range queues {
@@ -60,11 +63,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 			s.cfg.Logger.InfoContext(ctx, "tasks that waited for an earlier release were taken over", "queue", queue, "tasks", moved)
 		}
 	}
-	own := taskredis.ServerInfo{
-		Host: store.Host(), PID: os.Getpid(), ID: uuid.NewString(), Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
-		Started: sent, Versions: s.cfg.Versions, Terms: &s.cfg.Terms,
-	}
-	if err := s.agree(ctx, &own); err != nil {
+	if err := s.agree(ctx, own); err != nil {
 		return err
 	}
 	s.calls = &taskredis.Steps{
@@ -83,7 +82,7 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	s.wg.Go(func() { s.loop.run(ctx) })
 	shown := &entry{
-		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger, info: own,
+		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger, info: *own,
 	}
 	s.wg.Go(func() { shown.run(ctx) })
 	heard := &cancellation{redis: s.cfg.Redis, cancel: s.loop.cancel, logger: s.cfg.Logger}
@@ -120,20 +119,6 @@ func (s *Server) newListeners(queues []string) []*listener {
 		}
 	}
 	return all
-}
-
-// refuseOthers returns an error if a server of another protocol is alive on one of the queues: the two would not see each
-// other's waiting tasks.
-func refuseOthers(ctx context.Context, rdb redis.UniversalClient, queues []string) error {
-	others, err := taskredis.OtherServers(ctx, rdb, queues)
-	if err != nil {
-		return startFailed(err)
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	return fmt.Errorf("engine: start: %v, of another release, serves the same queues, and the two would not keep to one order: "+
-		"stop all servers of that release first (one that was killed is listed for 10 s more)", others[0])
 }
 
 // Stop has the server take no more tasks. Those that run go on.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -192,20 +191,6 @@ func Servers(ctx context.Context, rdb redis.UniversalClient) ([]*ServerInfo, err
 		}
 	}
 	return servers, nil
-}
-
-// OtherServers lists the living servers that have one of the queues and another [Protocol]. They and the servers of this one
-// would not see each other's locks and waiting tasks. Servers of asynq alone are not among them, as they know nothing of
-// locks.
-func OtherServers(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]*ServerInfo, error) {
-	servers, err := Servers(ctx, rdb)
-	return slices.DeleteFunc(servers, func(s *ServerInfo) bool {
-		shares := slices.ContainsFunc(queues, func(queue string) bool {
-			_, ok := s.Queues[queue]
-			return ok
-		})
-		return !s.Guarded || s.Protocol == Protocol || !shares
-	}), err
 }
 
 // Unguarded returns those of servers that take no locks, with those of their queues that a server which does has, too. They run

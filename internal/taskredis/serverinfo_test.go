@@ -230,9 +230,6 @@ func TestServers(t *testing.T) {
 		add("asynq's ", soon, func(*ServerInfo) {})
 		add("old ", soon, func(s *ServerInfo) { s.Guarded, s.Versions = true, "siding 1" })
 		add("old, clock behind ", time.Now().Add(-10*time.Minute), func(s *ServerInfo) { s.Guarded = true })
-		add("old, with others ", soon, func(s *ServerInfo) { s.Guarded, s.Queues[queue+":more"] = true, 2 })
-		add("old, elsewhere ", soon, func(s *ServerInfo) { s.Guarded, s.Queues = true, map[string]int{queue + ":elsewhere": 1} })
-		add("newer ", soon, func(s *ServerInfo) { s.Guarded, s.Protocol = true, Protocol+1 })
 		put(t, rdb, &ServerInfo{Host: "web", PID: 1, ID: "killed " + queue}, nil, soon)
 		put(t, rdb, &ServerInfo{Host: "web", PID: 1, ID: "broken " + queue}, []byte("\xff"), soon)
 
@@ -247,20 +244,9 @@ func TestServers(t *testing.T) {
 			slices.Sort(ids)
 			return ids
 		}
-		all := []string{"asynq's", "newer", "old", "old, clock behind", "old, elsewhere", "old, with others", "ours"}
+		all := []string{"asynq's", "old", "old, clock behind", "ours"}
 		if have := ids(Servers(ctx, rdb)); !slices.Equal(have, all) {
 			t.Errorf("want %q, have %q", all, have)
-		}
-		for _, c := range []struct{ queues, want []string }{
-			{[]string{queue}, []string{"newer", "old", "old, clock behind", "old, with others"}},
-			{[]string{queue + ":more", queue + ":x"}, []string{"old, with others"}},
-			{[]string{queue + ":x", queue + ":elsewhere"}, []string{"old, elsewhere"}},
-			{[]string{queue + ":low"}, nil},
-			{nil, nil},
-		} {
-			if have := ids(OtherServers(ctx, rdb, c.queues)); !slices.Equal(have, c.want) {
-				t.Errorf("%q: want %q, have %q", c.queues, c.want, have)
-			}
 		}
 		servers, err := Servers(ctx, rdb)
 		for _, s := range servers {
@@ -277,7 +263,7 @@ func TestServers(t *testing.T) {
 	})
 }
 
-// No entry is written, and no server of another protocol seen, without Redis. Whoever asks is told.
+// No entry is written, and no server seen, without Redis. Whoever asks is told.
 func TestServersWithoutRedis(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
@@ -286,7 +272,6 @@ func TestServersWithoutRedis(t *testing.T) {
 		"write": WriteServer(t.Context(), rdb, ours("q"), nil, time.Second),
 		"clear": ClearServer(t.Context(), rdb, ours("q")),
 		"list":  expect.Err(Servers(t.Context(), rdb)),
-		"other": expect.Err(OtherServers(t.Context(), rdb, []string{"q"})),
 	} {
 		expect.Is(t, name, err, syscall.ECONNREFUSED)
 	}
