@@ -22,7 +22,7 @@ func TestHealthCheck(t *testing.T) {
 			well  bool
 		}
 		var calls []call
-		check := &healthCheck{redis: redis, every: Config{}.withDefaults().HealthCheckInterval, logger: log.logger(), report: func(err error) {
+		cfg := Config{Redis: redis, Logger: log.logger(), HealthCheck: func(err error) {
 			calls = append(calls, call{time.Since(began), err == nil})
 			switch len(calls) {
 			case 1:
@@ -35,11 +35,11 @@ func TestHealthCheck(t *testing.T) {
 				redis.away.Store(false)
 				time.Sleep(time.Minute) // the interval begins when the function returns
 			}
-		}}
+		}}.withDefaults()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			check.run(ctx)
+			checkHealth(ctx, &cfg)
 		}()
 		time.Sleep(2*time.Minute + time.Second)
 		cancel()
@@ -65,12 +65,11 @@ func TestHealthCheckThatIsEnded(t *testing.T) {
 		redis.hole.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second+time.Millisecond, cancel) // in the middle of a check
-		check := &healthCheck{redis: redis, every: time.Second, logger: (&logbook{}).logger(), report: func(err error) { t.Errorf("want no report, have %v", err) }}
-		check.run(ctx)
+		checkHealth(ctx, &Config{Redis: redis, HealthCheckInterval: time.Second, HealthCheck: func(err error) { t.Errorf("want no report, have %v", err) }})
 	})
 }
 
 func TestHealthCheckOfNobody(t *testing.T) {
 	t.Parallel()
-	(&healthCheck{}).run(t.Context())
+	checkHealth(t.Context(), &Config{})
 }

@@ -81,14 +81,10 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		s.wg.Go(func() { l.run(ctx) })
 	}
 	s.wg.Go(func() { s.loop.run(ctx) })
-	shown := &entry{
-		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger, info: *own,
-	}
-	s.wg.Go(func() { shown.run(ctx) })
+	s.wg.Go(func() { s.showEntry(ctx, own) })
 	heard := &cancellation{redis: s.cfg.Redis, cancel: s.loop.cancel, logger: s.cfg.Logger}
 	s.wg.Go(func() { heard.run(ctx) })
-	check := &healthCheck{redis: s.cfg.Redis, every: s.cfg.HealthCheckInterval, report: s.cfg.HealthCheck, logger: s.cfg.Logger}
-	s.wg.Go(func() { check.run(ctx) })
+	s.wg.Go(func() { checkHealth(ctx, &s.cfg) })
 	for _, u := range newUpkeeps(&s.cfg, s.calls.Session, s.loop.hasFound) {
 		s.wg.Go(func() { u.run(ctx) })
 	}
