@@ -129,32 +129,6 @@ func TestHeldLineGoesOn(t *testing.T) {
 	}
 }
 
-// A task that could not begin holds its line for as long as it has asked for. Without that asynq's whole seconds count.
-func TestHeldLineGoesOnInTime(t *testing.T) {
-	t.Parallel()
-	const after = 1500 * time.Millisecond
-	for how, most := range map[OnFailure]time.Duration{Hold: after + 200*time.Millisecond, Overtake: after + 2*time.Second} {
-		onIsland(t, func(i *island) {
-			var ran []time.Time
-			i.add("first", "a")
-			i.serve(always(0), held(how, func(*Task) error {
-				i.mu.Lock()
-				defer i.mu.Unlock()
-				if ran = append(ran, time.Now()); len(ran) == 1 {
-					return &SnoozeError{Err: errors.New("away"), After: after}
-				}
-				return nil
-			}))
-			time.Sleep(10 * time.Second)
-			i.mu.Lock()
-			defer i.mu.Unlock()
-			expect.Need(i.t, len(ran) == 2, "want two runs, have %d", len(ran))
-			waited := ran[1].Sub(ran[0])
-			expect.That(i.t, waited >= after && waited <= most, "%v: want it again after %v to %v, have %v", how, after, most, waited)
-		})
-	}
-}
-
 // A task that holds its line, and that somebody has run, waits behind all that is pending. Its line does so, too.
 func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 	t.Parallel()
@@ -174,31 +148,6 @@ func TestHeldLineWaitsForATaskThatIsPending(t *testing.T) {
 		time.Sleep(time.Minute)
 		have := slices.DeleteFunc(i.seen(&order), func(id string) bool { return strings.HasPrefix(id, "other") })
 		want := []string{"x-first", "x-first", "second", "third"}
-		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
-	})
-}
-
-// A task that has to ask for its locks keeps the place at which it holds their lines, also while it asks.
-func TestHeldLinesWaitForATaskThatAsks(t *testing.T) {
-	t.Parallel()
-	onIsland(t, func(i *island) {
-		var order []string
-		i.add("x-first", "\na\nb")
-		need := func(m *taskredis.Message, _ string) (Need, error) {
-			if m.Retried > 0 {
-				time.Sleep(15 * time.Second) // longer than nobody looks at a held line
-			}
-			return Need{Resource: string(m.Payload)}, nil
-		}
-		i.serve(always(time.Second), i.watch(&order), held(Hold, failsBy), func(cfg *Config) { cfg.Need = need }, slots(4))
-		time.Sleep(3 * time.Second)
-		i.add("second", "a")
-		time.Sleep(3 * time.Second)
-		if err := asynq.NewInspectorFromRedisClient(i.Client).RunTask("q", "x-first"); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Minute)
-		have, want := i.seen(&order), []string{"x-first", "x-first", "second"}
 		expect.That(t, slices.Equal(have, want), "want %v, have %v", want, have)
 	})
 }
