@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -75,31 +74,6 @@ func TestMentions(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestKeys wants each key that Go code and scripts make in the table of keys, and no others. Keys are found by
-// what follows their hash tag.
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	const page = "docs/reference/redis-keys.md"
-	inPage := make(map[string]bool)
-	for row := range listed(read(t, page), "(?m)^\\| ([^|]*`[^|]*) \\| [a-z ]+ \\|") {
-		maps.Copy(inPage, listed(row, "}:([a-z]+)"))
-	}
-	made := make(map[string]string)
-	literal := regexp.MustCompile(`"}:([a-z]+)[":]|'}:([a-z]+)[':]|(?:beside|siding|sidingKey)\([\w.]+, ['"]([a-z]+)[:'"]`)
-	for _, name := range named(t, func(name string) bool {
-		return regexp.MustCompile(`^(lock|queue|internal/(lockredis|taskredis|engine))/.*(\.lua|\.go)$`).MatchString(name) &&
-			!strings.HasPrefix(name, "lock/etcdlock/") && !isTest(name)
-	}) {
-		for _, m := range literal.FindAllStringSubmatch(read(t, name), -1) {
-			made[m[1]+m[2]+m[3]] = name
-		}
-	}
-	delete(made, "pending")   // asynq's
-	delete(made, "contended") // of an earlier release: only read and deleted
-	delete(inPage, "wait")    // by taskredis.WaitPrefix
-	wantListed(t, page, inPage, made)
 }
 
 // TestTargets wants each make command of a page in the Makefile.

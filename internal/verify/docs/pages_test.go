@@ -46,33 +46,6 @@ func TestTrackRecord(t *testing.T) {
 	expect.That(t, faults >= 90, "%s: want 90 tests or more, have %d", page, faults)
 }
 
-// ofRedis are the errors of Redis among the symptoms.
-var ofRedis = []string{"MISCONF", "OOM command not allowed", "CLUSTERDOWN", "MOVED", "READONLY", "NOPERM", "NOAUTH", "WRONGPASS"}
-
-// TestSymptoms wants the messages and the checks of the page on troubleshooting to be in the code, as people
-// search for them.
-func TestSymptoms(t *testing.T) {
-	t.Parallel()
-	const page = "docs/guides/troubleshooting.md"
-	doctor := readAll(t, func(name string) bool { return isCode(name) && path.Dir(name) == "cmd/lockctl" })
-	known := readAll(t, func(name string) bool { return isCode(name) && !strings.HasPrefix(name, "bench/") }) + strings.Join(ofRedis, "\n")
-	rows := regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| (.*) \|$`).FindAllStringSubmatch(read(t, page), -1)
-	expect.That(t, len(rows) >= 30, "%s: want 30 rows or more, have %d", page, len(rows))
-	for _, row := range rows {
-		for message := range listed(row[1], "`([^`]+)`") {
-			if strings.HasPrefix(message, "lockctl") {
-				continue // e2e looks at it
-			}
-			for _, part := range regexp.MustCompile(`\.\.\.|RESOURCE`).Split(message, -1) {
-				expect.That(t, strings.Contains(known, strings.Trim(part, " ,")), "%s: no code says %q", page, message)
-			}
-		}
-		for check := range listed(strings.ReplaceAll(row[0], "**", ""), `\*([a-z ]+)\*`) {
-			expect.That(t, check == "doctor" || strings.Contains(doctor, `"`+check+`"`), "%s: doctor has no check %q", page, check)
-		}
-	}
-}
-
 // TestCompatibility wants the table of versions to say what the repository has: the requirements of the
 // modules, the systems of make vet, and the tests that are named.
 func TestCompatibility(t *testing.T) {
