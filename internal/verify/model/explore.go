@@ -1,25 +1,57 @@
 package model
 
 import (
+	"fmt"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"time"
 )
+
+// A Transition is one call, or one event, and the state after it.
+type Transition struct {
+	Move   Move
+	Next   State
+	Broken string // the property that the step breaks
+	Counts uint8  // the goals for which the step counts
+	AtOnce bool   // it happens by itself, and no time has to pass before
+}
+
+// A Report is what an exploration found.
+type Report struct {
+	States, Steps int
+	Took          time.Duration
+	// Broken is the property that is broken, "" if none is, and Trace a shortest way there, in words.
+	Broken string
+	Trace  []string
+}
+
+func (r Report) String() string {
+	size := fmt.Sprintf("%d states, %d steps, %.1f s", r.States, r.Steps, r.Took.Seconds())
+	if r.Broken == "" {
+		return size
+	}
+	return fmt.Sprintf("%s (%s)\n  %s", r.Broken, size, strings.Join(r.Trace, "\n  "))
+}
+
+// Property is the name of the property that is broken: what comes before the colon.
+func (r Report) Property() string {
+	name, _, _ := strings.Cut(r.Broken, ":")
+	return name
+}
 
 // A graph has all states by number, in the order of their discovery, and the steps between them
 // that count.
 type graph struct {
 	*Model
 
-	goals   []Goal
 	seeds   [2]maphash.Seed
 	numbers map[[2]uint64]int32
 	parents []int32
-	reached []uint8 // the goals
+	final   []bool  // nothing is left to run
 	first   []int32 // the index of the first step of each state
 	targets []int32
 	counts  []uint8
-	actors  []uint8
 }
 
 // Explore visits every state that can be reached, and checks all properties up to the first one that is
@@ -27,8 +59,13 @@ type graph struct {
 func (m *Model) Explore() Report {
 	began, g := time.Now(), newGraph(m)
 	report := g.build()
-	for i := 0; i < len(g.goals) && report.Broken == ""; i++ {
-		g.judge(&report, i)
+	for _, goal := range []uint8{hope, prompt} {
+		if report.Broken != "" {
+			break
+		}
+		if n := g.stuck(goal); n >= 0 {
+			report.Broken, report.Trace = goals[goal], g.words(n)
+		}
 	}
 	report.Took = time.Since(began)
 	return report
@@ -36,7 +73,7 @@ func (m *Model) Explore() Report {
 
 func newGraph(m *Model) *graph {
 	return &graph{
-		Model: m, goals: m.Goals(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, numbers: map[[2]uint64]int32{},
+		Model: m, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, numbers: map[[2]uint64]int32{},
 	}
 }
 
@@ -68,8 +105,7 @@ func (g *graph) build() (report Report) {
 			}
 			moves = moves || step.AtOnce
 			if step.Counts != 0 {
-				g.targets = append(g.targets, number)
-				g.counts, g.actors = append(g.counts, step.Counts), append(g.actors, step.Actor)
+				g.targets, g.counts = append(g.targets, number), append(g.counts, step.Counts)
 			}
 		}
 		if report.Broken == "" && !moves {
@@ -83,6 +119,22 @@ func (g *graph) build() (report Report) {
 	return report
 }
 
+// stuck returns the first state from which no way leads to the end by the steps that count for a goal, -1 if there is none.
+func (g *graph) stuck(goal uint8) int32 {
+	leads := slices.Clone(g.final)
+	for again := true; again; {
+		again = false
+		for n := int32(len(leads)) - 1; n >= 0; n-- { // most steps lead to a state that was found later
+			for e := g.first[n]; e < g.first[n+1] && !leads[n]; e++ {
+				if g.counts[e]&goal != 0 && leads[g.targets[e]] {
+					leads[n], again = true, true
+				}
+			}
+		}
+	}
+	return int32(slices.Index(leads, false))
+}
+
 // hash identifies a state: no two of some million have the same 128 bits.
 func (g *graph) hash(s State) [2]uint64 {
 	return [2]uint64{maphash.Comparable(g.seeds[0], s), maphash.Comparable(g.seeds[1], s)}
@@ -92,13 +144,7 @@ func (g *graph) hash(s State) [2]uint64 {
 func (g *graph) add(hash [2]uint64, s *State, parent int32) int32 {
 	number := int32(len(g.parents))
 	g.numbers[hash] = number
-	var reached uint8
-	for i, goal := range g.goals {
-		if goal.Reached(s) {
-			reached |= 1 << i
-		}
-	}
-	g.parents, g.reached = append(g.parents, parent), append(g.reached, reached)
+	g.parents, g.final = append(g.parents, parent), append(g.final, g.Final(s))
 	return number
 }
 

@@ -33,19 +33,8 @@ func (m *Model) Steps(steps []Transition, s *State) []Transition {
 	return b.steps
 }
 
-// The actors of a fair run. Servers come first.
-const (
-	byHandler  = 4  // and the number of the attempt's task
-	byTask     = 10 // and its number
-	byEntry    = 20 // and four for each resource
-	byResource = 30 // and its number
-	byUpkeep   = 35
-	byOperator = 40 // and the number of a queue
-	nobody     = 63 // a fair run may do without these
-)
-
 // may adds a move, unless nothing is left for a fault or an action.
-func (b *builder) may(move Move, actor uint8) {
+func (b *builder) may(move Move) {
 	e := move.Event
 	switch {
 	case e.fault() && b.s.Faults == 0, e.action() && b.s.Actions == 0:
@@ -53,7 +42,7 @@ func (b *builder) may(move Move, actor uint8) {
 	case e == ReplicaStops && !slices.Contains(b.Only, e), b.Only != nil && (e.fault() || e.action()) && !slices.Contains(b.Only, e):
 		return
 	}
-	b.steps = append(b.steps, Transition{Move: move, Next: *b.s, Actor: actor, AtOnce: !e.waits()})
+	b.steps = append(b.steps, Transition{Move: move, Next: *b.s, AtOnce: !e.waits()})
 	step := &b.steps[len(b.steps)-1]
 	if !b.apply(&step.Next, move) {
 		b.steps = b.steps[:len(b.steps)-1]
@@ -84,17 +73,17 @@ func (b *builder) ends(r uint8) bool {
 func (b *builder) server(n uint8) {
 	s, sv := b.s, &b.s.Servers[n]
 	if sv.CutOff {
-		b.may(Move{Event: Continue, Server: n}, n)
+		b.may(Move{Event: Continue, Server: n})
 		b.copies(n)
 		return
 	}
-	b.may(Move{Event: Crash, Server: n}, nobody)
-	b.may(Move{Event: CutOff, Server: n}, nobody)
+	b.may(Move{Event: Crash, Server: n})
+	b.may(Move{Event: CutOff, Server: n})
 	if other := 1 - n; len(b.Servers) > 1 && !sv.Drains && !s.Servers[other].Drains && slices.Equal(b.Servers[n].Queues, b.Servers[other].Queues) {
-		b.may(Move{Event: Drain, Server: n}, nobody)
+		b.may(Move{Event: Drain, Server: n})
 	}
 	if slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.Disowned && !a.Lost }) {
-		b.may(Move{Event: Heartbeat, Server: n}, n)
+		b.may(Move{Event: Heartbeat, Server: n})
 	}
 	b.copies(n)
 	if sv.Waits {
@@ -104,23 +93,23 @@ func (b *builder) server(n uint8) {
 	if s.ended(n) || sv.Popped || !sv.Asleep && !sv.Drains && s.working(n) < b.Servers[n].Slots {
 		b.step(n)
 	} else if sv.Asleep {
-		b.may(Move{Event: SecondPasses, Server: n}, n)
+		b.may(Move{Event: SecondPasses, Server: n})
 	}
 	for q := range uint8(MaxQueues) {
 		if sv.Listens && s.Queues[q].Notify && b.serves(n, q) {
-			b.may(Move{Event: Wake, Server: n, Queue: q}, n)
+			b.may(Move{Event: Wake, Server: n, Queue: q})
 		}
 	}
 }
 
 // waiting adds what may happen to a server that waits for an answer.
 func (b *builder) waiting(n uint8) {
-	b.may(Move{Event: Resend, Server: n}, n)
+	b.may(Move{Event: Resend, Server: n})
 	if b.s.Records[n] == Latest {
-		b.may(Move{Event: HearLate, Server: n}, nobody)
+		b.may(Move{Event: HearLate, Server: n})
 	}
 	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.ages() && !a.Untrusted }) {
-		b.may(Move{Event: WindowEnds, Server: n}, nobody)
+		b.may(Move{Event: WindowEnds, Server: n})
 	}
 }
 
@@ -131,9 +120,9 @@ func (b *builder) step(n uint8) {
 		orders = 2
 	}
 	for order := range orders {
-		b.may(Move{Event: Step, Server: n, Queue: order}, n)
-		b.may(Move{Event: StepUnheard, Server: n, Queue: order}, nobody)
-		b.may(Move{Event: StepDelayed, Server: n, Queue: order}, nobody)
+		b.may(Move{Event: Step, Server: n, Queue: order})
+		b.may(Move{Event: StepUnheard, Server: n, Queue: order})
+		b.may(Move{Event: StepDelayed, Server: n, Queue: order})
 		b.fails(n, order)
 	}
 }
@@ -141,8 +130,8 @@ func (b *builder) step(n uint8) {
 // copies adds the arrival of a late copy.
 func (b *builder) copies(n uint8) {
 	if b.s.Servers[n].Way != NoCopy {
-		b.may(Move{Event: Arrive, Server: n}, nobody)
-		b.may(Move{Event: ArriveAged, Server: n}, nobody)
+		b.may(Move{Event: Arrive, Server: n})
+		b.may(Move{Event: ArriveAged, Server: n})
 	}
 }
 
@@ -150,7 +139,7 @@ func (b *builder) copies(n uint8) {
 func (b *builder) fails(server, order uint8) {
 	for n, before := uint8(1), -1; before != len(b.steps); n++ {
 		before = len(b.steps)
-		b.may(Move{Event: StepFails, Server: server, Queue: order, N: n}, nobody)
+		b.may(Move{Event: StepFails, Server: server, Queue: order, N: n})
 	}
 }
 
@@ -169,7 +158,7 @@ func (b *builder) attempt(i int) {
 			continue
 		}
 		move.Kind = kind
-		b.may(move, byHandler+uint8(a.Task))
+		b.may(move)
 	}
 }
 
@@ -181,36 +170,36 @@ func (b *builder) leads(i int) bool {
 func (b *builder) task(id ID) {
 	s, t, spec := b.s, b.s.task(id), b.Tasks[id-1]
 	move := Move{Task: id, Queue: spec.Queue}
-	may := func(e Event, actor uint8) {
+	may := func(e Event) {
 		move.Event = e
-		b.may(move, actor)
+		b.may(move)
 	}
 	switch {
 	case t.Status == Absent && b.comes(id):
-		may(Enqueue, byTask+uint8(id))
+		may(Enqueue)
 	case t.Status == Deleted:
-		may(EnqueueAgain, nobody)
+		may(EnqueueAgain)
 	case t.Status == Pending && s.Queues[spec.Queue].index(id) >= 0:
-		may(Delete, nobody)
-		may(Archive, nobody)
+		may(Delete)
+		may(Archive)
 	case t.Status == Retry && t.Set != NotIn:
-		may(Delete, nobody)
-		may(Archive, nobody)
-		may(DashboardRuns, nobody) // also by asynq's forwarder
+		may(Delete)
+		may(Archive)
+		may(DashboardRuns) // also by asynq's forwarder
 		if t.Set == Waits && b.Mistake == UntilForgotten {
-			may(Retime, nobody)
+			may(Retime)
 		}
 	case t.Status == Archived && t.Set == Stopped:
-		may(Delete, nobody)
-		may(DashboardRuns, nobody)
-		may(RetryHeld, byOperator+spec.Queue)
-		may(SkipHeld, byOperator+spec.Queue)
+		may(Delete)
+		may(DashboardRuns)
+		may(RetryHeld)
+		may(SkipHeld)
 	}
 	if t.Status == Retry && (t.Set == Backoff || t.Set == Held) {
-		may(TimeComes, byTask+uint8(id))
+		may(TimeComes)
 	}
 	if t.Lease == Runs && !s.renewed(t.Attempt) && b.leaseEnds(id) {
-		may(LeaseEnds, byTask+uint8(id))
+		may(LeaseEnds)
 	}
 }
 
@@ -241,30 +230,28 @@ func (b *builder) leaseEnds(id ID) bool {
 func (b *builder) queue(q uint8) {
 	s, queue := b.s, &b.s.Queues[q]
 	if queue.Seen && !b.room(s, q) {
-		b.may(Move{Event: Unseen, Queue: q}, nobody)
+		b.may(Move{Event: Unseen, Queue: q})
 	}
 	if queue.Paused {
-		b.may(Move{Event: Unpause, Queue: q}, byOperator+q)
+		b.may(Move{Event: Unpause, Queue: q})
 	} else if b.served(q) {
-		b.may(Move{Event: Pause, Queue: q}, nobody)
+		b.may(Move{Event: Pause, Queue: q})
 	}
 	for r := range uint8(MaxResources) {
 		move := Move{Event: EntryDue, Queue: q, Resource: r}
 		switch queue.Ready[r] {
-		case Second:
-			b.may(move, byEntry+4*r+q)
-		case Expiry:
-			b.may(move, nobody)
+		case Second, Expiry:
+			b.may(move)
 		case Later:
 			if head := b.head(&s.Redis, q, r); head == 0 || !s.task(head).holds() {
-				b.may(move, byEntry+4*r+q)
+				b.may(move)
 			}
 		default:
 		}
 		if queue.Ready[r] != NoEntry {
-			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 0}, nobody)
-			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 1}, nobody)
-			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 2}, nobody)
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 0})
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 1})
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 2})
 		}
 	}
 }
@@ -272,33 +259,33 @@ func (b *builder) queue(q uint8) {
 func (b *builder) resource(r uint8) {
 	s, l := b.s, &b.s.Locks[r]
 	move := Move{Resource: r}
-	may := func(e Event, actor uint8) {
+	may := func(e Event) {
 		move.Event = e
-		b.may(move, actor)
+		b.may(move)
 	}
 	switch {
 	case l.Token == free:
-		may(ForeignTakes, nobody)
+		may(ForeignTakes)
 		if !l.Fresh {
-			may(LockerTakes, nobody)
+			may(LockerTakes)
 		}
 		if slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) || l.Fresh {
-			may(OfferEnds, byResource+r)
+			may(OfferEnds)
 		}
 	case l.Token == Foreign:
-		may(ForeignLeaves, byResource+r)
+		may(ForeignLeaves)
 	case l.Token == locker:
-		may(LockerLeaves, byResource+r)
+		may(LockerLeaves)
 	case !l.Far && !s.renewed(l.Token):
 		if a := &s.Attempts[l.Token-1]; !a.unheard() || a.Untrusted {
-			may(Expire, byResource+r)
+			may(Expire)
 		}
 	}
 	if l.attempt() && !l.Revoked {
-		may(Revoke, nobody)
+		may(Revoke)
 	}
 	if l.Token != free && slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) {
-		may(OfferEnds, byResource+r)
+		may(OfferEnds)
 	}
 }
 
@@ -308,15 +295,15 @@ func (b *builder) rest() {
 	if b.Mistake != NoUpkeep {
 		next := *s
 		if b.upkeep(&next); next.Redis != s.Redis {
-			b.may(Move{Event: Upkeep}, byUpkeep)
+			b.may(Move{Event: Upkeep})
 		}
 	}
 	if !s.Back {
-		b.may(Move{Event: ClockBack}, nobody)
+		b.may(Move{Event: ClockBack})
 	}
 	if s.Behind {
-		b.may(Move{Event: Failover}, nobody)
+		b.may(Move{Event: Failover})
 	} else if !s.Failed {
-		b.may(Move{Event: ReplicaStops}, nobody)
+		b.may(Move{Event: ReplicaStops})
 	}
 }
