@@ -560,60 +560,42 @@ func TestBatchLosesItsLock(t *testing.T) {
 	expect.Same(t, "who was told of as lost", told, map[string]bool{"first": true, "ended": false, "at work": true})
 }
 
-// Nothing runs, and a master goes away. The step that asks it whether it has forgotten outcomes does not hold up a shutdown.
-func TestShutdownWithoutAnAnswerToAQuestion(t *testing.T) {
+// Nothing runs, and Redis refuses writes, or does not answer. That holds up no shutdown, but for a step that Redis may have made.
+func TestShutdownWithoutRedis(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Bool
-		l := newLoop(loopConfig(t, func(context.Context, *Task) error { return nil }), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+	refusal, unheard := redisError("NOREPLICAS Not enough good replicas to write."), io.ErrUnexpectedEOF
+	for name, tt := range map[string]struct {
+		step func(s *taskredis.Step) (*taskredis.Answer, error)
+		done bool
+	}{
+		"takes tasks, refused": {func(*taskredis.Step) (*taskredis.Answer, error) { return nil, refusal }, true},
+		"takes tasks, the first try unheard": {func(s *taskredis.Step) (*taskredis.Answer, error) {
+			if err := unheard; isFirst(s) && err != nil {
+				unheard = nil
+				return nil, err
+			}
+			return nil, refusal
+		}, false},
+		"asks whether an outcome is forgotten": {func(s *taskredis.Step) (*taskredis.Answer, error) {
 			if len(s.Outcomes)+len(s.Slots) == 0 {
-				asked.Store(true)
 				return nil, nil
 			}
 			return settles(s, takenTask("1", "lock:a", 1)), nil
-		}})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go l.run(ctx)
-		time.Sleep(5 * time.Second)
-		expect.OK(t, l.do(ctx, func() { l.stopping = true }))
-		time.Sleep(time.Second)
-		select {
-		case <-l.drained:
-		default:
-			t.Error("want the loop to be done")
-		}
-		expect.That(t, asked.Load(), "want Redis asked whether it has forgotten the outcome")
-	})
-}
-
-// Redis refuses writes for long, and nothing runs. The step that was to take tasks does not hold up a shutdown; but one that
-// Redis may have made, unheard, does.
-func TestShutdownWhileRedisRefuses(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		first error // the answer to the first step
-		done  bool
-	}{
-		"refused": {redisError("NOREPLICAS Not enough good replicas to write."), true},
-		"unheard": {io.ErrUnexpectedEOF, false},
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newLoop(loopConfig(t, nil), script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
-					if isFirst(s) && tt.first != nil {
-						err := tt.first
-						tt.first = nil
-						return nil, err
-					}
-					return nil, redisError("NOREPLICAS Not enough good replicas to write.")
-				}})
+				l := newLoop(loopConfig(t, func(context.Context, *Task) error { return nil }), script{step: tt.step})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go l.run(ctx)
 				time.Sleep(5 * time.Second)
-				expect.OK(t, l.do(ctx, func() { l.stopping = true }))
+				stepsUnderWay := 0
+				expect.OK(t, l.do(ctx, func() {
+					l.stopping = true
+					stepsUnderWay = l.scopes[""].underWay()
+				}))
 				time.Sleep(2 * time.Second)
 				select {
 				case <-l.drained:
@@ -621,6 +603,7 @@ func TestShutdownWhileRedisRefuses(t *testing.T) {
 				default:
 					expect.That(t, !tt.done, "want the loop to be done")
 				}
+				expect.That(t, stepsUnderWay > 0, "want a step under way at the end")
 			})
 		})
 	}
