@@ -18,76 +18,32 @@ import (
 func TestSecondStepIsWorthIt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		concurrency, underWay, n int
-		want                     bool
+		concurrency, underWay int
+		n, steps              int // outcomes that wait, and steps that leave with them
 	}{
-		{100, 0, 0, true},
-		{100, 1, 49, false},
-		{100, 1, 50, true},
-		{100, 2, 100, false},
-		{4000, 1, mostSlots - 1, false},
-		{4000, 1, mostSlots, true}, // more slots than that are never free for one step
+		{100, 0, 1, 1},
+		{100, 1, 49, 0},
+		{100, 1, 50, 1},
+		{100, 2, 100, 0},
+		{4000, 1, mostSlots - 1, 0},
+		{4000, 1, mostSlots, 1}, // more slots than that are never free for one step
+		{100, 0, mostOutcomes + 50, 2},
 	} {
 		cfg := loopConfig(t, nil)
 		cfg.Concurrency = test.concurrency
-		p := newLoop(cfg, script{}).scopes[""]
+		p := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) { return nothing(s), nil }}).scopes[""]
 		for i := range test.underWay {
-			p.senders[i].flight = &flight{}
+			p.senders[i].flight = &flight{resendAt: time.Now().Add(time.Hour)}
 		}
-		have := p.worth(test.n)
-		expect.That(t, have == test.want, "%+v: have %v", test, have)
-	}
-}
-
-// A worked is a Redis that has tasks enough, and takes its time for each step.
-type worked struct {
-	takes time.Duration // for a step
-	left  int           // tasks
-
-	mu       sync.Mutex
-	underWay int
-	most     int // steps that were under way at once
-}
-
-func (w *worked) step(s *taskredis.Step) (*taskredis.Answer, error) {
-	w.mu.Lock()
-	w.underWay++
-	w.most = max(w.most, w.underWay)
-	a := settles(s)
-	for range s.Slots {
-		if w.left == 0 {
-			break
+		for range test.n {
+			p.loop.toSend(&attempt{})
 		}
-		a.Taken = append(a.Taken, takenTask(fmt.Sprint(w.left), "", 0))
-		w.left--
+		idle, cancel := context.WithCancel(t.Context())
+		cancel() // nobody hears of the answers of the script
+		p.send(idle, time.Now(), nil, nil)
+		have := p.underWay() - test.underWay
+		expect.That(t, have == test.steps, "%+v: have %d", test, have)
 	}
-	for i := range a.Drawn {
-		a.Drawn[i].More = w.left > 0
-	}
-	w.mu.Unlock()
-	time.Sleep(w.takes)
-	w.mu.Lock()
-	w.underWay--
-	w.mu.Unlock()
-	return a, nil
-}
-
-func TestTwoStepsAreUnderWay(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &worked{takes: 200 * time.Millisecond, left: 100}
-		l := newLoop(loopConfig(t, func(_ context.Context, task *Task) error {
-			if task.ID[len(task.ID)-1]%2 == 0 {
-				time.Sleep(100 * time.Millisecond) // half of them end in the middle of the step of the others
-			}
-			return nil
-		}), script{step: w.step})
-		runFor(t, l, 10*time.Second)
-		time.Sleep(time.Second) // no step is under way any more
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		expect.That(t, w.most == 2, "want two steps under way, have %d", w.most)
-	})
 }
 
 // Who is told of the start of a task is also told of its end, if Redis does not take its outcome.
