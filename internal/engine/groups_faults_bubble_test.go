@@ -190,36 +190,6 @@ func TestAggregationOfBrokenData(t *testing.T) {
 	})
 }
 
-// While Redis is away, the log says so once. All goes on when it is back.
-func TestAggregationDuringAnOutage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var groups []string
-		b := startAggregation(t, eachSecond(func(group string, _ []*asynq.Task) *asynq.Task {
-			mu.Lock()
-			defer mu.Unlock()
-			groups = append(groups, group)
-			return asynq.NewTask("joined", nil)
-		}))
-		b.put(t, "first", 1)
-		time.Sleep(5 * time.Second)
-		b.put(t, "second", 1)
-		b.away.Store(true)
-		b.cut()
-		time.Sleep(10 * time.Minute)
-		expect.That(t, b.log.count("cannot be aggregated") == 1 && b.log.count("cannot be reclaimed") == 1, "want a line for each, have:\n%v", b.log)
-		b.away.Store(false)
-		for b.Ping(t.Context()).Err() != nil { // connections that were cut are still in the pool
-			time.Sleep(time.Second)
-		}
-		time.Sleep(2 * time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		expect.That(t, slices.Equal(groups, []string{"first", "second"}) && b.log.count("") == 4, "want both groups and two more lines, have %q and:\n%v", groups, b.log)
-	})
-}
-
 // A change of limits is to reach the queues of the masters that answer.
 func TestSetRulesWithMastersThatHang(t *testing.T) {
 	t.Parallel()
