@@ -20,7 +20,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -255,51 +254,28 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.wantNoDenial(t)
 }
 
-// storeKeys are what a worker needs besides, as the page says, if its locks are in another store.
-var storeKeys = []string{"~wait:lock:*", "~{wait:lock:*"}
-
 func TestRightsOfAWorkerWithAStore(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
-	page := read(t, filepath.Join("..", "docs", "guides", "operations.md"))
-	for _, key := range storeKeys {
+	besides, page := []string{"~wait:lock:*", "~{wait:lock:*"}, read(t, filepath.Join("..", "docs", "guides", "operations.md"))
+	for _, key := range besides {
 		wantText(t, page, "`"+key+"`")
 	}
-	// work has a worker run tasks that need one lock, and returns the keys that it may not touch.
-	work := func(user string, keys ...string) (denied []string) {
-		g.set(t, g.admin, user, append(slices.Clone(g.rights[aclWorker]), keys...)...)
-		server := g.server(t, user, queue.ServerConfig{Store: locktest.NewMemory(), Asynq: asynq.Config{Queues: map[string]int{user: 1}}})
-		var runs atomic.Int32
-		queue.Handle(server, func(context.Context, guarded) error {
-			runs.Add(1)
-			return nil
-		})
-		const tasks = 3
-		for range tasks {
-			expect.Value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: user}))(t)
-		}
-		expect.OK(t, server.Start(t.Context()))
-		expect.Eventually(t, "the tasks done, or something denied", func() bool {
-			for _, d := range g.denials(t) {
-				if d.Username == user && d.Object != "config|get" {
-					denied = append(denied, d.Object)
-				}
-			}
-			return len(denied) > 0 || runs.Load() == tasks
-		})
-		if err := server.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		return denied
+	g.set(t, g.admin, aclWorker, besides...)
+	server := g.server(t, aclWorker, queue.ServerConfig{Store: locktest.NewMemory()})
+	var runs atomic.Int32
+	queue.Handle(server, func(context.Context, guarded) error {
+		runs.Add(1)
+		return nil
+	})
+	const tasks = 3
+	for range tasks {
+		expect.Value(newClient(t, g.admin).Enqueue(t.Context(), guarded{}, nil))(t)
 	}
-	if denied := work("both", storeKeys...); len(denied) > 0 {
-		t.Errorf("want nothing denied, have %q", denied)
-	}
-	for i, key := range storeKeys {
-		if denied := work(fmt.Sprint("without-", i), slices.DeleteFunc(slices.Clone(storeKeys), func(k string) bool { return k == key })...); len(denied) == 0 {
-			t.Errorf("docs/guides/operations.md: want %s needed with a store", key)
-		}
-	}
+	expect.OK(t, server.Start(t.Context()))
+	expect.Eventually(t, "the tasks done", func() bool { return runs.Load() == tasks })
+	expect.OK(t, server.Shutdown(t.Context()))
+	g.wantNoDenial(t)
 }
 
 // activate leaves a task that is active and holds no lock, as one whose worker has just died. The
@@ -654,82 +630,6 @@ func (g *guardedTestbed) revokeForEach(t *testing.T, rdb *redis.Client) {
 		g.admin.Set(t.Context(), lock, "somebody", 0)
 		expect.OK(t, wait())
 		_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
-	}
-}
-
-// Every pattern of keys and channels on the page is needed.
-func TestRightsToKeysAndChannels(t *testing.T) {
-	t.Parallel()
-	g := newGuardedTestbed(t)
-	g.admin.SAdd(t.Context(), "asynq:queues", "default") // whichever user comes first
-	g.activate(t)
-	work := map[string]func(*testing.T, *redis.Client, time.Duration){
-		aclEnqueue: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
-			t.Helper()
-			_, _ = newClient(t, rdb).Enqueue(t.Context(), success{}, nil)
-			saveCheckpoints(t, rdb)
-		},
-		aclDashboard: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
-			t.Helper()
-			inspector := asynq.NewInspectorFromRedisClient(rdb)
-			_, _ = inspector.Queues()
-			_ = inspector.CancelProcessing("anything")
-			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
-				_, _, _ = locks.Show(t.Context(), "anything", 1, 1)
-				_, _ = locks.Held(t.Context())
-			}
-			g.revokeForEach(t, rdb)
-		},
-		aclOperator: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
-			t.Helper()
-			locks := expect.Value(inspect.New(rdb, inspect.Config{}))(t)
-			_, _ = locks.Held(t.Context())
-			_, _, _ = locks.Show(t.Context(), "res:operator", 1, 1)
-			g.revokeForEach(t, rdb)
-		},
-		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
-			t.Helper()
-			server := g.server(t, rdb.Options().Username, queue.ServerConfig{Handler: asynq.NotFoundHandler()})
-			_ = server.Start(t.Context()) // fails without a right that Start checks
-			ctx, cancel := context.WithTimeout(t.Context(), lasts)
-			defer cancel()
-			holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
-			lease, err := holder.Acquire(ctx, "res:"+rdb.Options().Username, nil)
-			_, _ = waiter.Acquire(ctx, "res:"+rdb.Options().Username, &lock.Options{Wait: lock.Forever})
-			if err == nil {
-				_ = lease.Release(t.Context())
-			}
-			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
-				_, _ = locks.Held(t.Context()) // for the metrics
-			}
-			if err := server.Shutdown(context.WithoutCancel(ctx)); err != nil {
-				t.Error(err)
-			}
-		},
-	}
-	users := 0
-	// reduce has a user work for a time without one of the rules, and returns the denials.
-	reduce := func(user, without string, lasts time.Duration) []*redis.ACLLogEntry {
-		users++
-		reduced := fmt.Sprint("reduced-", users)
-		rules := slices.DeleteFunc(slices.Clone(g.rights[user]), func(r string) bool { return r == without })
-		g.set(t, g.admin, reduced, rules...)
-		work[user](t, g.client(t, reduced), lasts)
-		return slices.DeleteFunc(g.denials(t), func(d *redis.ACLLogEntry) bool { return d.Username != reduced })
-	}
-	for user, rules := range g.rights {
-		if have := reduce(user, "", 500*time.Millisecond); len(have) > 0 {
-			t.Errorf("%s: want nothing refused, have %s %q", user, have[0].Reason, have[0].Object)
-		}
-		for _, rule := range rules {
-			if strings.HasPrefix(rule, "~") || strings.HasPrefix(rule, "&") {
-				needed := false
-				for lasts := 250 * time.Millisecond; lasts <= 16*time.Second && !needed; lasts *= 2 { // a worker may end before it needs the rule
-					needed = len(reduce(user, rule, lasts)) > 0
-				}
-				expect.That(t, needed, "docs/guides/operations.md: %s: %s is not needed", user, rule)
-			}
-		}
 	}
 }
 
