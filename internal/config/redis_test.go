@@ -174,7 +174,7 @@ func TestFailed(t *testing.T) {
 // So do those that servers give to a client of another kind.
 func TestFailedByTheKindOfServer(t *testing.T) {
 	t.Parallel()
-	plain, secured := redistest.Shared(t).Addr, redistest.StartTLS(t, redistest.NewAuthority(t)).Addr
+	plain, secured := redistest.Shared(t).Addr, redistest.StartTLS(t, redistest.NewCertificate(t)).Addr
 	for _, test := range []struct {
 		name, addr string
 		edit       func(*config.Redis)

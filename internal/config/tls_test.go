@@ -17,17 +17,15 @@ import (
 // Over TLS the settings let in whom they should, on both sides.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ours, others := redistest.NewAuthority(t), redistest.NewAuthority(t)
+	ours, others := redistest.NewCertificate(t), redistest.NewCertificate(t)
 	strict := redistest.StartTLS(t, ours)
 	lenient := redistest.StartTLS(t, ours, "--tls-auth-clients", "no")
 	plain := redistest.Shared(t)
-	cert, key := ours.Issue(t)
-	otherCert, otherKey := others.Issue(t)
 
 	right := config.Default().Redis
 	right.Addrs = []string{strict.Addr}
 	right.TLS, right.TLSServerName, right.TLSCAFile = true, redistest.ServerName, ours.File
-	right.TLSCertFile, right.TLSKeyFile = cert, key
+	right.TLSCertFile, right.TLSKeyFile = ours.File, ours.KeyFile
 	right.DialTimeout = 20 * time.Second // the race detector takes long to read the system's authorities
 	with := func(edit func(*config.Redis)) config.Redis {
 		r := right
@@ -57,7 +55,7 @@ func TestTLS(t *testing.T) {
 		{"a name that is not the server's", with(func(r *config.Redis) { r.TLSServerName = "redis.example" }), misnamed},
 		{"the address for a name", with(func(r *config.Redis) { r.TLSServerName = "" }), misnamed},
 		{"no certificate of ours", with(func(r *config.Redis) { r.TLSCertFile, r.TLSKeyFile = "", "" }), refused},
-		{"one of ours that others signed", with(func(r *config.Redis) { r.TLSCertFile, r.TLSKeyFile = otherCert, otherKey }), refused},
+		{"a certificate that the server does not trust", with(func(r *config.Redis) { r.TLSCertFile, r.TLSKeyFile = others.File, others.KeyFile }), refused},
 		{"a server without TLS", with(func(r *config.Redis) { r.Addrs, r.DialTimeout = []string{plain.Addr}, 200*time.Millisecond }), silent},
 	}
 	for _, test := range tests {

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -18,90 +17,58 @@ import (
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// ServerName is the only name in the certificates of an [Authority]. Clients call a server by
-// its address, and must ask for this name.
+// ServerName is the only name in a [Certificate]. Clients call a server by its address, and must ask for this name.
 const ServerName = "redis.test"
 
-// An Authority issues certificates for servers with TLS and their clients.
-type Authority struct {
-	// File is the authority's own certificate, in PEM, for those who trust it.
-	File string
-
-	dir    string
-	cert   *x509.Certificate
-	key    *ecdsa.PrivateKey
-	issued int64
+// A Certificate is good for a server and for a client, for those who trust it: it has signed itself.
+type Certificate struct {
+	// File has the certificate, and KeyFile its key, in PEM.
+	File, KeyFile string
 }
 
-// NewAuthority makes an authority that nobody trusts yet.
-func NewAuthority(tb testing.TB) *Authority {
-	tb.Helper()
-	a := &Authority{dir: tb.TempDir()}
-	a.File, _ = a.certify(tb, &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "redistest"},
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	})
-	return a
-}
-
-// Issue makes a certificate for [ServerName], good for a server and for a client. The results are
-// the files, in PEM, of the certificate and of its key.
-func (a *Authority) Issue(tb testing.TB) (certFile, keyFile string) {
-	tb.Helper()
-	return a.certify(tb, &x509.Certificate{
-		DNSNames:    []string{ServerName},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
-}
-
-// certify signs a certificate, and returns its file and that of its key. The first certificate
-// is the authority's own.
-func (a *Authority) certify(tb testing.TB, cert *x509.Certificate) (certFile, keyFile string) {
+// NewCertificate makes a certificate that nobody trusts yet.
+func NewCertificate(tb testing.TB) Certificate {
 	tb.Helper()
 	must := func(err error) {
 		if err != nil {
 			tb.Fatal(err)
 		}
 	}
-	a.issued++
-	cert.SerialNumber, cert.NotAfter = big.NewInt(a.issued), time.Now().Add(time.Hour)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
-	if a.cert == nil {
-		a.cert, a.key = cert, key
+	cert := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: tb.Name()},
+		DNSNames:              []string{ServerName},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	certDER, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	certDER, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
 	must(err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	must(err)
-	write := func(kind string, der []byte) string {
-		path := filepath.Join(a.dir, fmt.Sprint(a.issued, kind, ".pem"))
-		must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	return write("CERTIFICATE", certDER), write("PRIVATE KEY", keyDER)
+	dir := tb.TempDir()
+	c := Certificate{File: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	must(os.WriteFile(c.File, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), 0o600))
+	must(os.WriteFile(c.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	return c
 }
 
-// StartTLS is [Start] for a server that speaks TLS alone, with a certificate of a. The server
-// wants one of its clients, too, unless args have "--tls-auth-clients", "no".
-func StartTLS(tb testing.TB, a *Authority, args ...string) *Server {
+// StartTLS is [Start] for a server that speaks TLS alone, with the certificate. The server wants a client to have it,
+// too, unless args have "--tls-auth-clients", "no".
+func StartTLS(tb testing.TB, c Certificate, args ...string) *Server {
 	tb.Helper()
-	certFile, keyFile := a.Issue(tb)
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	authority, err := os.ReadFile(a.File)
+	pair, err := tls.LoadX509KeyPair(c.File, c.KeyFile)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(authority)
+	trusted.AddCert(pair.Leaf)
 	own := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: ServerName, RootCAs: trusted, Certificates: []tls.Certificate{pair}}
-	args = append(args, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.File)
+	args = append(args, "--tls-cert-file", c.File, "--tls-key-file", c.KeyFile, "--tls-ca-cert-file", c.File)
 	s, err := run(tb.Context(), own, args)
 	return proc.ForTest(tb, s, err)
 }
