@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
@@ -69,54 +67,6 @@ func TestResourcesProgressAlikeOnFewerSlots(t *testing.T) {
 			close(may)
 			alike(t, l.all()[:5*each], resources)
 		})
-	}
-}
-
-// TestWaitersOfAnotherQueueDelayNobody: waiters of a queue whose servers are gone, or busy, are in front of those of a
-// queue that is served.
-func TestWaitersOfAnotherQueueDelayNobody(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{20, 1000} {
-		for _, busy := range []bool{false, true} {
-			t.Run(fmt.Sprint(n, " waiters, busy servers: ", busy), func(t *testing.T) {
-				t.Parallel()
-				f, l := newFleet(t), newLedger(t)
-				ctx := context.Background()
-				f.rdb.Set(ctx, "lock:a", "siding:test-1-1:the test", time.Minute)
-				f.crowd("other", n, "a")
-				work := func(task *Task) time.Duration {
-					if task.Queue == "other" {
-						return time.Minute
-					}
-					return 0
-				}
-				others := f.node(l, work, serves("other"), slots(1))
-				f.eventually(f.parked("other", n))
-				if busy {
-					f.crowd("other", 1, "b")
-					f.eventually(l.begun(1))
-				} else {
-					others.shut(t)
-				}
-				f.crowd("q", 20, "a")
-				f.node(l, work)
-				f.eventually(f.parked("q", 20))
-				// The test lets go as an attempt does: each line is looked at.
-				f.rdb.Del(ctx, "lock:a")
-				f.rdb.ZAddLT(ctx, taskredis.ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"})
-				f.rdb.LPush(ctx, taskredis.NotifyKey("q"), 1)
-				f.within(15*time.Second, func() error {
-					if have := len(l.of("a")); have != 20 {
-						return fmt.Errorf("want 20 attempts on a, have %d", have)
-					}
-					return nil
-				})
-				if others.dead() {
-					return
-				}
-				others.kill() // its task would run for a minute
-			})
-		}
 	}
 }
 
