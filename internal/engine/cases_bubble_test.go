@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,23 +146,6 @@ func TestLeaseOfATaskWithoutALock(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				have := i.runs("plain")
 				expect.That(t, have == 1, "want it to begin once, have %d times", have)
-			})
-		})
-	}
-}
-
-// Settled costs neither the process nor the loop if it breaks.
-func TestSettledThatBreaks(t *testing.T) {
-	t.Parallel()
-	for name, breaks := range map[string]func(){"panic": func() { panic("no") }, "goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onIsland(t, func(i *island) {
-				i.serve(always(0), slots(1), func(c *Config) { c.Settled = func(*Task, error, bool) { breaks() } })
-				i.add("first", "a")
-				i.add("second", "a")
-				time.Sleep(time.Second)
-				expect.Equal(t, "attempts", i.runs("first")+i.runs("second"), 2)
 			})
 		})
 	}
