@@ -187,19 +187,18 @@ func (f *fleet) look(ctx context.Context, resource string, at lockredis.LookAt) 
 
 // placesTaken returns the queues of a Cluster one of whose tasks has the lock of its place.
 func (f *fleet) placesTaken(ctx context.Context, s spot) (map[string]bool, error) {
-	if !lockredis.IsCluster(f.rdb) || len(f.queues) == 0 {
+	if !lockredis.IsCluster(f.rdb) {
 		return nil, nil
 	}
-	pipe, found := f.rdb.Pipeline(), make(map[string]*redis.IntCmd)
-	for _, queue := range f.queues {
-		found[queue] = pipe.Exists(ctx, f.waitKey(s, queue))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	found, err := taskredis.Each(ctx, f.rdb, f.queues, func(pipe redis.Pipeliner, queue string) *redis.IntCmd {
+		return pipe.Exists(ctx, f.waitKey(s, queue))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	held := make(map[string]bool)
-	for queue, n := range found {
-		held[queue] = n.Val() > 0
+	for i, queue := range f.queues {
+		held[queue] = found[i] > 0
 	}
 	return held, nil
 }

@@ -153,14 +153,13 @@ func (c *connection) find(ctx context.Context, resource string, most int) (found
 }
 
 // fitting returns those of the tasks that are of a resource; all if that is empty.
-func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resource string) (fits []inspect.Task, _ error) {
-	locks := make([]*redis.StringCmd, len(some))
+func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resource string) (fits []inspect.Task, err error) {
+	var locks []string
 	if resource != "" {
-		pipe := c.rdb.Pipeline()
-		for i, t := range some {
-			locks[i] = pipe.HGet(ctx, taskredis.TaskKey(t.Queue, t.ID), "siding_lock")
-		}
-		if err := taskredis.Exec(ctx, pipe); err != nil {
+		locks, err = taskredis.Each(ctx, c.rdb, some, func(pipe redis.Pipeliner, t *asynq.TaskInfo) *redis.StringCmd {
+			return pipe.HGet(ctx, taskredis.TaskKey(t.Queue, t.ID), "siding_lock")
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -170,7 +169,7 @@ func (c *connection) fitting(ctx context.Context, some []*asynq.TaskInfo, resour
 	}
 	for i, t := range some {
 		if resource == "" || slices.Contains(store.Names(t.Headers[queue.HeaderResource]), resource) ||
-			slices.ContainsFunc(store.SplitLocks(locks[i].Val()), isOf) {
+			slices.ContainsFunc(store.SplitLocks(locks[i]), isOf) {
 			fits = append(fits, inspect.Task{Queue: t.Queue, ID: t.ID, Kind: t.Type})
 		}
 	}

@@ -58,18 +58,14 @@ func HeldLines(ctx context.Context, rdb redis.UniversalClient, queues []string, 
 // HeldUntil returns until when the line of each of these entries is held, in µs; [math.MaxInt64] if it has stopped, 0 if it is not
 // held. It takes one round trip, or one for each node of a Cluster.
 func HeldUntil(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([]int64, error) {
-	pipe := rdb.Pipeline()
-	scores := make([]*redis.FloatCmd, len(entries))
-	for i, e := range entries {
-		scores[i] = pipe.ZScore(ctx, HeldKey(e.Queue), e.Lock)
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	scores, err := Each(ctx, rdb, entries, func(pipe redis.Pipeliner, e Ready) *redis.FloatCmd { return pipe.ZScore(ctx, HeldKey(e.Queue), e.Lock) })
+	if err != nil {
 		return nil, fmt.Errorf("taskredis: look for held lines: %w", err)
 	}
 	held := make([]int64, len(entries))
 	for i, score := range scores {
-		if held[i] = math.MaxInt64; !math.IsInf(score.Val(), 1) {
-			held[i] = int64(score.Val())
+		if held[i] = math.MaxInt64; !math.IsInf(score, 1) {
+			held[i] = int64(score)
 		}
 	}
 	return held, nil

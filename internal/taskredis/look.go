@@ -38,35 +38,41 @@ func QueueNames(ctx context.Context, rdb redis.Cmdable) ([]string, error) {
 
 // PausedQueues returns those of queues that are paused.
 func PausedQueues(ctx context.Context, rdb redis.UniversalClient, queues []string) (map[string]bool, error) {
-	pipe := rdb.Pipeline()
-	found := make([]*redis.IntCmd, len(queues))
-	for i, queue := range queues {
-		found[i] = pipe.Exists(ctx, PausedKey(queue))
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	found, err := Each(ctx, rdb, queues, func(pipe redis.Pipeliner, queue string) *redis.IntCmd { return pipe.Exists(ctx, PausedKey(queue)) })
+	if err != nil {
 		return nil, fmt.Errorf("taskredis: look for paused queues: %w", err)
 	}
 	paused := make(map[string]bool)
 	for i, queue := range queues {
-		if found[i].Val() == 1 {
+		if found[i] == 1 {
 			paused[queue] = true
 		}
 	}
 	return paused, nil
 }
 
-// Exec sends a pipeline of commands, in which a missing key is no error, and hides none: go-redis returns the first of all.
-func Exec(ctx context.Context, pipe redis.Pipeliner) error {
+// Each sends a command for each of all, in one round trip, or one for each node of a Cluster, and returns what they say. A missing
+// key is no error, and hides none behind it: go-redis returns the first of all.
+func Each[E, T any, C interface{ Val() T }](ctx context.Context, rdb redis.UniversalClient, all []E, ask func(redis.Pipeliner, E) C) ([]T, error) {
+	pipe := rdb.Pipeline()
+	asked := make([]C, len(all))
+	for i, one := range all {
+		asked[i] = ask(pipe, one)
+	}
 	cmds, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
+			return nil, err
 		}
 	}
-	if errors.Is(err, redis.Nil) {
-		return nil
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
 	}
-	return err
+	said := make([]T, len(all))
+	for i, cmd := range asked {
+		said[i] = cmd.Val()
+	}
+	return said, nil
 }
 
 // LookDepth is how many pending tasks [LookTask] searches.
@@ -200,34 +206,36 @@ type Ready struct {
 // AllReady lists entries of the ready sets of queues, at most so many, those of each queue that are due first. All queues have the
 // same share, of which the smaller ones leave to others what they do not need. more is how many entries it has left out.
 func AllReady(ctx context.Context, rdb redis.UniversalClient, queues []string, most int) (entries []Ready, more int, _ error) {
-	pipe := rdb.Pipeline()
-	sizes := make(map[string]*redis.IntCmd)
-	for _, queue := range queues {
-		sizes[queue] = pipe.ZCard(ctx, ReadyKey(queue))
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	sizes, err := Each(ctx, rdb, queues, func(pipe redis.Pipeliner, queue string) *redis.IntCmd { return pipe.ZCard(ctx, ReadyKey(queue)) })
+	if err != nil {
 		return nil, 0, fmt.Errorf("taskredis: count locks that tasks wait for: %w", err)
 	}
-	lists := make(map[string]*redis.ZSliceCmd)
-	smallest := slices.SortedFunc(slices.Values(queues), func(a, b string) int { return cmp.Compare(sizes[a].Val(), sizes[b].Val()) })
-	for i, queue := range smallest {
-		size := int(sizes[queue].Val())
-		share := min(size, most/(len(queues)-i))
-		most -= share
-		more += size - share
-		if share > 0 {
-			lists[queue] = pipe.ZRangeWithScores(ctx, ReadyKey(queue), 0, int64(share-1))
-		}
+	type share struct {
+		queue string
+		size  int
 	}
-	if err := Exec(ctx, pipe); err != nil {
+	var shares []share
+	for i, queue := range queues {
+		shares = append(shares, share{queue, int(sizes[i])})
+	}
+	slices.SortFunc(shares, func(a, b share) int { return cmp.Compare(a.size, b.size) })
+	for i := range shares {
+		size := min(shares[i].size, most/(len(shares)-i))
+		most -= size
+		more += shares[i].size - size
+		shares[i].size = size
+	}
+	shares = slices.DeleteFunc(shares, func(s share) bool { return s.size == 0 })
+	lists, err := Each(ctx, rdb, shares, func(pipe redis.Pipeliner, s share) *redis.ZSliceCmd {
+		return pipe.ZRangeWithScores(ctx, ReadyKey(s.queue), 0, int64(s.size-1))
+	})
+	if err != nil {
 		return nil, 0, fmt.Errorf("taskredis: list locks that tasks wait for: %w", err)
 	}
-	for _, queue := range smallest {
-		if list := lists[queue]; list != nil {
-			for _, z := range list.Val() {
-				lock, _ := z.Member.(string)
-				entries = append(entries, Ready{queue, lock, int64(z.Score)})
-			}
+	for i, list := range lists {
+		for _, z := range list {
+			lock, _ := z.Member.(string)
+			entries = append(entries, Ready{shares[i].queue, lock, int64(z.Score)})
 		}
 	}
 	return entries, more, nil
@@ -236,16 +244,14 @@ func AllReady(ctx context.Context, rdb redis.UniversalClient, queues []string, m
 // ReadyAt returns when somebody should look at each of these entries, in µs; 0 for one that is not there. It takes one round
 // trip, or one for each node of a Cluster.
 func ReadyAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) error {
-	pipe := rdb.Pipeline()
-	scores := make([]*redis.FloatCmd, len(entries))
-	for i, e := range entries {
-		scores[i] = pipe.ZScore(ctx, ReadyKey(e.Queue), e.Lock)
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	scores, err := Each(ctx, rdb, entries, func(pipe redis.Pipeliner, e Ready) *redis.FloatCmd {
+		return pipe.ZScore(ctx, ReadyKey(e.Queue), e.Lock)
+	})
+	if err != nil {
 		return fmt.Errorf("taskredis: look for locks that tasks wait for: %w", err)
 	}
-	for i := range entries {
-		entries[i].Due = int64(scores[i].Val())
+	for i, score := range scores {
+		entries[i].Due = int64(score)
 	}
 	return nil
 }
@@ -253,17 +259,15 @@ func ReadyAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) er
 // FreedAt returns when the lock of each of these entries was freed last while tasks waited for it, in µs of Redis' clock; 0 if that
 // is not known. It takes one round trip, or one for each node of a Cluster.
 func FreedAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) ([]int64, error) {
-	pipe := rdb.Pipeline()
-	texts := make([]*redis.StringCmd, len(entries))
-	for i, e := range entries {
-		texts[i] = pipe.Get(ctx, store.Beside(e.Lock, "freed"))
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	marks, err := Each(ctx, rdb, entries, func(pipe redis.Pipeliner, e Ready) *redis.StringCmd {
+		return pipe.Get(ctx, store.Beside(e.Lock, "freed"))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)
 	}
 	freed := make([]int64, len(entries))
-	for i := range entries {
-		digits, _, _ := strings.Cut(texts[i].Val(), " ")
+	for i, mark := range marks {
+		digits, _, _ := strings.Cut(mark, " ")
 		freed[i], _ = strconv.ParseInt(digits, 10, 64)
 	}
 	return freed, nil
@@ -275,15 +279,11 @@ func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (
 	if lockredis.IsCluster(rdb) {
 		keys = keysOf(queues, func(queue string) string { return (&Upkeep{Scope: queue}).Key() })
 	}
-	pipe := rdb.Pipeline()
-	found := make([]*redis.IntCmd, len(keys))
-	for i, key := range keys {
-		found[i] = pipe.Exists(ctx, key)
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	found, err := Each(ctx, rdb, keys, func(pipe redis.Pipeliner, key string) *redis.IntCmd { return pipe.Exists(ctx, key) })
+	if err != nil {
 		return false, fmt.Errorf("taskredis: look who looks after queues: %w", err)
 	}
-	return !slices.ContainsFunc(found, func(n *redis.IntCmd) bool { return n.Val() == 0 }), nil
+	return !slices.Contains(found, 0), nil
 }
 
 // unixSeconds reads a time in Unix seconds, maybe with a fraction; zero for none.

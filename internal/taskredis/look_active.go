@@ -88,17 +88,15 @@ type Worker struct {
 
 // WorkerOf returns which of the servers says that it runs a task. A server says so every 5 s. It returns false if none does.
 func WorkerOf(ctx context.Context, rdb redis.UniversalClient, servers []*ServerInfo, queue, id string) (Worker, bool, error) {
-	pipe := rdb.Pipeline()
-	entries := make([]*redis.StringCmd, len(servers))
-	for i, s := range servers {
-		entries[i] = pipe.HGet(ctx, workersKey+":"+s.name(), id)
-	}
-	if err := Exec(ctx, pipe); err != nil {
+	entries, err := Each(ctx, rdb, servers, func(pipe redis.Pipeliner, s *ServerInfo) *redis.StringCmd {
+		return pipe.HGet(ctx, workersKey+":"+s.name(), id)
+	})
+	if err != nil {
 		return Worker{}, false, fmt.Errorf("taskredis: list workers: %w", err)
 	}
 	var found Worker
 	for i, entry := range entries {
-		if since, of := workerEntry([]byte(entry.Val())); of == queue && since.After(found.Since) {
+		if since, of := workerEntry([]byte(entry)); of == queue && since.After(found.Since) {
 			found = Worker{servers[i], since}
 		}
 	}

@@ -14,11 +14,11 @@ import (
 )
 
 // A key that is missing hides no error of the commands behind it, as of another node of a Cluster.
-func TestExecTellsOfAnError(t *testing.T) {
+func TestEachTellsOfAnError(t *testing.T) {
 	t.Parallel()
 	down := errors.New("CLUSTERDOWN")
 	for name, test := range map[string]struct {
-		first, second, whole, want error // of two commands, of the pipeline, and of Exec
+		first, second, whole, want error // of two commands, of the pipeline, and of Each
 	}{
 		"missing keys":             {redis.Nil, redis.Nil, redis.Nil, nil},
 		"an error behind one":      {redis.Nil, down, redis.Nil, down},
@@ -32,15 +32,12 @@ func TestExecTellsOfAnError(t *testing.T) {
 			cmds[1].SetErr(test.second)
 			return test.whole
 		}))
-		pipe := rdb.Pipeline()
-		pipe.Get(t.Context(), "missing")
-		pipe.Get(t.Context(), "other")
-		have := Exec(t.Context(), pipe)
+		get := func(pipe redis.Pipeliner, key string) *redis.StringCmd { return pipe.Get(t.Context(), key) }
+		_, have := Each(t.Context(), rdb, []string{"missing", "other"}, get)
 		expect.That(t, errors.Is(have, test.want) && (have == nil) == (test.want == nil), "%s: want %v, have %v", name, test.want, have)
+		said, err := Each(t.Context(), rdb, nil, get)
+		expect.That(t, err == nil && len(said) == 0, "nothing to ask: have %q, %v", said, err)
 	}
-	rdb := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = rdb.Close() })
-	expect.OK(t, Exec(t.Context(), rdb.Pipeline()))
 }
 
 // Of the locks that tasks wait for, many in one queue leave out none of the others, and the answer is bounded all the same.

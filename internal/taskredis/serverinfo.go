@@ -3,7 +3,6 @@ package taskredis
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -171,22 +170,16 @@ func Servers(ctx context.Context, rdb redis.UniversalClient) ([]*ServerInfo, err
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: list servers: %w", err)
 	}
-	pipe := rdb.Pipeline()
-	entries := make([]*redis.StringCmd, len(keys))
-	for i, key := range keys {
-		entries[i] = pipe.Get(ctx, key)
+	entries, err := Each(ctx, rdb, keys, func(pipe redis.Pipeliner, key string) *redis.StringCmd { return pipe.Get(ctx, key) })
+	if err != nil {
+		return nil, fmt.Errorf("taskredis: list servers: %w", err)
 	}
-	_, _ = pipe.Exec(ctx) // each entry has its own error
 	var servers []*ServerInfo
 	for _, entry := range entries {
-		encoded, err := entry.Bytes()
-		if errors.Is(err, redis.Nil) {
+		if entry == "" {
 			continue // it has ended
 		}
-		if err != nil {
-			return nil, fmt.Errorf("taskredis: list servers: %w", err)
-		}
-		if s, err := decodeServer(encoded); err == nil {
+		if s, err := decodeServer([]byte(entry)); err == nil {
 			servers = append(servers, s)
 		}
 	}
