@@ -241,59 +241,45 @@ func kinds(queue string) map[string]*Enqueue {
 	return kinds
 }
 
-// A call whose answer is lost is sent again, and has stored its task once.
+// A call whose answer is lost is sent again, and has stored its task once, also if the task has gone on before the second send: a worker
+// has it, or has ended it and it is kept.
 func TestEnqueueTwice(t *testing.T) {
 	t.Parallel()
 	onRedis(t, func(t *bench) {
 		rdb, queue := t.rdb, t.queue
-		twice := redis.NewClient(rdb.Options())
-		t.Cleanup(func() { _ = twice.Close() })
-		twice.AddHook(doubling(nil))
-		q := NewEnqueuer(twice)
+		enqueue := map[string]func(*Enqueuer, *Enqueue) error{
+			"one":      func(q *Enqueuer, e *Enqueue) error { return q.Enqueue(t.Context(), e) },
+			"together": func(q *Enqueuer, e *Enqueue) error { return q.EnqueueAll(t.Context(), []*Enqueue{e})[0] },
+		}
 		want := 0
-		for _, together := range []bool{false, true} {
-			for name, e := range kinds(queue) {
-				e.Message.ID += fmt.Sprint(together)
-				e.Message.Payload = append(e.Message.Payload, e.Message.ID...)
-				var err error
-				if together {
-					err = q.EnqueueAll(t.Context(), []*Enqueue{e})[0]
-				} else {
-					err = q.Enqueue(t.Context(), e)
+		for how, enqueue := range enqueue {
+			for _, state := range []string{"", "active", "completed", "archived"} {
+				for name, e := range kinds(queue) {
+					name += ", " + how + ", " + state
+					e.Message.ID, e.Message.Payload = name, []byte(name)
+					key, between := TaskKey(queue, name), (func())(nil)
+					if state != "" {
+						between = func() {
+							rdb.HSet(t.Context(), key, "state", state)
+							if state != "active" {
+								rdb.Del(t.Context(), UniqueKey(queue, "kind", e.Message.Payload)) // as asynq does then
+							}
+						}
+					}
+					twice := redis.NewClient(rdb.Options())
+					t.Cleanup(func() { _ = twice.Close() })
+					twice.AddHook(doubling(between))
+					expect.Is(t, name, enqueue(NewEnqueuer(twice), e), nil)
+					have := rdb.HGet(t.Context(), key, "state").Val()
+					expect.That(t, have == state || state == "" && have != "", "%s: want it left %s, have it %s", name, state, have)
+					want++
 				}
-				expect.Is(t, fmt.Sprintf("%s, together %v", name, together), err, nil)
-				want++
 			}
 		}
 		n := rdb.LLen(t.Context(), PendingKey(queue)).Val() + rdb.ZCard(t.Context(), ScheduledKey(queue)).Val() + rdb.ZCard(t.Context(), GroupKey(queue, "g")).Val()
 		expect.That(t, int(n) == want, "want %d tasks, have %d", want, n)
 		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); int(n) != want/3 {
 			t.Errorf("want %d elements, have %d", want/3, n)
-		}
-	})
-}
-
-// The task may have gone on before the second send: a worker has it, or has ended it and it is kept.
-func TestEnqueueTwiceFindsItsTaskElsewhere(t *testing.T) {
-	t.Parallel()
-	onRedis(t, func(t *bench) {
-		rdb, queue := t.rdb, t.queue
-		for _, state := range []string{"active", "completed", "archived"} {
-			for name, e := range kinds(queue) {
-				e.Message.ID += state
-				e.Message.Payload = []byte(e.Message.ID)
-				twice := redis.NewClient(rdb.Options())
-				t.Cleanup(func() { _ = twice.Close() })
-				twice.AddHook(doubling(func() {
-					rdb.HSet(t.Context(), TaskKey(queue, e.Message.ID), "state", state)
-					if state != "active" {
-						rdb.Del(t.Context(), UniqueKey(queue, "kind", e.Message.Payload)) // as asynq does then
-					}
-				}))
-				expect.Is(t, fmt.Sprintf("%s, %s", name, state), NewEnqueuer(twice).Enqueue(t.Context(), e), nil)
-				have := rdb.HGet(t.Context(), TaskKey(queue, e.Message.ID), "state").Val()
-				expect.That(t, have == state, "%s: want it left %s, have it %s", name, state, have)
-			}
 		}
 	})
 }
