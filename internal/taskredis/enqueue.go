@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -192,19 +191,20 @@ type enqueueCall struct {
 
 func (e *Enqueue) call(now time.Time) enqueueCall {
 	m := e.Message
-	state, into, beside, at := "pending", PendingKey(m.Queue), NotifyKey(m.Queue), ""
+	state, into, beside := "pending", PendingKey(m.Queue), NotifyKey(m.Queue)
+	var at, seconds any = "", ""
 	unique := e.Unique
 	switch {
 	case e.Debounce != "":
 		state, into, at = "debounced", ScheduledKey(m.Queue), wholeSeconds(e.Delay)
 	case e.At.After(now):
-		state, into, at = "scheduled", ScheduledKey(m.Queue), strconv.FormatInt(e.At.Unix(), 10)
+		state, into, at = "scheduled", ScheduledKey(m.Queue), e.At.Unix()
 		unique = e.At.Add(unique).Sub(now)
 	case m.GroupKey != "":
 		state, into, beside = "aggregating", GroupKey(m.Queue, m.GroupKey), GroupsKey(m.Queue)
 	}
 	c := enqueueCall{e: e, keys: []string{TaskKey(m.Queue, m.ID), into, beside}}
-	seconds, name, debounce := "", "", ""
+	name, debounce := "", ""
 	m.UniqueKey, e.Replaced = "", ""
 	switch {
 	case e.Debounce != "":
@@ -249,14 +249,14 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 	return c
 }
 
-// wholeSeconds rounds up. asynq's client rounds down, which takes up to a second from the uniqueness of a scheduled task,
+// wholeSeconds rounds up: a wait may end later than it may, but not earlier. asynq's client rounds down, which takes up to a second from the uniqueness of a scheduled task,
 // and now and then all of it: Redis refuses a key of 0 seconds.
-func wholeSeconds(d time.Duration) string {
+func wholeSeconds(d time.Duration) int64 {
 	seconds := int64(d / time.Second)
 	if d%time.Second > 0 {
 		seconds++
 	}
-	return strconv.FormatInt(seconds, 10)
+	return seconds
 }
 
 // outcome reads the answer of enqueue.lua.

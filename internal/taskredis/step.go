@@ -230,13 +230,13 @@ func (o *Outcome) append(argv []any) []any {
 	case Retry:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.WaitOver), o.order())
 	case Snooze:
-		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), roundedUp(o.MaxWait), o.order())
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.WaitOver), o.Losses, flag(o.Waits), wholeSeconds(o.MaxWait), o.order())
 	case Archive:
 		return append(argv, o.Unique, o.Message, o.order())
 	case Ask:
 		p := o.Policy
 		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
-			string(p.OnBusy), p.Equal, p.MaxWaiting, roundedUp(p.MaxWait), flag(o.Once), flag(o.Always))
+			string(p.OnBusy), p.Equal, p.MaxWaiting, wholeSeconds(p.MaxWait), flag(o.Once), flag(o.Always))
 	case More:
 		return append(argv, o.Most, (&Message{Type: o.Like}).Encode())
 	case Requeue:
@@ -244,9 +244,6 @@ func (o *Outcome) append(argv []any) []any {
 	}
 	return argv
 }
-
-// roundedUp returns whole seconds: a wait may end later than it may, but not earlier.
-func roundedUp(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // appendSlots appends the slots as step.lua reads them: those in a row that try the same queues are one argument and a number.
 func appendSlots(argv []any, slots []Order) []any {
