@@ -306,14 +306,6 @@ func TestEncodeRepairsTexts(t *testing.T) {
 	expect.That(t, reflect.DeepEqual(*have, want), "want %+v, have %+v", want, have)
 }
 
-// A script appends a text to a task without reading it: the last of a repeated field counts.
-func TestAppendedTextCounts(t *testing.T) {
-	t.Parallel()
-	m := Message{ID: "x", ErrorMsg: "its own failure"}
-	have, err := DecodeMessage(appendField(m.Encode(), 7, "waits for customer:4"))
-	expect.That(t, err == nil && have.ErrorMsg == "waits for customer:4" && have.ID == "x", "want the appended text, have %+v, %v", have, err)
-}
-
 // The strings of a task must not change with the bytes that it was read from, which a handler gets as the payload.
 func TestTextsAreCopies(t *testing.T) {
 	t.Parallel()
