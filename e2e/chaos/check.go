@@ -32,9 +32,6 @@ type Verdict struct {
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
 	// the pools' rates kept a task away: one started within a tenth of the period after the rate let it.
 	Together, Throttled int
-	// Waits are the median times from the enqueue to the first run of tasks without a policy, of priority
-	// 0 and of the highest. Both are 0 if there are too few tasks to compare.
-	Waits [2]time.Duration
 	// Held is how often a task of a line failed, and the next one waited for it.
 	Held int
 	// Overridden is how many overrides of limits all servers heard of.
@@ -57,7 +54,6 @@ func Check(h *History) *Verdict {
 	c.prepare()
 	c.checkTasks()
 	c.checkEnds()
-	c.checkPriorities()
 	c.checkOverdue()
 	c.checkOrder()
 	c.checkEffects()
@@ -79,9 +75,8 @@ type checker struct {
 	*History
 	*Verdict
 
-	byTask     map[string][]Run   // by their begin
-	byResource map[string][]Run   // guarded ones, by their begin
-	tasksOf    map[string][]*Task // of a resource
+	byTask     map[string][]Run // by their begin
+	byResource map[string][]Run // guarded ones, by their begin
 	effects    map[string]int
 	requeues   map[string][]time.Duration // the times of a task's requeues, in order
 	ends       map[string][]End           // of a task, in order
@@ -107,10 +102,6 @@ func (c *checker) prepare() {
 		for _, resource := range r.resources() {
 			c.byResource[resource] = append(c.byResource[resource], r)
 		}
-	}
-	c.tasksOf = make(map[string][]*Task)
-	for _, t := range c.Tasks {
-		c.tasksOf[idleAs(t.Resource)] = append(c.tasksOf[idleAs(t.Resource)], t)
 	}
 	for _, e := range c.Effects {
 		c.effects[e.Task]++

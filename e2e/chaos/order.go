@@ -32,7 +32,10 @@ func (c *checker) resting(resource string) (held []Span) {
 	if !IsLine(resource) {
 		return nil
 	}
-	for _, t := range c.tasksOf[resource] {
+	for _, t := range c.Tasks {
+		if t.Resource != resource {
+			continue
+		}
 		runs := c.byTask[t.ID]
 		for i, r := range runs {
 			end := c.ended(r)

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/sidingq/siding/queue"
 )
 
 // Summary says how often each kind of fault came, how often it is known to have hit something, and
@@ -43,9 +41,6 @@ func (v *Verdict) Summary(h *History) string {
 	}
 	if came(h.Faults, OverrideLimit) > 0 {
 		fmt.Fprintf(b, "%d overrides of limits that all servers heard of\n", v.Overridden)
-	}
-	if v.Waits[0] > 0 {
-		fmt.Fprintf(b, "tasks of priority 0 began after %.1f s, those of priority %d after %.1f s (medians)\n", v.Waits[0].Seconds(), queue.MaxPriority, v.Waits[1].Seconds())
 	}
 	if v.Held > 0 {
 		fmt.Fprintf(b, "%d tasks failed and held their line\n", v.Held)
