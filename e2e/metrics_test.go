@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
@@ -193,64 +191,16 @@ func lines(text, part string) string {
 	return strings.Join(some, "")
 }
 
-// promtool runs Prometheus' own check.
-func promtool(t *testing.T, dir string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), proc.Find(t, "prometheus", "promtool"), args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("promtool %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
 // Prometheus accepts the rules. Each alert fires, and does not, where its test says.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	promtool(t, rulesFolder, "check", "rules", "--lint=all", "--lint-fatal", rulesFile)
-	promtool(t, rulesFolder, "test", "rules", "siding.rules_test.yml")
-
-	var rules struct {
-		Groups []struct{ Rules []struct{ Alert string } }
-	}
-	var tests struct {
-		Tests []struct {
-			Cases []struct {
-				Alert  string `yaml:"alertname"`
-				Expect []any  `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
+	for _, args := range [][]string{{"check", "rules", "--lint=all", "--lint-fatal", rulesFile}, {"test", "rules", "siding.rules_test.yml"}} {
+		cmd := exec.CommandContext(t.Context(), proc.Find(t, "prometheus", "promtool"), args...)
+		cmd.Dir = rulesFolder
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v: %s", args, err, out)
 		}
 	}
-	expect.OK(t, errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)))
-	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
-	for _, g := range rules.Groups {
-		for _, r := range g.Rules {
-			fires, rests := false, false
-			for _, test := range tests.Tests {
-				for _, c := range test.Cases {
-					fires = fires || c.Alert == r.Alert && len(c.Expect) > 0
-					rests = rests || c.Alert == r.Alert && len(c.Expect) == 0
-				}
-			}
-			expect.That(t, fires && rests, "%s: want a test in which it fires (%t), and one in which it does not (%t)", r.Alert, fires, rests)
-			expect.That(t, strings.Contains(guide, r.Alert), "docs/guides/metrics.md: want %s explained", r.Alert)
-		}
-	}
-}
-
-// Prometheus understands all queries of the Grafana dashboard.
-func TestQueriesOfGrafana(t *testing.T) {
-	t.Parallel()
-	type rule struct {
-		Record, Expr string
-	}
-	var all []rule
-	for _, expr := range expressions(t) {
-		all = append(all, rule{Record: fmt.Sprintf("query:number%d", len(all)), Expr: expr})
-	}
-	text := expect.Value(yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}}))(t)
-	dir := t.TempDir()
-	expect.OK(t, os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600))
-	promtool(t, dir, "check", "rules", "queries.yml")
 }
 
 // A Prometheus that scrapes a worker has an answer to each query of the dashboard, and can evaluate
