@@ -21,10 +21,10 @@ func errorsPage(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("# Errors\n" + head)
-	b.WriteString(filled("Compare errors by `errors.Is`, and get a type by `errors.AsType`: each error may be wrapped. " +
-		"An error that matches none of these says that a server could not be asked, or did not answer. " +
-		"A wrong argument is an error at once, which names the field and the value. " +
-		"[The log](logs.md) has the messages of workers, and [troubleshooting](../guides/troubleshooting.md) goes by symptom."))
+	b.WriteString("Compare errors by `errors.Is`, and get a type by `errors.AsType`: each error may be wrapped. An\n" +
+		"error that matches none of these says that a server could not be asked, or did not answer. A wrong\n" +
+		"argument is an error at once, which names the field and the value. [The log](logs.md) has the\n" +
+		"messages of workers, and [troubleshooting](../guides/troubleshooting.md) goes by symptom.\n")
 	rows := make(map[string][][]string)
 	for _, name := range named(t, func(name string) bool {
 		return isCode(name) && regexp.MustCompile(`^(lock|queue|inspect|worker)/`).MatchString(name) && !strings.Contains(name, "/internal/")
@@ -40,9 +40,7 @@ func errorsPage(t *testing.T) string {
 		fmt.Fprintf(&b, "\n## Package %s\n\n", folder)
 		table(&b, append([][]string{{"error", "meaning, and what to do"}}, rows[folder]...)...)
 	}
-	b.WriteString("\n## Exit statuses\n\n")
-	b.WriteString(filled("`worker`, and a program on `worker.Main`, end with 0, 1 or 2."))
-	b.WriteString("\n")
+	b.WriteString("\n## Exit statuses\n\n`worker`, and a program on `worker.Main`, end with 0, 1 or 2.\n\n")
 	table(&b, append([][]string{{"status", "program", "meaning"}}, statuses(t)...)...)
 	return b.String()
 }

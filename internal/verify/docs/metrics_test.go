@@ -38,15 +38,17 @@ func metricsPage(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("# Metrics\n" + head)
-	b.WriteString(filled("[The guide](../guides/metrics.md) says how to scrape, what the labels mean, and which alerts " +
-		"there are. A name that ends in `_seconds` is in seconds. All others are counts, but for `siding_redis_up` and " +
-		"`siding_queue_paused`: these are 1 or 0. The gauges, but for `siding_redis_up` and `siding_tasks_running`, are [of the whole " +
-		"fleet](../guides/metrics.md#of-the-whole-fleet)."))
+	b.WriteString("[The guide](../guides/metrics.md) says how to scrape, what the labels mean, and which alerts there\n" +
+		"are. A name that ends in `_seconds` is in seconds. All others are counts, but for `siding_redis_up`\n" +
+		"and `siding_queue_paused`: these are 1 or 0. The gauges, but for `siding_redis_up` and\n" +
+		"`siding_tasks_running`, are [of the whole fleet](../guides/metrics.md#of-the-whole-fleet).\n")
 	b.WriteString("\n## At `/metrics` of a worker\n\n")
 	ofWorker := prometheusRows(t)
 	table(&b, ofWorker...)
 	b.WriteString("\n## From module queueotel\n\n")
-	b.WriteString(filled("Each instrument counts or measures the same as a metric above. [The guide](../guides/tracing.md#metrics) has the attributes. `Telemetry.Observe` feeds the counters and histograms, `Telemetry.Watch` the gauges."))
+	b.WriteString("Each instrument counts or measures the same as a metric above. [The\n" +
+		"guide](../guides/tracing.md#metrics) has the attributes. `Telemetry.Observe` feeds the counters and\n" +
+		"histograms, `Telemetry.Watch` the gauges.\n")
 	b.WriteString("\n")
 	table(&b, otelRows(t, ofWorker)...)
 	return b.String()

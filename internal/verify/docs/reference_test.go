@@ -57,23 +57,3 @@ func code(text string) string {
 	}
 	return "`" + text + "`"
 }
-
-// filled wraps a paragraph at 100 columns.
-func filled(text string) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > 100:
-			b.WriteString("\n")
-			column = 0
-		default:
-			b.WriteString(" ")
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String() + "\n"
-}
