@@ -59,39 +59,6 @@ func (t *grouping) stale(queue string) {
 	}
 }
 
-// dump returns all that Redis has of a queue. Names of the queue and of sets are left out of it.
-func (t *grouping) dump(queue string) map[string]any {
-	t.Helper()
-	keys := expect.Value(t.rdb.Keys(t.Context(), "asynq:{"+queue+"}:*").Result())(t)
-	all := make(map[string]any)
-	plain := func(text string) string {
-		text = strings.ReplaceAll(text, queue, "Q")
-		if i := strings.LastIndex(text, ":"); i >= 0 && uuid.Validate(text[i+1:]) == nil {
-			text = text[:i] + ":SET"
-		}
-		return text
-	}
-	for _, k := range keys {
-		switch t.rdb.Type(t.Context(), k).Val() {
-		case "zset":
-			members := map[string]float64{}
-			for _, z := range t.rdb.ZRangeWithScores(t.Context(), k, 0, -1).Val() {
-				members[plain(z.Member.(string))] = z.Score //nolint:forcetypeassert,errcheck // it is
-			}
-			all[plain(k)] = members
-		case "set":
-			all[plain(k)] = slices.Sorted(slices.Values(t.rdb.SMembers(t.Context(), k).Val()))
-		case "hash":
-			fields := t.rdb.HGetAll(t.Context(), k).Val()
-			delete(fields, "msg") // has the queue's name, and its length
-			all[plain(k)] = fields
-		default:
-			all[plain(k)] = t.rdb.Get(t.Context(), k).Val()
-		}
-	}
-	return all
-}
-
 func ids(set *AggregationSet) []string {
 	var ids []string
 	for _, task := range set.Tasks {
@@ -121,6 +88,9 @@ func TestWhenAGroupIsReady(t *testing.T) {
 			{GroupRule{Grace: time.Hour, MaxSize: 2}, []int64{9}, 0},
 			{GroupRule{Grace: time.Hour, MaxDelay: 5 * s, MaxSize: 2}, []int64{9, 8, 0}, 2},
 			{GroupRule{Grace: 2 * s, MaxSize: 3}, []int64{9, 2}, 2},
+			{GroupRule{Grace: time.Hour, MaxSize: -1}, []int64{5, 0}, 0},
+			{GroupRule{Grace: time.Hour, MaxDelay: -time.Minute}, []int64{5, 0}, 0},
+			{GroupRule{Grace: time.Hour, MaxDelay: time.Millisecond}, []int64{5, 0}, 2}, // a second: in asynq it is no limit
 		} {
 			var queue string
 			var have, want []string
@@ -177,9 +147,9 @@ func TestDeleteOfAReclaimedSet(t *testing.T) {
 		set := t.take(queue, "g", everything)
 		t.stale(queue)
 		t.must(t.groups.Reclaim(t.Context(), queue))
-		before := t.dump(queue)
+		before := contentsOf(t, t.rdb, queue).String()
 		t.must(t.groups.Delete(t.Context(), set))
-		expect.Same(t, "in Redis", t.dump(queue), before)
+		expect.Equal(t, "in Redis", contentsOf(t, t.rdb, queue).String(), before)
 	})
 }
 
@@ -208,9 +178,9 @@ func TestDeadlineOfASet(t *testing.T) {
 		if early := due.Sub(set.Deadline); early < 0 || early > 2*time.Second {
 			t.Errorf("want the deadline up to 2 s before %v, have %v", due, set.Deadline)
 		}
-		before := t.dump(queue)
+		before := contentsOf(t, t.rdb, queue).String()
 		t.must(t.groups.Reclaim(t.Context(), queue))
-		expect.Same(t, "in Redis", t.dump(queue), before)
+		expect.Equal(t, "in Redis", contentsOf(t, t.rdb, queue).String(), before)
 	})
 }
 
@@ -229,14 +199,12 @@ func TestUnreadableTasks(t *testing.T) {
 		expect.Same(t, "tasks", ids(set), []string{"a", "c", "z"})
 		expect.Same(t, "unreadable", set.Unreadable, []string{"bad", "odd"})
 		t.must(t.groups.Delete(t.Context(), set))
-		have := t.dump(queue)
-		archived, ok := have["asynq:{Q}:archived"].(map[string]float64)
-		expect.That(t, ok && archived["bad"] >= float64(t.second()-60), "want bad archived now, have %v", have)
-		delete(have, "asynq:{Q}:archived")
-		expect.Same(t, "in Redis", have, map[string]any{
-			"asynq:{Q}:t:bad": map[string]string{"state": "archived", "group": "g"},
-			"asynq:{Q}:t:odd": "no hash",
-		})
+		left := contentsOf(t, t.rdb, queue)
+		archived := value(t, t.rdb.ZRangeWithScores(t.Context(), ArchivedKey(queue), 0, -1))
+		expect.That(t, len(archived) == 1 && archived[0].Member == "bad" && archived[0].Score >= float64(t.second()-60), "want bad archived now, have %v", archived)
+		bad := value(t, t.rdb.HGetAll(t.Context(), TaskKey(queue, "bad")))
+		expect.Same(t, "bad", bad, map[string]string{"state": "archived", "group": "g", "msg": "\xff\xff"})
+		expect.That(t, len(left) == 3 && left[TaskKey(queue, "odd")].value == "no hash", "want the tasks that cannot be read left, have\n%v", left)
 	})
 }
 
@@ -280,21 +248,7 @@ func TestLargeGroup(t *testing.T) {
 		set := t.take(queue, "g", everything)
 		expect.Same(t, "tasks", ids(set), want)
 		t.must(t.groups.Delete(t.Context(), set))
-		expect.Same(t, "in Redis", t.dump(queue), map[string]any{})
-	})
-}
-
-// A limit of less than a second is one: in asynq it is none.
-func TestShortLimits(t *testing.T) {
-	t.Parallel()
-	onGroups(t, func(t *grouping) {
-		queue := t.queue
-		t.put(queue, "g", "old", t.second()-5)
-		t.put(queue, "g", "new", t.second())
-		for _, none := range []time.Duration{0, -time.Minute} {
-			set, err := t.groups.Take(t.Context(), queue, "g", GroupRule{Grace: time.Hour, MaxDelay: none, MaxSize: -3})
-			expect.That(t, set == nil && err == nil, "%v: want nothing taken, have %v, %v", none, set, err)
-		}
-		expect.Same(t, "tasks", ids(t.take(queue, "g", GroupRule{Grace: time.Hour, MaxDelay: time.Millisecond})), []string{"old", "new"})
+		left := contentsOf(t, t.rdb, queue)
+		expect.That(t, len(left) == 0, "want nothing left, have\n%v", left)
 	})
 }
