@@ -217,8 +217,7 @@ func TestUniquenessOfArchivedTasks(t *testing.T) {
 					t.pending(q, "holds", q)
 					holds = s.takes("holds ", nil, 1, q)
 				}
-				t.pending(q, "unique", q)
-				value(t, t.rdb.HSet(t.Context(), TaskKey(q, "unique"), "unique_key", key))
+				t.pending(q, "unique", q, "unique_key", key)
 				value(t, t.rdb.Set(t.Context(), key, "unique", lasts))
 				switch after {
 				case "a wait":
@@ -392,9 +391,8 @@ func TestDeadlineOfATaskThatHoldsItsLine(t *testing.T) {
 		s, first := t.oneWaits("q")
 		s.takes("", []Outcome{{Name: first.Name, Kind: Retry, Message: first.Encoded, After: time.Hour, Hold: true}}, 2, "q")
 		// As upkeep does when the deadline is over.
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "state", "pending", "siding_deadline", 1).Err())
-		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "1").Err())
-		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_deadline", 1).Err())
+		t.run("q", "1")
 		t.must(t.rdb.ZRem(t.Context(), LineKey("q", "lock:q"), "1").Err())
 		s.takes("1 2 ", nil, 2, "q")
 	})

@@ -48,14 +48,22 @@ func onServers(t *testing.T, start func(testing.TB) *redistest.Server, test func
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		test(newBench(t, rdb))
+		memory, _ := inMemory(t)
+		test(memory)
 	})
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		test(newBench(t, start(t).Client(t)))
 	})
+}
+
+// inMemory returns a bench on a Redis in memory, whose clock the test sets.
+func inMemory(t *testing.T) (*bench, *miniredis.Miniredis) {
+	t.Helper()
+	memory := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: memory.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return newBench(t, rdb), memory
 }
 
 func (t *bench) must(err error) {

@@ -14,13 +14,14 @@ import (
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
-// asks has the only pending task of a queue begin, and ask for the locks of its resources.
+// asks has the only pending task of a queue begin, and ask for the locks of its resources. The outcome has its message, for those that
+// are made of it.
 func (s *stepper) asks(queue, id string, resources ...string) (Outcome, Result) {
 	s.Helper()
 	s.pending(queue, id, store.Join(resources...))
 	taken := s.takes(id+" ", nil, 1, queue)
 	expect.Need(s, taken[0].Lock == "", "want an attempt without a lock, have %q", taken[0].Lock)
-	ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: locksOf(resources...)}
+	ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: locksOf(resources...), Message: taken[0].Encoded}
 	_, a := s.make([]Outcome{ask}, 0)
 	ask.Lock = a.Replies[0].Lock
 	return ask, a.Results[0]
@@ -60,15 +61,19 @@ func TestStepTakesAllLocksOrNone(t *testing.T) {
 		s.takes("", nil, 3, "q")
 		s.takes("", done(holders[0]), 3, "q")
 		t.want("lock:a", "")
-		set := s.takes("set ", done(holders[1]), 3, "q")
+		step, a := s.make(done(holders[1]), 3, "q")
+		set := a.Taken
+		expect.Need(t, idsOf(set) == "set ", "want the set taken, have %q", idsOf(set))
+		again := expect.Value(s.Step(t.Context(), step))(t)
 		if set[0].Lock != locksOf("a", "b", "c") || len(set[0].Fences) != 3 || set[0].Fence != set[0].Fences[0] || set[0].Parks != 1 || set[0].Freed == 0 {
 			t.Errorf("have %+v", set[0])
 		}
+		expect.That(t, len(again.Taken) == 1 && again.Taken[0].Lock == set[0].Lock && again.Taken[0].Attempt == set[0].Attempt, "run twice: want the same, have %+v", again.Taken)
 		for i, name := range []string{"a", "b", "c"} {
 			t.want("lock:"+name, set[0].Attempt)
 			t.want("{lock:"+name+"}:fence", fmt.Sprint(set[0].Fences[i]))
 		}
-		_, a := s.make(done(set...), 3, "q")
+		_, a = s.make(done(set...), 3, "q")
 		have := strings.Fields(idsOf(a.Taken))
 		expect.That(t, len(have) == 3, "want those behind it, have %v", have)
 		s.takes("", done(a.Taken...), 3, "q")
@@ -104,19 +109,6 @@ func TestStepGrantsSeveralLocks(t *testing.T) {
 	})
 }
 
-// A task that begins with several locks out of its lines is told them again if the step runs twice.
-func TestStepOfSeveralLocksRunsTwice(t *testing.T) {
-	t.Parallel()
-	onServer(t, func(t *bench, s *stepper) {
-		t.pending("q", "a", "a")
-		holder := s.takes("a ", nil, 1, "q")
-		s.asks("q", "set", "a", "b")
-		step, a := s.make(done(holder...), 1, "q")
-		again := expect.Value(s.Step(t.Context(), step))(t)
-		expect.That(t, len(a.Taken) == 1 && len(again.Taken) == 1 && again.Taken[0].Lock == a.Taken[0].Lock && again.Taken[0].Attempt == a.Taken[0].Attempt, "want the same, have %+v and %+v", a.Taken, again.Taken)
-	})
-}
-
 // One of its locks is gone, or revoked: the attempt has lost what protects it, and none of the others is free before its server
 // has said what becomes of the task.
 func TestStepOfOneLostLockOfSeveral(t *testing.T) {
@@ -135,11 +127,9 @@ func TestStepOfOneLostLockOfSeveral(t *testing.T) {
 			} else {
 				t.must(t.rdb.Del(t.Context(), "lock:"+y).Err())
 			}
-			name := ask.Name
-			kept := expect.Value(s.Renew(t.Context(), "", []Name{name}))(t)
+			kept := expect.Value(s.Renew(t.Context(), "", []Name{ask.Name}))(t)
 			expect.That(t, !kept[0], "renew: want it lost")
-			message := t.rdb.HGet(t.Context(), TaskKey(queue, "set"), "msg").Val()
-			out := Outcome{Name: name, Kind: Retry, Message: []byte(message), After: time.Hour, Hold: true}
+			out := Outcome{Name: ask.Name, Kind: Retry, Message: ask.Message, After: time.Hour, Hold: true}
 			t.add(ReadyKey(queue), "lock:"+y, 1)
 			if _, a := s.make([]Outcome{out}, 2, queue); a.Results[0] != Lost || idsOf(a.Taken) != "" {
 				t.Errorf("want it lost, and nobody to begin, have %s %q", a.Results[0], idsOf(a.Taken))
@@ -222,7 +212,7 @@ func TestStepKeepsThePlaceInSeveralLines(t *testing.T) {
 			t.pending(queue, "x", x)
 			t.pending(queue, "y", y)
 			s.takes("", nil, 2, queue)
-			how.Name, how.Message = ask.Name, []byte(t.rdb.HGet(t.Context(), TaskKey(queue, "set"), "msg").Val())
+			how.Name, how.Message = ask.Name, ask.Message
 			_, a := s.make([]Outcome{how}, 2, queue)
 			for deadline := time.Now().Add(10 * time.Second); len(a.Taken) == 0 && time.Now().Before(deadline); {
 				_, a = s.make(nil, 2, queue)
@@ -286,9 +276,7 @@ func TestStepStopsSeveralLines(t *testing.T) {
 		t.pending("q", "a", "a")
 		t.pending("q", "b", "b")
 		s.takes("", nil, 2, "q")
-		name := ask.Name
-		message := t.rdb.HGet(t.Context(), TaskKey("q", "set"), "msg").Val()
-		s.takes("", []Outcome{{Name: name, Kind: Archive, Message: []byte(message), Hold: true}}, 2, "q")
+		s.takes("", []Outcome{{Name: ask.Name, Kind: Archive, Message: ask.Message, Hold: true}}, 2, "q")
 		for _, lock := range []string{"lock:a", "lock:b"} {
 			held, _, err := HeldLines(t.Context(), t.rdb, []string{"q"}, lock)
 			t.must(err)
@@ -364,17 +352,5 @@ func TestUpkeepMendsSeveralLines(t *testing.T) {
 			expect.That(t, line == nil && ready == nil && known == nil, "%s: want the task in its line, have %v, %v, %v", lock, line, ready, known)
 		}
 		s.takes("set ", done(holder...), 1, "q")
-	})
-}
-
-// The server of a task of several dies before it has asked for the locks: what is told of it names them as they are.
-func TestRecoveredBeforeItAsksForSeveral(t *testing.T) {
-	t.Parallel()
-	onOwnRedis(t, func(t *bench) {
-		t.pending("q", "set", store.Join("a", "b"))
-		t.server("one").takes("set ", nil, 1, "q")
-		t.add(LeaseKey("q"), "set", 1)
-		_, a := t.server("two").make(nil, 1, "q")
-		expect.That(t, len(a.Recovered) == 1 && a.Recovered[0].Lock == locksOf("a", "b"), "want the task, and its locks, have %q", a.Recovered)
 	})
 }

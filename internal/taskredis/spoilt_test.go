@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/testenv/expect"
 )
 
@@ -15,47 +12,38 @@ import (
 func TestUniqueKeyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	const key = "asynq:{q}:unique:x"
-	unique := func(t *bench, s *stepper) Taken {
-		t.pending("q", "0", "a")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "unique_key", key).Err())
-		t.must(t.rdb.LPush(t.Context(), key, "another type").Err())
-		return s.takes("0 ", nil, 1, "q")[0]
-	}
-	t.Run("done", func(t *testing.T) {
-		t.Parallel()
-		onServer(t, func(t *bench, s *stepper) {
-			taken := unique(t, s)
+	for name, ends := range map[string]func(t *bench, s *stepper, taken Taken){
+		"done": func(t *bench, s *stepper, taken Taken) {
 			s.takes("", []Outcome{{Name: taken.Name, Kind: Done, Unique: key}}, 1, "q")
 			t.must(t.rdb.Del(t.Context(), key).Err())
 			t.gone()
-		})
-	})
-	t.Run("archived", func(t *testing.T) {
-		t.Parallel()
-		onServer(t, func(t *bench, s *stepper) {
-			taken := unique(t, s)
+		},
+		"archived": func(t *bench, s *stepper, taken Taken) {
 			s.takes("", []Outcome{{Name: taken.Name, Kind: Archive, Unique: key, Message: taken.Encoded}}, 1, "q")
 			t.pending("q", "1", "a")
 			s.takes("1 ", nil, 1, "q")
-		})
-	})
-	t.Run("crashed", func(t *testing.T) {
-		t.Parallel()
-		onServer(t, func(t *bench, s *stepper) {
-			unique(t, s)
+		},
+		"crashed": func(t *bench, s *stepper, _ Taken) {
 			t.crash("q", "0", "lock:a")
 			t.pending("q", "1", "a")
 			s.takes("0 ", nil, 2, "q")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onServer(t, func(t *bench, s *stepper) {
+				t.pending("q", "0", "a", "unique_key", key)
+				t.must(t.rdb.LPush(t.Context(), key, "another type").Err())
+				ends(t, s, s.takes("0 ", nil, 1, "q")[0])
+			})
 		})
-	})
+	}
 }
 
 // The servers of a queue have gone, and then the clock stepped back: nobody waits for them until it is as late again.
 func TestQueueWithoutServersAfterAStepOfTheClock(test *testing.T) {
 	test.Parallel()
-	memory := miniredis.RunT(test)
-	t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
-	t.Cleanup(func() { _ = t.rdb.Close() })
+	t, memory := inMemory(test)
 	clock, one, gone := time.Unix(1_800_000_000, 0), t.server("one"), t.server("gone")
 	memory.SetTime(clock)
 	t.pending("q", "holder", "a")

@@ -7,23 +7,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// pending puts a task at the tail of a queue, as a client does. resource may be "".
-func (t *bench) pending(queue, id, resource string) {
+// pending puts a task at the tail of a queue, as a client does. resource may be "". more are further fields of its hash.
+func (t *bench) pending(queue, id, resource string, more ...any) {
 	t.Helper()
-	m := Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
-	fields := []any{"msg", m.Encode(), "state", "pending", "pending_since", "1"}
+	fields := append([]any{"msg", messageWith(queue, id, []byte(id)), "state", "pending", "pending_since", "1"}, more...)
 	if resource != "" {
 		fields = append(fields, "siding_resource", resource)
 	}
 	t.must(t.rdb.HSet(t.Context(), TaskKey(queue, id), fields...).Err())
 	t.must(t.rdb.LPush(t.Context(), PendingKey(queue), id).Err())
+}
+
+func messageWith(queue, id string, payload []byte) []byte {
+	return (&Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: payload}).Encode()
+}
+
+// leaseOf returns for how long the lease of a task lasts.
+func (t *bench) leaseOf(queue, id string) time.Duration {
+	t.Helper()
+	now, ends := value(t, t.rdb.Time(t.Context())), value(t, t.rdb.ZScore(t.Context(), LeaseKey(queue), id))
+	return time.UnixMilli(int64(ends * 1000)).Sub(now)
 }
 
 // run has an operator run a task that waits, as asynq's tools do.
@@ -201,8 +211,7 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 		t.pending("q", "2", "a")
 		taken := s.takes("1 ", nil, 2, "q")
 		s.takes("", nil, 1, "q")
-		t.pending("q", "urgent", "a")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "urgent"), "siding_priority", "3").Err())
+		t.pending("q", "urgent", "a", "siding_priority", 3)
 		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
 		s.takes("urgent ", done(taken...), 1, "q")
 	})
@@ -278,24 +287,23 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	})
 }
 
-// A server dies before an attempt has asked for its lock, as one with a policy does. Its handler has not begun, so it costs the
-// task nothing, not even one without retries.
+// A server dies before an attempt has asked for its lock, as one with a policy does, or for several. Its handler has not begun, so it
+// costs the task nothing, not even one without retries.
 func TestStepPutsATaskBackThatHasNotAsked(t *testing.T) {
 	t.Parallel()
 	onOwnRedis(t, func(t *bench) {
 		s, other := t.server("one"), t.server("two")
 		s.PolicyKinds = []string{"kind"}
-		t.pending("q", "0", "a")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
-		taken := s.takes("0 ", nil, 1, "q")
-		t.pending("q", "1", "b")
-		expect.Need(t, taken[0].Lock == "", "want no lock before it asks, have %q", taken[0].Lock)
-		t.add(LeaseKey("q"), "0", 1)
-		_, a := other.make(nil, 1, "q")
-		expect.Need(t, idsOf(a.Taken) == "0 " && len(a.Recovered) == 1 && a.Recovered[0].Lock == "lock:a" && a.Recovered[0].Kind == "kind", "want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
-		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Once: true}
-		if _, a := s.make([]Outcome{ask}, 0); a.Results[0] != Stale {
-			t.Errorf("the crashed attempt: want stale, have %s", a.Results[0])
+		for queue, resources := range map[string][]string{"one": {"a"}, "several": {"b", "c"}} {
+			resource, lock := store.Join(resources...), locksOf(resources...)
+			t.pending(queue, "0", resource, "siding_kind", "kind")
+			taken := s.takes("0 ", nil, 1, queue)
+			t.pending(queue, "1", "other "+queue)
+			expect.Need(t, taken[0].Lock == "", "want no lock before it asks, have %q", taken[0].Lock)
+			t.add(LeaseKey(queue), "0", 1)
+			_, a := other.make(nil, 1, queue)
+			expect.Need(t, idsOf(a.Taken) == "0 " && len(a.Recovered) == 1 && a.Recovered[0].Lock == lock && a.Recovered[0].Kind == "kind", "want it first, have %q, recovered %+v", idsOf(a.Taken), a.Recovered)
+			s.ask(taken[0], lock, Stale)
 		}
 	})
 }
@@ -354,9 +362,7 @@ func TestStepHasATaskThatAskedWait(t *testing.T) {
 		t.pending("q", "holds", "a")
 		t.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
-		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"} // the task has no deadline
-		_, a := s.make([]Outcome{ask}, 0)
-		expect.Need(t, a.Results[0] == Parked, "want parked, have %s", a.Results[0])
+		s.ask(taken[1], "lock:a", Parked) // the task has no deadline
 		until := expect.Value(t.rdb.ZScore(t.Context(), RetryKey("q"), "asks").Result())(t)
 		in := time.Until(time.Unix(int64(until), 0))
 		expect.That(t, in >= time.Hour, "want it to wait for hours, have it forwarded in %v", in)
@@ -370,9 +376,7 @@ func TestLeaseEndsBeforeItsLock(test *testing.T) {
 	for _, name := range []string{"begun", "renewed", "looked at", "asked for", "of a batch"} {
 		test.Run(name, func(test *testing.T) {
 			test.Parallel()
-			memory := miniredis.RunT(test)
-			t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
-			t.Cleanup(func() { _ = t.rdb.Close() })
+			t, memory := inMemory(test)
 			clock := time.UnixMicro(1_800_000_000_000_900) // of a second, Redis' locks know the milliseconds
 			passes := func(clocks, ttls time.Duration) {
 				clock = clock.Add(clocks)
@@ -436,9 +440,7 @@ func TestAskBehindOneParkedInTheSameStep(t *testing.T) {
 func TestAskAfterAStepOfTheClock(test *testing.T) {
 	test.Parallel()
 	for resource, locks := range map[string]string{"": "lock:a", "\na\nb": "lock:a\nlock:b"} {
-		memory := miniredis.RunT(test)
-		t := newBench(test, redis.NewClient(&redis.Options{Addr: memory.Addr()}))
-		t.Cleanup(func() { _ = t.rdb.Close() })
+		t, memory := inMemory(test)
 		clock, one := time.Unix(1_800_000_000, 0), t.server("one")
 		memory.SetTime(clock)
 		t.pending("q", "holder", "a")
@@ -463,10 +465,8 @@ func TestLostLockBesideAnother(t *testing.T) {
 		taken[0].Lock = "lock:b"
 		_, a := one.make(done(taken...), 0)
 		expect.Equal(t, "result", a.Results[0], Lost)
-		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "1").Result())(t)
-		now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
-		left := expect.Value(t.rdb.PTTL(t.Context(), "lock:a").Result())(t)
-		expect.That(t, time.UnixMilli(int64(lease*1000)).Sub(now) <= left, "want a lease of %v at most, have it until %.3f", left, lease)
+		lease, left := t.leaseOf("q", "1"), value(t, t.rdb.PTTL(t.Context(), "lock:a"))
+		expect.That(t, lease <= left, "want a lease of %v at most, have %v", left, lease)
 	})
 }
 
@@ -477,15 +477,12 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 		t.pending("q", "other", "b") // the program knows better than the client
 		taken := s.takes("plain other ", nil, 2, "q")
 		for i, lock := range []string{"lock:a1", "lock:a2"} {
-			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock}}, 0)
-			expect.Need(t, a.Results[0] == Granted, "want granted, have %s", a.Results[0])
+			s.ask(taken[i], lock, Granted)
 			t.must(t.rdb.PExpire(t.Context(), lock, time.Second).Err())
 			kept, err := s.Renew(t.Context(), "", []Name{taken[i].Name}) // as sent before the answer came
 			t.must(err)
 			left := expect.Value(t.rdb.PTTL(t.Context(), lock).Result())(t)
-			now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
-			lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), taken[i].ID).Result())(t)
-			if in := time.UnixMilli(int64(lease * 1000)).Sub(now); !kept[0] || left < 14*time.Second || in > 15*time.Second {
+			if in := t.leaseOf("q", taken[i].ID); !kept[0] || left < 14*time.Second || in > 15*time.Second {
 				t.Errorf("%s: want it kept for 15s, have %v, a lock for %v and a lease for %v", taken[i].ID, kept[0], left, in)
 			}
 		}
@@ -518,9 +515,8 @@ func TestRenewAnAttemptWithoutALock(t *testing.T) {
 		t.pending("q", "0", "a")
 		t.pending("q", "1", "a")
 		s.takes("0 ", nil, 2, "q")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "state", "pending", "siding_wait_ends", "1").Err()) // it has waited for too long
-		t.must(t.rdb.ZRem(t.Context(), RetryKey("q"), "1").Err())
-		t.must(t.rdb.LPush(t.Context(), PendingKey("q"), "1").Err())
+		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "1"), "siding_wait_ends", "1").Err()) // it has waited for too long
+		t.run("q", "1")
 		taken := s.takes("1 ", nil, 1, "q")
 		expect.Need(t, taken[0].Fence == WaitOver && taken[0].Lock == "", "want it taken without a lock, have %+v", taken[0])
 		soon := float64(time.Now().Add(10 * time.Second).Unix())
@@ -536,12 +532,9 @@ func TestLeaseOfAnAttemptThatAsks(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(t *bench, s *stepper) {
 		s.PolicyKinds, s.TTL = []string{"kind"}, 500*time.Millisecond
-		t.pending("q", "0", "a")
-		t.must(t.rdb.HSet(t.Context(), TaskKey("q", "0"), "siding_kind", "kind").Err())
+		t.pending("q", "0", "a", "siding_kind", "kind")
 		taken := s.takes("0 ", nil, 1, "q")
-		now := expect.Value(t.rdb.Time(t.Context()).Result())(t)
-		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "0").Result())(t)
-		in := time.UnixMilli(int64(lease * 1000)).Sub(now)
+		in := t.leaseOf("q", "0")
 		expect.That(t, taken[0].Lock == "" && in >= s.TTL, "want a lease of at least %v, and no lock, have %v, %q", s.TTL, in, taken[0].Lock)
 	})
 }
@@ -588,9 +581,7 @@ func TestStepEndsAfterManyBytes(t *testing.T) {
 	onServer(t, func(t *bench, s *stepper) {
 		for i := range 10 {
 			id := fmt.Sprint(i)
-			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 300_000)}
-			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "msg", m.Encode(), "state", "pending").Err())
-			t.must(t.rdb.LPush(t.Context(), PendingKey("q"), id).Err())
+			t.pending("q", id, "", "msg", messageWith("q", id, make([]byte, 300_000)))
 		}
 		for _, want := range []int{4, 4, 2} {
 			_, a := s.make(nil, 10, "q")
@@ -613,8 +604,7 @@ func TestStepThatRunsTwiceKeepsALeaseShort(t *testing.T) {
 		expect.Need(t, other.Results[0] == Granted, "want it granted, have %s", other.Results[0])
 		a, err = s.Step(t.Context(), step)
 		t.must(err)
-		lease := expect.Value(t.rdb.ZScore(t.Context(), LeaseKey("q"), "0").Result())(t)
-		in := time.UnixMilli(int64(lease * 1000)).Sub(now)
+		in := t.leaseOf("q", "0")
 		expect.That(t, len(a.Taken) == 1 && in <= 20*time.Second, "want a lease of %v, have %v", s.TTL, in)
 	})
 }
@@ -638,25 +628,11 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 	})
 }
 
-func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
-	t.Parallel()
-	onServer(t, func(t *bench, s *stepper) {
-		t.pending("q", "1", "a")
-		t.pending("q", "2", "a")
-		taken := s.takes("1 ", nil, 2, "q")
-		name := taken[0].Name
-		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
-		again := Outcome{Name: name, Kind: Snooze, After: time.Hour, Losses: 1}
-		s.takes("2 ", []Outcome{again}, 2, "q")
-	})
-}
-
 func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(t *bench, s *stepper) {
 		for id, deadline := range map[string]time.Duration{"1": -time.Minute, "2": time.Minute} {
-			t.pending("q", id, "r"+id)
-			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_deadline", time.Now().Add(deadline).Unix()).Err())
+			t.pending("q", id, "r"+id, "siding_deadline", time.Now().Add(deadline).Unix())
 		}
 		_, a := s.make(nil, 2, "q")
 		for _, taken := range a.Taken {
@@ -744,8 +720,7 @@ func TestServerThatIsSilentAfterALoss(t *testing.T) {
 		t.must(t.rdb.Del(t.Context(), "lock:q").Err())
 		_, a := s.make(done(first), 1, "q")
 		expect.Need(t, a.Results[0] == Lost && len(a.Taken) == 0, "want it lost, and its lock kept, have %s and %v", a.Results[0], a.Taken)
-		now, left := value(t, t.rdb.Time(t.Context())), value(t, t.rdb.PTTL(t.Context(), "lock:q"))
-		lease := time.UnixMilli(int64(1000 * value(t, t.rdb.ZScore(t.Context(), LeaseKey("q"), first.ID)))).Sub(now)
+		lease, left := t.leaseOf("q", first.ID), value(t, t.rdb.PTTL(t.Context(), "lock:q"))
 		expect.That(t, lease > 0 && lease < left, "want its lease to end before the lock does in %v, have it end in %v", left, lease)
 		t.crash("q", first.ID, "lock:q")
 		t.server("two").takes(first.ID+" ", nil, 1, "q")
@@ -770,8 +745,7 @@ func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 		for name, kind := range map[string]Kind{"crash": "", "hold": Retry, "given back": Requeue} {
 			s := t.server("server of " + name)
 			for _, id := range []string{"1", "2"} {
-				t.pending(name, id, name)
-				t.must(t.rdb.HSet(t.Context(), TaskKey(name, id), "siding_priority", 3).Err())
+				t.pending(name, id, name, "siding_priority", 3)
 			}
 			first := s.takes("1 ", nil, 1, name)[0]
 			s.takes("", nil, 1, name)
@@ -787,34 +761,24 @@ func TestStepKeepsThePlaceOfAPriority(t *testing.T) {
 	})
 }
 
-// A task that has begun comes back before those that this step has parked behind it, also if many without a lock began before.
+// A task that has begun comes back before those that this step has parked behind it, also if many without a lock began before; and
+// these keep the order in which they came, also with a priority.
 func TestStepGivesTicketsInOrder(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(t *bench, s *stepper) {
-		for i := range 9 {
-			t.pending("q", fmt.Sprint("other ", i), "")
-		}
-		for _, id := range []string{"c", "b", "a"} {
-			t.pending("q", id, "a")
-		}
-		_, a := s.make(nil, 12, "q")
-		first := a.Taken[9]
-		again := s.takes("c ", []Outcome{{Name: first.Name, Kind: Requeue}}, 1, "q")
-		s.takes("a ", done(s.takes("b ", done(again...), 1, "q")...), 1, "q")
-	})
-}
-
-// Tasks of one priority that a step parks keep the order in which they came.
-func TestStepKeepsTheOrderOfAPriority(t *testing.T) {
-	t.Parallel()
-	onServer(t, func(t *bench, s *stepper) {
-		for _, id := range []string{"d", "c", "b", "a"} {
-			t.pending("q", id, "a")
-			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "siding_priority", 3).Err())
-		}
-		first := s.takes("d ", nil, 4, "q")
-		for _, next := range []string{"c ", "b ", "a "} {
-			first = s.takes(next, done(first...), 1, "q")
+		for _, priority := range []int{0, 3} {
+			queue := fmt.Sprint("q-", priority)
+			for i := range 9 {
+				t.pending(queue, fmt.Sprint("other ", i), "")
+			}
+			for _, id := range []string{"d", "c", "b", "a"} {
+				t.pending(queue, id, queue, "siding_priority", priority)
+			}
+			_, a := s.make(nil, 13, queue)
+			outcomes := []Outcome{{Name: a.Taken[9].Name, Kind: Requeue}}
+			for _, next := range []string{"d ", "c ", "b ", "a "} {
+				outcomes = done(s.takes(next, outcomes, 1, queue)...)
+			}
 		}
 	})
 }
@@ -860,9 +824,7 @@ func TestAskBehindManyCrashes(t *testing.T) {
 			t.must(t.rdb.Del(t.Context(), fmt.Sprint("lock:r", i)).Err())
 			t.add(LeaseKey("q"), fmt.Sprint("crashed-", i), float64(i))
 		}
-		ask := Outcome{Name: taken[0].Name, Kind: Ask, Want: fmt.Sprint("lock:r", crashes-1)}
-		_, a := s.make([]Outcome{ask}, 0)
-		expect.That(t, a.Results[0] == Parked, "want it parked, have %s", a.Results[0])
+		s.ask(taken[0], fmt.Sprint("lock:r", crashes-1), Parked)
 	})
 }
 
@@ -959,13 +921,11 @@ func TestStepParksLargeTasks(t *testing.T) {
 	onOwnRedis(t, func(t *bench) {
 		const n = 150
 		for i := range n {
-			id := fmt.Sprint(i)
-			t.pending("q", id, "a")
-			m := Message{Type: "kind", ID: id, Queue: "q", Timeout: 60, Payload: make([]byte, 250_000)}
+			id, payload := fmt.Sprint(i), make([]byte, 250_000)
 			if i == n/2 {
-				m.Payload = []byte("a small one")
+				payload = []byte("a small one")
 			}
-			t.must(t.rdb.HSet(t.Context(), TaskKey("q", id), "msg", m.Encode()).Err())
+			t.pending("q", id, "a", "msg", messageWith("q", id, payload))
 		}
 		t.pending("q", "other", "b")
 		s := t.server("one")
@@ -989,9 +949,7 @@ func TestStepHasSomethingLeftForOtherQueues(t *testing.T) {
 			onServer(t, func(t *bench, s *stepper) {
 				for i := range 500 {
 					id := fmt.Sprint(i)
-					t.pending("crowd", id, "a")
-					m := Message{Type: "kind", ID: id, Queue: "crowd", Timeout: 60, Payload: make([]byte, size)}
-					t.must(t.rdb.HSet(t.Context(), TaskKey("crowd", id), "msg", m.Encode()).Err())
+					t.pending("crowd", id, "a", "msg", messageWith("crowd", id, make([]byte, size)))
 				}
 				t.pending("other", "b", "b")
 				t.pending("third", "c", "c")
