@@ -119,45 +119,37 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
     end
     if o.unique ~= '' and try('GET', o.unique) == id then deleted[#deleted + 1] = o.unique end
     counted(queue, 0)
-  elseif (kind == 'retry' or kind == 'snooze') and o.order == 'hold' and line_locks then
-    local _, ends = place_of(task)
-    Hold().hold_line(queue, id, task, line_locks, now + o.after)
-    call('ZADD', asynq(queue, 'retry'), ends, id)
-    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_until', ends)
-    call('HDEL', task, 'siding_text')
-    if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
-    if o.losses then call('HSET', task, 'siding_losses', o.losses) end
-    if o.counts == '1' then counted(queue, 1) end
-  elseif kind == 'retry' then
-    call('ZADD', asynq(queue, 'retry'), o.at, id)
-    call('HSET', task, 'state', 'retry', 'msg', o.message)
-    call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
-    if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
-    if o.counts == '1' then counted(queue, 1) end
-  elseif kind == 'snooze' and o.order == 'head' and own_keys then
-    local due, ticket, ends = now + o.after, place_of(task)
-    if o.waits == '1' then -- it has not begun, as a lock that only its server could ask for was busy
-      for key in each(own_keys) do
-        if lock_of(key) ~= key then Permits().not_started(key, lock_of(key)) end
+  elseif kind == 'retry' or kind == 'snooze' then
+    if o.order == 'hold' and line_locks then
+      local _, ends = place_of(task)
+      Hold().hold_line(queue, id, task, line_locks, now + o.after)
+      call('ZADD', asynq(queue, 'retry'), ends, id)
+      call('HSET', task, 'siding_until', ends)
+      if o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+    elseif o.order == 'head' and own_keys then
+      local due, ticket, ends = now + o.after, place_of(task)
+      if o.waits == '1' then -- it has not begun, as a lock that only its server could ask for was busy
+        for key in each(own_keys) do
+          if lock_of(key) ~= key then Permits().not_started(key, lock_of(key)) end
+        end
       end
+      let_go(own_keys, queue, trace)
+      Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
+      for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
+      call('HSET', task, 'siding_lock', line_locks, 'siding_until', ends)
+      own_keys = nil
+    else
+      call('ZADD', asynq(queue, 'retry'), o.at, id)
+      call('HDEL', task, 'siding_until')
+      if kind == 'retry' or o.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') end
+      if kind == 'retry' and o.wait_over ~= '1' then call('HDEL', task, 'siding_wait_ends') end
+      if kind == 'snooze' and o.order == '' and o.wait_over ~= '1' then begun_at_place(task) end
     end
-    let_go(own_keys, queue, trace)
-    Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
-    for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
-    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_losses', o.losses, 'siding_lock', line_locks, 'siding_until', ends)
+    call('HSET', task, 'state', 'retry', 'msg', o.message)
     call('HDEL', task, 'siding_text')
+    if o.losses then call('HSET', task, 'siding_losses', o.losses) end
     if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
-    own_keys = nil
-  elseif kind == 'snooze' then
-    call('ZADD', asynq(queue, 'retry'), o.at, id)
-    call('HSET', task, 'state', 'retry', 'msg', o.message, 'siding_losses', o.losses)
-    if o.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
-    call('HDEL', task, 'siding_until', 'siding_text')
-    if o.order == 'last' then
-      call('HDEL', task, 'siding_ticket', 'siding_lock')
-    elseif o.order == '' and o.wait_over ~= '1' then
-      begun_at_place(task)
-    end
+    if o.counts == '1' then counted(queue, 1) end
   elseif kind == 'archive' then
     archive(queue, id, o.unique)
     call('HSET', task, 'state', 'archived', 'msg', o.message)
