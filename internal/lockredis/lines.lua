@@ -94,7 +94,7 @@ local function may_take(lock, ticket)
   return true
 end
 
--- Puts a task into the lines of the locks that it needs, at its ticket. The sets of its old state are left to the caller.
+-- Has a task wait in the lines of the locks that it needs, at its ticket. The sets of its old state are left to the caller.
 --   due  when the lines should be looked at, at the latest
 local function wait_in_line(queue, id, locks, ticket, ends, due)
   call('ZADD', asynq(queue, 'retry'), ends, id)
@@ -105,6 +105,7 @@ local function wait_in_line(queue, id, locks, ticket, ends, due)
     ours('ZADD', lines_of(lock), 'LT', ticket, queue)
     ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
   end
+  call('HSET', task, 'state', 'retry', 'siding_lock', locks, 'siding_until', ends) -- last: it says that the task does
 end
 
 return OFFER, is_served, first_line, hand_on, freed_for, may_take, wait_in_line

@@ -140,7 +140,7 @@ local function ask(queue, id, task, attempt, o)
   end
   local ends = until_of(end_of(o.deadline, wait_ends))
   Lines().wait_in_line(queue, id, want, digits(ticket), ends, several(want) and now or due)
-  call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', o.deadline)
+  call('HSET', task, 'siding_ticket', digits(ticket), 'siding_deadline', o.deadline)
   local text = Parking().sentence(first_busy, value ~= '' and value or nil)
   if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)

@@ -45,9 +45,7 @@ local function take_or_park(q, id)
   if own and not no_run and (have.siding_held or not one_lock or lock_of(locks) ~= prefix .. resource) then
     -- It starts from its place. Those behind it must not go on while it asks for its locks; and parked under another one than it waits
     -- for, it would have a new ticket there, and leave the old one behind.
-    local waits_until = until_of(ends)
-    Lines().wait_in_line(q.name, id, lock_of(locks), have.siding_ticket, waits_until, now)
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(locks), 'siding_until', waits_until)
+    Lines().wait_in_line(q.name, id, lock_of(locks), have.siding_ticket, until_of(ends), now)
     if have.siding_held then
       call('HSET', task, 'siding_held', digits(now))
       for one in each(lock_of(locks)) do Hold().list_line(q.name, one, digits(now)) end

@@ -29,8 +29,7 @@ local function put_back(queue, index, id)
       local ends, due = until_of(end_of(have[6], have[7])), nil
       if not several(back_in_line) then due = select(3, open_key(back_in_line)) end -- several are looked at together
       Lines().wait_in_line(queue, id, back_in_line, ticket, ends, due or now)
-      call('HSET', task, 'state', 'retry', 'siding_lock', back_in_line, 'siding_until', ends,
-        'siding_begun_at', have[7] and '' or ticket) -- one that has waited for too long has not begun
+      call('HSET', task, 'siding_begun_at', have[7] and '' or ticket) -- one that has waited for too long has not begun
     elseif crashed >= free_crashes then
       -- Upkeep is about to end it. Until then nobody of this queue goes before it, as it may be to hold its line. One that
       -- has crashed less often, and has no retries, is left alone for half a minute, as its server may live.

@@ -55,7 +55,6 @@ end
 local function back_in_line(queue, id, task, lock)
   local ticket, ends = place_of(task)
   Lines().wait_in_line(queue, id, lock, ticket, ends, now)
-  call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_until', ends)
 end
 
 -- Puts an attempt back of which nobody has heard, if it is its task's latest and was to run under the lock of another one.
@@ -136,7 +135,6 @@ local function settle(queue, id, attempt, lock, trace, kind, o)
       let_go(own_keys, queue, trace)
       Lines().wait_in_line(queue, id, line_locks, ticket, ends, due)
       for lock in each(line_locks) do ours('ZADD', siding(queue, 'ready'), digits(due), lock) end
-      call('HSET', task, 'siding_lock', line_locks, 'siding_until', ends)
       own_keys = nil
     else
       call('ZADD', asynq(queue, 'retry'), o.at, id)
