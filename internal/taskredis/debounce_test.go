@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -264,8 +262,6 @@ func TestDebounceTwice(t *testing.T) {
 				t.Parallel()
 				onRedis(t, func(t *bench) {
 					t.debounce(debounced(t.queue, "before"), "")
-					twice := redis.NewClient(t.rdb.Options())
-					t.Cleanup(func() { _ = twice.Close() })
 					sends, between := 0, (func())(nil)
 					if tt.between != nil {
 						between = func() {
@@ -274,8 +270,7 @@ func TestDebounceTwice(t *testing.T) {
 							}
 						}
 					}
-					twice.AddHook(doubling(between))
-					e, q := debounced(t.queue, "now"), NewEnqueuer(twice)
+					e, q := debounced(t.queue, "now"), t.sendsTwice(between)
 					var err error
 					if together {
 						err = q.EnqueueAll(t.Context(), []*Enqueue{e})[0]

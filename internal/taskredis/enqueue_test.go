@@ -201,11 +201,9 @@ func TestEnqueueAgainAfterItHasRun(t *testing.T) {
 				e.OwnID, e.Unique, e.Always = own, time.Hour, true
 				return e
 			}
-			twice := redis.NewClient(t.rdb.Options())
-			t.Cleanup(func() { _ = twice.Close() })
 			id := fmt.Sprint("one", own)
-			twice.AddHook(doubling(func() { value(t, t.rdb.Del(t.Context(), TaskKey(t.queue, id), PendingKey(t.queue))) }))
-			expect.OK(t, NewEnqueuer(twice).Enqueue(t.Context(), always(id)))
+			twice := t.sendsTwice(func() { value(t, t.rdb.Del(t.Context(), TaskKey(t.queue, id), PendingKey(t.queue))) })
+			expect.OK(t, twice.Enqueue(t.Context(), always(id)))
 			q := NewEnqueuer(t.rdb)
 			expect.Is(t, "another one", q.Enqueue(t.Context(), always("other")), ErrDuplicate)
 			if !own {
@@ -266,10 +264,7 @@ func TestEnqueueTwice(t *testing.T) {
 							}
 						}
 					}
-					twice := redis.NewClient(rdb.Options())
-					t.Cleanup(func() { _ = twice.Close() })
-					twice.AddHook(doubling(between))
-					expect.Is(t, name, enqueue(NewEnqueuer(twice), e), nil)
+					expect.Is(t, name, enqueue(t.sendsTwice(between), e), nil)
 					have := rdb.HGet(t.Context(), key, "state").Val()
 					expect.That(t, have == state || state == "" && have != "", "%s: want it left %s, have it %s", name, state, have)
 					want++

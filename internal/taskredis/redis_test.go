@@ -147,3 +147,12 @@ func doubling(between func()) redistest.Hook {
 		return send(cmds...)
 	}
 }
+
+// sendsTwice returns an Enqueuer each of whose calls is sent twice, see doubling.
+func (t *bench) sendsTwice(between func()) *Enqueuer {
+	t.Helper()
+	twice := redis.NewClient(t.rdb.Options())
+	t.Cleanup(func() { _ = twice.Close() })
+	twice.AddHook(doubling(between))
+	return NewEnqueuer(twice)
+}
