@@ -5,6 +5,7 @@ import Redis from "ioredis";
 import { unfinished } from "./counts.mjs";
 
 const ttl = 30_000; // ms
+const delay = 10; // ms
 
 export const release = `
 if redis.call("GET", KEYS[1]) == ARGV[1] then
@@ -12,7 +13,7 @@ if redis.call("GET", KEYS[1]) == ARGV[1] then
 end
 return 0`;
 
-export async function openBullMQ({ host, port, workers, delay }, recorder) {
+export async function openBullMQ({ host, port, workers }, recorder) {
   const connection = { host, port, maxRetriesPerRequest: null };
   const queue = new Queue("work", { connection, defaultJobOptions: { attempts: 1, removeOnComplete: true } });
   const locks = new Redis(connection);

@@ -1,4 +1,4 @@
-// Package node runs queue libraries for Node.js, so that Siding can be compared with them. Their
+// Package node has queue libraries for Node.js, so that Siding can be compared with them. Their
 // programs lie beside it.
 package node
 

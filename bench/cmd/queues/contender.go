@@ -9,7 +9,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/bench/node"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -49,16 +48,15 @@ type outcome struct {
 func contenders() []contender {
 	all := sidingContenders()
 	all = append(all, asynqContenders()...)
-	for _, delay := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
-		all = append(all, bullmqContender(delay))
+	of := func(name, queue, config string) contender {
+		return contender{
+			Contender: contest.Contender{Name: name, Modules: []string{queue}, Config: fmt.Sprintf(config, many), Needs: contest.Node},
+			run:       inNode(queue),
+		}
 	}
-	return append(all, contender{
-		Contender: contest.Contender{
-			Name: "groupmq", Modules: []string{"groupmq"}, Needs: contest.Node,
-			Config: fmt.Sprintf("a group per key, no lock; %d calls of add at once", many),
-		},
-		run: inNode("groupmq", 0),
-	})
+	return append(all,
+		of("bullmq-10ms", "bullmq", "SET NX with TTL 30 s, moveToDelayed(10ms) if it is taken; enqueues %d with addBulk"),
+		of("groupmq", "groupmq", "a group per key, no lock; %d calls of add at once"))
 }
 
 func sidingContenders() []contender {
@@ -96,33 +94,9 @@ func asynqContenders() []contender {
 		of("asynq", "no lock; TaskCheckInterval 10 ms as Siding's", system.Asynq{Poll: 10 * ms}),
 		of("asynq-lanes", fmt.Sprintf("the same, %d servers in the process that share the concurrency", lanes), system.Asynq{Servers: lanes, Poll: 10 * ms}),
 		of("asynq+redislock", "asynq with defaults; "+recipe+": 1 s", system.Asynq{Locks: true, Delay: time.Second}),
-		of("asynq+redislock-100ms", "the same with TaskCheckInterval 50 ms, DelayedTaskCheckInterval 100 ms",
-			system.Asynq{Locks: true, Delay: time.Second, Poll: 50 * ms, Timers: 100 * ms}),
-		of("asynq+redislock-spin", "the same with 20 ms for both, delay 20 ms (asynq keeps whole seconds: none)",
+		of("asynq+redislock-spin", "the same with TaskCheckInterval and DelayedTaskCheckInterval 20 ms, delay 20 ms (asynq keeps whole seconds: none)",
 			system.Asynq{Locks: true, Delay: 20 * ms, Poll: 20 * ms, Timers: 20 * ms}),
 		of("sleep", "asynq, TaskCheckInterval 10 ms; the worker waits for the lock, LinearBackoff(100 ms)",
 			system.Asynq{Locks: true, Delay: time.Second, Poll: 10 * ms, Patience: 100 * ms}),
-	}
-}
-
-// many is how many tasks the contenders in Node enqueue with one call.
-const many = 100
-
-func bullmqContender(delay time.Duration) contender {
-	return contender{
-		Contender: contest.Contender{
-			Name: fmt.Sprintf("bullmq-%v", delay), Modules: []string{"bullmq"}, Needs: contest.Node,
-			Config: fmt.Sprintf("SET NX with TTL 30 s, moveToDelayed(%v) if it is taken; enqueues %d with addBulk", delay, many),
-		},
-		run: inNode("bullmq", delay),
-	}
-}
-
-func inNode(queue string, delay time.Duration) func(context.Context, course) (outcome, error) {
-	return func(ctx context.Context, c course) (outcome, error) {
-		o, err := node.Run(ctx, c.node, node.Course{
-			Queue: queue, Redis: c.redis, Batch: many, Delay: delay, Plan: c.plan, Limit: c.limit, Begin: c.begin, End: c.end,
-		})
-		return outcome{Trace: o.Trace, sent: o.Sent, cpu: o.CPU}, err
 	}
 }

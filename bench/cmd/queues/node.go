@@ -1,4 +1,4 @@
-package node
+package main
 
 import (
 	"bufio"
@@ -14,29 +14,10 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/trace"
-	"github.com/sidingq/siding/bench/internal/workload"
 )
 
-// A Course is one run.
-type Course struct {
-	Queue string // bullmq or groupmq
-	Redis string // address
-	Batch int    // how many tasks are enqueued at once, at most
-	Delay time.Duration
-	Plan  workload.Plan
-	Limit time.Duration
-	// Begin is called when the workers are there, before the clock starts. End is called when all
-	// tasks have run or the limit has passed, before anything is stopped.
-	Begin, End func(context.Context) error
-}
-
-// An Outcome is what came of it.
-type Outcome struct {
-	trace.Trace
-
-	Sent int64         // commands that were sent to Redis
-	CPU  time.Duration // that the process spent
-}
+// many is how many tasks the contenders in Node enqueue with one call.
+const many = 100
 
 // A message is what the process writes.
 type message struct {
@@ -51,22 +32,24 @@ type message struct {
 	}
 }
 
-// Run runs it with a process in a folder that [Install] has filled.
-func Run(ctx context.Context, folder string, c Course) (_ Outcome, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p, err := startProcess(ctx, folder)
-	if err != nil {
-		return Outcome{}, err
-	}
-	defer func() {
-		cancel()
-		_ = p.cmd.Wait() // it ends by a signal if it has not ended before
+// inNode returns what runs a queue in a Node process, of which the package node has the program.
+func inNode(queue string) func(context.Context, course) (outcome, error) {
+	return func(ctx context.Context, c course) (_ outcome, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		p, err := startProcess(ctx, c.node)
 		if err != nil {
-			err = fmt.Errorf("node: %w\n%s", err, p.errors)
+			return outcome{}, err
 		}
-	}()
-	return p.run(ctx, c)
+		defer func() {
+			cancel()
+			_ = p.cmd.Wait() // it ends by a signal if it has not ended before
+			if err != nil {
+				err = fmt.Errorf("node: %w\n%s", err, p.errors)
+			}
+		}()
+		return p.run(ctx, queue, c)
+	}
 }
 
 // A process is a running Node program.
@@ -94,29 +77,29 @@ func startProcess(ctx context.Context, folder string) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-func (p *process) run(ctx context.Context, c Course) (Outcome, error) {
-	course, err := c.encode()
+func (p *process) run(ctx context.Context, queue string, c course) (outcome, error) {
+	asked, err := c.encode(queue)
 	if err != nil {
-		return Outcome{}, err
+		return outcome{}, err
 	}
-	if _, err := p.ask(course, "ready"); err != nil {
-		return Outcome{}, err
+	if _, err := p.ask(asked, "ready"); err != nil {
+		return outcome{}, err
 	}
-	if err := c.Begin(ctx); err != nil {
-		return Outcome{}, err
+	if err := c.begin(ctx); err != nil {
+		return outcome{}, err
 	}
 	ended, err := p.ask("go", "ended")
 	if err != nil {
-		return Outcome{}, err
+		return outcome{}, err
 	}
-	if err := c.End(ctx); err != nil {
-		return Outcome{}, err
+	if err := c.end(ctx); err != nil {
+		return outcome{}, err
 	}
 	stopped, err := p.ask("stop", "stopped")
 	if err != nil {
-		return Outcome{}, err
+		return outcome{}, err
 	}
-	o := Outcome{Trace: stopped.trace(), Sent: ended.Sent, CPU: ended.CPU}
+	o := outcome{Trace: stopped.trace(), sent: ended.Sent, cpu: ended.CPU}
 	o.Left = stopped.Left
 	return o, nil
 }
@@ -144,10 +127,9 @@ func (p *process) ask(line any, want string) (message, error) {
 	return m, nil
 }
 
-// encode returns the course as the program reads it, times in nanoseconds but
-// for the delay.
-func (c Course) encode() (map[string]any, error) {
-	host, port, err := net.SplitHostPort(c.Redis)
+// encode returns the course as the program reads it, times in nanoseconds.
+func (c course) encode(queue string) (map[string]any, error) {
+	host, port, err := net.SplitHostPort(c.redis)
 	if err != nil {
 		return nil, err
 	}
@@ -161,13 +143,13 @@ func (c Course) encode() (map[string]any, error) {
 		Work time.Duration `json:"work"`
 		At   time.Duration `json:"at"`
 	}
-	tasks := make([]task, len(c.Plan.Tasks))
-	for i, t := range c.Plan.Tasks {
+	tasks := make([]task, len(c.plan.Tasks))
+	for i, t := range c.plan.Tasks {
 		tasks[i] = task{t.ID, t.Key, t.Work, t.At}
 	}
 	return map[string]any{
-		"queue": c.Queue, "host": host, "port": number, "batch": c.Batch, "delay": c.Delay.Milliseconds(),
-		"workers": c.Plan.Workers, "stored": c.Plan.Stored, "limit": c.Limit, "tasks": tasks,
+		"queue": queue, "host": host, "port": number, "batch": many,
+		"workers": c.plan.Workers, "stored": c.plan.Stored, "limit": c.limit, "tasks": tasks,
 	}, nil
 }
 
