@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -22,8 +21,6 @@ const (
 	// turns is how often a round measures an uncontended lock. One measurement takes little time,
 	// and depends on the cores of client and server.
 	turns = 5
-	// yardstick is how many empty scripts are timed per round.
-	yardstick = 500
 	// some goroutines take uncontended locks at once, and many show what it is worth that calls go together.
 	some, many = 16, 256
 )
@@ -33,39 +30,30 @@ type bench struct {
 	options
 	addr    string        // as the contenders reach it
 	client  *redis.Client // for Redis's own figures
-	far     *redis.Client // for the yardstick
 	network func()        // ends what lies in between
 	results report.Results
 }
 
 func newBench(ctx context.Context, addr string, o options) (*bench, error) {
-	b := &bench{options: o, addr: addr, client: redis.NewClient(&redis.Options{Addr: addr}), network: func() {}}
-	if o.rtt > 0 {
-		proxy, err := delay.Start(ctx, delay.Line{OneWay: o.rtt / 2, Network: "tcp", Server: addr})
-		if err != nil {
-			return nil, errors.Join(err, b.client.Close())
-		}
-		b.addr, b.network = proxy.Addr, proxy.Stop
-	}
-	b.far = redis.NewClient(&redis.Options{Addr: b.addr})
-	if err := b.far.Ping(ctx).Err(); err != nil {
-		b.close()
+	far, network, err := delay.Between(ctx, addr, o.rtt)
+	if err != nil {
 		return nil, err
 	}
-	return b, nil
+	return &bench{options: o, addr: far, client: redis.NewClient(&redis.Options{Addr: addr}), network: network}, nil
 }
 
 func (b *bench) close() {
-	_ = b.far.Close()
 	_ = b.client.Close()
 	b.network()
 }
 
 // round measures everything. Which contender comes first changes with the round.
 func (b *bench) round(ctx context.Context, round int) error {
-	if err := b.roundTrip(ctx); err != nil {
+	took, err := redisstat.RoundTrip(ctx, b.addr)
+	if err != nil {
 		return err
 	}
+	b.results.AddRoundTrip(took)
 	each := func(what string, clients int, measure func(context.Context, course) error) error {
 		for _, c := range contest.Turns(b.contenders, round) {
 			err := c.run(ctx, b.addr, clients, func(ctx context.Context, opened []client) error {
@@ -102,16 +90,6 @@ func (b *bench) round(ctx context.Context, round int) error {
 			}
 		}
 	}
-	return nil
-}
-
-// roundTrip times scripts that do nothing: no lock can be faster.
-func (b *bench) roundTrip(ctx context.Context) error {
-	took, err := redisstat.RoundTrip(ctx, b.far, yardstick)
-	if err != nil {
-		return err
-	}
-	b.results.Add(report.Nobody, report.Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, report.MS(report.Percentile(took, 50)))
 	return nil
 }
 

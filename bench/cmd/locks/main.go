@@ -78,16 +78,13 @@ func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Write
 	o.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
 	o.IntVar(&o.ops, "ops", 200, "uncontended acquisitions per goroutine and turn, of which a round has 5")
 	o.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
-	o.DurationVar(&o.rtt, "rtt", 0, "adds about this much to each round trip, as a network does; the yardstick says how much it is (default 0, at most 100ms)")
+	delay.Flag(o.FlagSet, &o.rtt)
 	contest.Numbers(o.FlagSet, "waiters", "waiters per lock, one case each (default 1,10,100)", &o.waiters)
 	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
 	if setting, err = o.Read(args, stdout, stderr); err != nil {
 		return o, nil, err
 	}
-	switch {
-	case o.rtt < 0 || o.rtt > 100*time.Millisecond:
-		err = fmt.Errorf("-rtt: want 0 to 100ms, have %v", o.rtt)
-	case min(o.rounds, o.ops, o.handOffs) < 1:
+	if min(o.rounds, o.ops, o.handOffs) < 1 {
 		err = errors.New("want at least 1 for -rounds, -ops and -handoffs")
 	}
 	return o, setting, err

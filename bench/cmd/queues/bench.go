@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -106,13 +107,13 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	defer server.Stop()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { _ = client.Close() }()
-	far, closeLink, err := link(ctx, server.Addr, b.rtt)
+	far, closeLink, err := delay.Between(ctx, server.Addr, b.rtt)
 	if err != nil {
 		return nil, err
 	}
 	defer closeLink()
 	m := &measurement{course: course{plan: plan, limit: b.limit, redis: far, node: b.node}, unsafe: c.unsafe, alone: plan.Alone()}
-	if m.roundTrip, err = roundTrip(ctx, far, b.rtt); err != nil {
+	if m.roundTrip, err = redisstat.RoundTrip(ctx, far); err != nil {
 		return nil, err
 	}
 	var start time.Time
@@ -147,7 +148,7 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 
 // add takes in the figures of a run.
 func (b *bench) add(c contender, s scenario, m *measurement) {
-	b.results.Add(report.Nobody, report.Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, report.MS(m.roundTrip))
+	b.results.AddRoundTrip(m.roundTrip)
 	for _, f := range s.figures {
 		of := report.Figure{Case: s.Name, Name: f.name, Unit: f.unit}
 		if f.whole && !m.complete() {

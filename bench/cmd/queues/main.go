@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -63,17 +62,14 @@ func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Write
 	o.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	o.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
 	o.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
-	o.DurationVar(&o.rtt, "rtt", 0, "adds this much to each round trip between contenders and servers, as a network does (default 0, at most "+longestRTT.String()+")")
+	delay.Flag(o.FlagSet, &o.rtt)
 	contest.Flag(o.FlagSet, "contenders", "which `names` take part", contenders(), &o.contenders)
 	contest.Flag(o.FlagSet, "scenarios", "which `names` are run", scenarios(), &o.scenarios)
 	if setting, err = o.Read(args, stdout, stderr); err != nil {
 		return o, nil, err
 	}
-	switch {
-	case o.rounds < 1 || o.scale <= 0 || o.limit <= 0:
+	if o.rounds < 1 || o.scale <= 0 || o.limit <= 0 {
 		err = errors.New("want at least 1 for -rounds, and more than 0 for -scale and -limit")
-	case o.rtt < 0 || o.rtt > longestRTT:
-		err = fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
 	}
 	return o, setting, err
 }

@@ -129,9 +129,9 @@ func TestArguments(t *testing.T) {
 		"-limit 0s":            "more than 0",
 		"-contenders siding,x": `"x"`,
 		"-scenarios H,x":       `"x"`,
-		"-rtt -1ms":            "-rtt -1ms: want 0 to 100ms",
-		"-rtt 101ms":           "-rtt 101ms: want 0 to 100ms",
-		"-rtt 1":               `"1" for flag -rtt`,
+		"-rtt -1ms":            "-rtt: want 0 to 100ms",
+		"-rtt 101ms":           "-rtt: want 0 to 100ms",
+		"-rtt 1":               "missing unit",
 		"more":                 `"more"`,
 	} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {

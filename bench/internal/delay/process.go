@@ -3,6 +3,7 @@ package delay
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -50,6 +51,33 @@ func Start(ctx context.Context, line Line) (*Process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// longest is more than programs and their servers have between them.
+const longest = 100 * time.Millisecond
+
+// Flag defines the flag -rtt: how much a network adds to each round trip.
+func Flag(flags *flag.FlagSet, rtt *time.Duration) {
+	usage := fmt.Sprintf("adds this `much` to each round trip between contenders and servers, as a network does (default 0, at most %v)", longest)
+	flags.Func("rtt", usage, func(text string) (err error) {
+		if *rtt, err = time.ParseDuration(text); err == nil && (*rtt < 0 || *rtt > longest) {
+			err = fmt.Errorf("want 0 to %v", longest)
+		}
+		return err
+	})
+}
+
+// Between returns the address of a server as contenders reach it, and a function to call when they are done. With an rtt that
+// is a proxy, which holds the bytes of a round trip back for so long. A round trip takes a bit longer than that.
+func Between(ctx context.Context, server string, rtt time.Duration) (far string, end func(), err error) {
+	if rtt == 0 {
+		return server, func() {}, nil
+	}
+	proxy, err := Start(ctx, Line{OneWay: rtt / 2, Network: "tcp", Server: server})
+	if err != nil {
+		return "", nil, err
+	}
+	return proxy.Addr, proxy.Stop, nil
 }
 
 // Asked reports whether this process is one that Start has started.

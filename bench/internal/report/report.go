@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Nobody stands for the contender where a figure is none's.
-const Nobody = ""
+// nobody stands for the contender where a figure is none's.
+const nobody = ""
 
 // A Figure is one thing that is measured.
 type Figure struct {
@@ -49,6 +49,11 @@ func (r *Results) AddPercentiles(contender, what, name string, took []time.Durat
 	for _, p := range []int{50, 99} {
 		r.Add(contender, Figure{Case: what, Name: fmt.Sprintf("%s p%d", name, p), Unit: "ms"}, MS(Percentile(took, float64(p))))
 	}
+}
+
+// AddRoundTrip adds how long a round trip takes that does nothing, which is a yardstick for the others.
+func (r *Results) AddRoundTrip(took time.Duration) {
+	r.Add(nobody, Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, MS(took))
 }
 
 // Note says why there is no value, in place of it.
@@ -102,7 +107,7 @@ func MS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (r *Results) WriteJSON(w io.Writer, contenders []string) error {
 	encoder := json.NewEncoder(w)
 	for _, f := range r.figures {
-		for _, name := range append([]string{Nobody}, contenders...) {
+		for _, name := range append([]string{nobody}, contenders...) {
 			c := r.cells[f][name]
 			if c == nil {
 				continue
@@ -149,7 +154,7 @@ func (r *Results) writeRows(w io.Writer, contenders []string, figures []Figure) 
 		header = append(header, f.Name+", "+f.Unit)
 	}
 	_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
-	for _, name := range append([]string{Nobody}, contenders...) {
+	for _, name := range append([]string{nobody}, contenders...) {
 		row := []string{"  " + name}
 		known := false
 		for _, f := range figures {
