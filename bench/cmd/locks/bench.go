@@ -146,5 +146,5 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	about := fmt.Sprintf("%d rounds, %v added to each round trip", b.rounds, b.rtt)
-	return contest.WriteSetting(ctx, w, []string{"Redis " + info["Server"]["redis_version"]}, []string{about}, b.contenders, []contest.Scenario(nil))
+	return contest.WriteSetting(ctx, w, []string{"Redis " + info["Server"]["redis_version"]}, []string{about}, b.contenders, []contest.Entry(nil))
 }

@@ -18,7 +18,7 @@ import (
 
 // A contender is one library in one configuration.
 type contender struct {
-	contest.Contender
+	contest.Entry
 
 	// open makes a client with connections of its own, as a process has one.
 	open func(addr string) (client, error)
@@ -31,7 +31,7 @@ type contender struct {
 // for one Redis.
 func contenders() []contender {
 	of := func(name, module, config string, open func(addr string) (client, error), direct ...string) contender {
-		return contender{contest.Contender{Name: name, Modules: []string{module}, Config: config}, open, direct}
+		return contender{contest.Entry{Name: name, Modules: []string{module}, About: config}, open, direct}
 	}
 	return []contender{
 		of("siding", "github.com/sidingq/siding", "wait queue, defaults: TTL 15 s", openSiding(lock.Options{Wait: lock.Forever}), "subscribe", "unsubscribe"),

@@ -15,7 +15,6 @@ import (
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/bench/node"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -46,16 +45,9 @@ func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 	for _, s := range b.scenarios {
 		b.plans[s.Name] = s.plan(b.scale)
 	}
-	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
-		if n == contest.Node {
-			b.node, err = node.Install(ctx)
-		}
-		return err
-	}, log)
-	if len(b.contenders) == 0 || len(b.scenarios) == 0 {
-		return nil, errors.New("nothing is left to be measured")
-	}
-	return b, nil
+	var err error
+	b.contenders, b.node, err = contest.Meet(ctx, b.contenders, log)
+	return b, err
 }
 
 // writeSetting says what is measured, and on what.

@@ -14,7 +14,7 @@ import (
 
 // A contender is one queue in one configuration.
 type contender struct {
-	contest.Contender
+	contest.Entry
 
 	// unsafe contenders do not exclude two tasks with one key: what the others
 	// could reach at most.
@@ -50,8 +50,8 @@ func contenders() []contender {
 	all = append(all, asynqContenders()...)
 	of := func(name, queue, config string) contender {
 		return contender{
-			Contender: contest.Contender{Name: name, Modules: []string{queue}, Config: fmt.Sprintf(config, many), Needs: contest.Node},
-			run:       inNode(queue),
+			Entry: contest.Entry{Name: name, Modules: []string{queue}, About: fmt.Sprintf(config, many), Needs: contest.Node},
+			run:   inNode(queue),
 		}
 	}
 	return append(all,
@@ -62,8 +62,8 @@ func contenders() []contender {
 func sidingContenders() []contender {
 	of := func(name, config string, task func(workload.Task) queue.Task) contender {
 		return contender{
-			Contender: contest.Contender{Name: name, Modules: []string{"github.com/sidingq/siding"}, Config: config},
-			pairs:     true, run: inProcess(system.Siding{Task: task}.Open),
+			Entry: contest.Entry{Name: name, Modules: []string{"github.com/sidingq/siding"}, About: config},
+			pairs: true, run: inProcess(system.Siding{Task: task}.Open),
 		}
 	}
 	unguarded := of("siding-unguarded", "the same with defaults; tasks without a resource", system.Unguarded)
@@ -86,8 +86,8 @@ func asynqContenders() []contender {
 			modules = append(modules, "github.com/bsm/redislock")
 		}
 		return contender{
-			Contender: contest.Contender{Name: name, Modules: modules, Config: config},
-			unsafe:    !a.Locks, pairs: true, run: inProcess(a.Open),
+			Entry:  contest.Entry{Name: name, Modules: modules, About: config},
+			unsafe: !a.Locks, pairs: true, run: inProcess(a.Open),
 		}
 	}
 	return []contender{

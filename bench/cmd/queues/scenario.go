@@ -12,7 +12,7 @@ import (
 
 // A scenario is one kind of work with what is measured of it.
 type scenario struct {
-	contest.Scenario
+	contest.Entry
 
 	// plan makes the work, smaller by the scale.
 	plan    func(scale float64) workload.Plan
@@ -32,7 +32,7 @@ const ms = time.Millisecond
 func scenarios() []scenario {
 	// of has a plan of so many tasks as its scale makes of a number, but enough to see something.
 	of := func(name, about string, plan func(n func(int) int) workload.Plan, figures ...[]figure) scenario {
-		return scenario{contest.Scenario{Name: name, About: about}, func(scale float64) workload.Plan {
+		return scenario{contest.Entry{Name: name, About: about}, func(scale float64) workload.Plan {
 			p := plan(func(n int) int { return max(4, int(float64(n)*scale)) })
 			p.Workers, p.Tasks = workers, workload.Numbered(p.Tasks)
 			return p

@@ -7,10 +7,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/judge"
-	"github.com/sidingq/siding/bench/node"
-	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 // A bench runs all scenarios, each with all contenders side by side.
@@ -28,25 +25,6 @@ type result struct {
 	scenario  scenario
 	verdict   judge.Verdict
 	err       error // without a verdict
-}
-
-// meetNeeds drops the contenders whose programs are missing, and says so.
-func (b *bench) meetNeeds(ctx context.Context) error {
-	b.contenders = contest.Meet(b.contenders, func(n contest.Need) (err error) {
-		switch n {
-		case contest.Postgres:
-			_, err = proc.Look("postgresql", "initdb", "/usr/lib/postgresql/*/bin/initdb")
-		case contest.Node:
-			b.node, err = node.Install(ctx)
-		case contest.Nothing:
-			_, err = proc.Look("redis-server", "redis-server")
-		}
-		return err
-	}, b.log)
-	if len(b.contenders) == 0 {
-		return errors.New("nobody is left to take part")
-	}
-	return nil
 }
 
 // torture takes all contenders through a scenario at the same time.

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logging.Disable() // servers go down here, and the Redis client would say so on standard error
 	b := &bench{options: o, log: stderr}
-	if err := b.meetNeeds(ctx); err != nil {
+	if b.contenders, b.node, err = contest.Meet(ctx, b.contenders, stderr); err != nil {
 		return err
 	}
 	if err := b.writeSetting(ctx, setting); err != nil {

@@ -16,7 +16,7 @@ const (
 
 // A scenario is what happens to a trial while its workers are busy, on the same timeline for all.
 type scenario struct {
-	contest.Scenario
+	contest.Entry
 
 	events []event
 }
@@ -32,25 +32,25 @@ func scenarios() []scenario {
 		return func(t *trial, ctx context.Context) error { return t.terminate(ctx, slot) }
 	}
 	return []scenario{
-		{contest.Scenario{Name: "calm", About: "nothing happens"}, nil},
-		{contest.Scenario{Name: "kill9", About: "SIGKILL to a worker with a task after 3 s and after 5 s; each is replaced at once"}, []event{
+		{contest.Entry{Name: "calm", About: "nothing happens"}, nil},
+		{contest.Entry{Name: "kill9", About: "SIGKILL to a worker with a task after 3 s and after 5 s; each is replaced at once"}, []event{
 			{3 * time.Second, (*trial).kill},
 			{5 * time.Second, (*trial).kill},
 		}},
-		{contest.Scenario{Name: "stop", About: "SIGSTOP to a worker with a task after 3 s, SIGCONT 12 s later"}, []event{
+		{contest.Entry{Name: "stop", About: "SIGSTOP to a worker with a task after 3 s, SIGCONT 12 s later"}, []event{
 			{3 * time.Second, (*trial).pause},
 			{3*time.Second + away, (*trial).resume},
 		}},
-		{contest.Scenario{Name: "term", About: "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time"}, []event{
+		{contest.Entry{Name: "term", About: "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time"}, []event{
 			{3 * time.Second, terminate(0)},
 			{4500 * time.Millisecond, terminate(1)},
 			{6 * time.Second, terminate(2)},
 		}},
-		{contest.Scenario{Name: "restart", About: "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data"}, []event{
+		{contest.Entry{Name: "restart", About: "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data"}, []event{
 			{3 * time.Second, (*trial).shutDown},
 			{3*time.Second + down, func(t *trial, ctx context.Context) error { return t.server.Start(ctx) }},
 		}},
-		{contest.Scenario{Name: "cut", About: "the connections of a worker with a task are cut after 3 s, and new ones refused for 12 s"}, []event{
+		{contest.Entry{Name: "cut", About: "the connections of a worker with a task are cut after 3 s, and new ones refused for 12 s"}, []event{
 			{3 * time.Second, (*trial).cut},
 			{3*time.Second + away, (*trial).mend},
 		}},

@@ -4,6 +4,7 @@ package contest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,69 +16,52 @@ import (
 	"strings"
 
 	"github.com/sidingq/siding/bench/node"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// A Contender is what every one has.
-type Contender struct {
-	Name string
-	// Modules are where its code comes from, and Config how it is set up: for readers.
+// An Entry is a contender or a scenario, as users choose it and read of it.
+type Entry struct {
+	Name  string
+	About string
+	// Modules are where the code of a contender comes from.
 	Modules []string
-	Config  string
 	Needs   Need
 }
 
-// A Scenario is what every one has.
-type Scenario struct{ Name, About string }
-
-// A Need is a program that may be missing, besides redis-server.
+// A Need is a program that may be missing.
 type Need int
 
-// The needs.
+// The needs. Each contender on Redis needs Redis, also those in Node.
 const (
-	Nothing Need = iota
+	Redis Need = iota
 	Postgres
 	Node
 )
 
-// A Named is a contender or a scenario.
-type Named interface{ Called() string }
+// An Entrant is what embeds an [Entry].
+type Entrant interface{ entry() Entry }
 
-// Called returns the name.
-func (c Contender) Called() string { return c.Name }
+func (e Entry) entry() Entry { return e }
 
-// Called returns the name.
-func (s Scenario) Called() string { return s.Name }
-
-func (c Contender) describe(packages map[string]string) string {
-	var from []string
-	for _, module := range c.Modules {
-		from = append(from, strings.TrimSpace(module+" "+cmp.Or(version(module), packages[module])))
+// describe returns what readers are told.
+func (e Entry) describe() string {
+	var about []string
+	if len(e.Modules) > 0 {
+		packages := node.Versions()
+		var from []string
+		for _, module := range e.Modules {
+			from = append(from, strings.TrimSpace(module+" "+cmp.Or(version(module), packages[module])))
+		}
+		about = append(about, strings.Join(from, ", "))
 	}
-	return fmt.Sprintf("  %s: %s; %s", c.Name, strings.Join(from, ", "), c.Config)
-}
-
-func (c Contender) contender() Contender { return c }
-
-func (s Scenario) scenario() Scenario { return s }
-
-// A Contending is what has a [Contender].
-type Contending interface {
-	Named
-	contender() Contender
-}
-
-// A Told is what has a [Scenario].
-type Told interface {
-	Named
-	scenario() Scenario
+	return fmt.Sprintf("  %s: %s", e.Name, strings.Join(append(about, e.About), "; "))
 }
 
 // WriteSetting writes the versions of the programs that take part and what is done, and then what each contender is, and
 // each scenario.
-func WriteSetting[C Contending, S Told](ctx context.Context, w io.Writer, programs, about []string, contenders []C, scenarios []S) error {
-	packages := node.Versions()
+func WriteSetting[C, S Entrant](ctx context.Context, w io.Writer, programs, about []string, contenders []C, scenarios []S) error {
 	programs = append(programs, runtime.Version())
-	if slices.ContainsFunc(contenders, func(c C) bool { return c.contender().Needs == Node }) {
+	if slices.ContainsFunc(contenders, func(c C) bool { return c.entry().Needs == Node }) {
 		out, err := exec.CommandContext(ctx, "node", "--version").Output()
 		if err != nil {
 			return err
@@ -86,36 +70,47 @@ func WriteSetting[C Contending, S Told](ctx context.Context, w io.Writer, progra
 	}
 	lines := append([]string{fmt.Sprintf("%s, %d CPUs", strings.Join(programs, ", "), runtime.NumCPU())}, about...)
 	for _, c := range contenders {
-		lines = append(lines, c.contender().describe(packages))
+		lines = append(lines, c.entry().describe())
 	}
 	for _, s := range scenarios {
-		lines = append(lines, fmt.Sprintf("  %s: %s", s.Called(), s.scenario().About))
+		lines = append(lines, s.entry().describe())
 	}
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err
 }
 
-// Meet returns the contenders whose needs are met, and says which are left out. It tries to meet each need once.
-func Meet[C Contending](all []C, meet func(Need) error, log io.Writer) []C {
+// Meet returns the contenders whose needs are met, and says which are left out. Folder has the programs of those in Node.
+func Meet[C Entrant](ctx context.Context, all []C, log io.Writer) (met []C, folder string, err error) {
 	missing := make(map[Need]error)
-	return slices.DeleteFunc(slices.Clone(all), func(c C) bool {
-		need := c.contender().Needs
+	for _, c := range all {
+		need := c.entry().Needs
 		if _, tried := missing[need]; !tried {
-			missing[need] = meet(need)
+			switch need {
+			case Redis:
+				_, missing[need] = proc.Look("redis-server", "redis-server")
+			case Postgres:
+				_, missing[need] = proc.Look("postgresql", "initdb", "/usr/lib/postgresql/*/bin/initdb")
+			case Node:
+				folder, missing[need] = node.Install(ctx)
+			}
 		}
-		err := missing[need]
-		if err != nil {
-			_, _ = fmt.Fprintf(log, "skipped: %s: %v\n", c.Called(), err)
+		if err := missing[need]; err != nil {
+			_, _ = fmt.Fprintf(log, "skipped: %s: %v\n", c.entry().Name, err)
+			continue
 		}
-		return err != nil
-	})
+		met = append(met, c)
+	}
+	if len(met) == 0 {
+		return nil, "", errors.New("nobody is left to take part")
+	}
+	return met, folder, nil
 }
 
 // Choose returns those of all that a list of names, with commas between, asks for.
-func Choose[T Named](all []T, list string) ([]T, error) {
+func Choose[T Entrant](all []T, list string) ([]T, error) {
 	var chosen []T
 	for want := range strings.SplitSeq(list, ",") {
-		i := slices.IndexFunc(all, func(c T) bool { return c.Called() == want })
+		i := slices.IndexFunc(all, func(c T) bool { return c.entry().Name == want })
 		if i < 0 {
 			return nil, fmt.Errorf("want some of %s, have %q", strings.Join(Names(all), ", "), want)
 		}
@@ -125,7 +120,7 @@ func Choose[T Named](all []T, list string) ([]T, error) {
 }
 
 // Flag defines a flag that chooses some of all by their names. Without the flag all are chosen.
-func Flag[T Named](flags *flag.FlagSet, name, usage string, all []T, chosen *[]T) {
+func Flag[T Entrant](flags *flag.FlagSet, name, usage string, all []T, chosen *[]T) {
 	*chosen = all
 	usage = fmt.Sprintf("%s (default %s)", usage, strings.Join(Names(all), ","))
 	flags.Func(name, usage, func(list string) (err error) {
@@ -135,10 +130,10 @@ func Flag[T Named](flags *flag.FlagSet, name, usage string, all []T, chosen *[]T
 }
 
 // Names returns the name of each.
-func Names[T Named](all []T) []string {
+func Names[T Entrant](all []T) []string {
 	var names []string
 	for _, c := range all {
-		names = append(names, c.Called())
+		names = append(names, c.entry().Name)
 	}
 	return names
 }
