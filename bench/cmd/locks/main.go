@@ -17,13 +17,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-func main() {
-	command := run
-	if delay.Asked() {
-		command = delay.Main
-	}
-	os.Exit(program.Run("locks", command))
-}
+func main() { os.Exit(program.Run("locks", run)) }
 
 // options say what is measured, and how often.
 type options struct {

@@ -15,13 +15,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/program"
 )
 
-func main() {
-	command := run
-	if delay.Asked() {
-		command = delay.Main
-	}
-	os.Exit(program.Run("queues", command))
-}
+func main() { os.Exit(program.Run("queues", run)) }
 
 // options say what is measured, and how often.
 type options struct {

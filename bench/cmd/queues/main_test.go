@@ -23,7 +23,7 @@ import (
 // TestMain also runs the proxies that stand for a network.
 func TestMain(m *testing.M) {
 	if delay.Asked() {
-		os.Exit(program.Run("queues", delay.Main)) //nolint:forbidigo // it is the main of another program here
+		os.Exit(program.Run("queues", run)) //nolint:forbidigo // it is the main of another program here
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -42,7 +42,7 @@ func (t *trial) employ(ctx context.Context, slot int) error {
 	w := &worker{Server: server, journal: filepath.Join(t.dir, fmt.Sprintf("%d.jsonl", len(t.all)))}
 	t.all = append(t.all, w)
 	t.now[slot] = w
-	behind, err := t.near.At(t.gates[slot].addr)
+	behind, err := t.behind(t.gates[slot].Addr)
 	if err != nil {
 		return err
 	}
@@ -147,11 +147,12 @@ func (t *trial) shutDown(ctx context.Context) error {
 func (t *trial) cut(ctx context.Context) error {
 	t.struck = t.busy(ctx)
 	t.strike(judge.Fault{}, t.now[t.struck])
-	return t.gates[t.struck].close()
+	t.gates[t.struck].Kill()
+	return nil
 }
 
 func (t *trial) mend(ctx context.Context) error {
-	return t.gates[t.struck].open(context.WithoutCancel(ctx))
+	return t.gates[t.struck].Start(ctx)
 }
 
 func signal(s *proc.Server, sig os.Signal) error {

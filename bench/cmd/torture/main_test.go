@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/program"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -16,9 +17,9 @@ import (
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// TestMain also runs the worker processes.
+// TestMain also runs the workers, and the proxies on their way to the server.
 func TestMain(m *testing.M) {
-	if asked() {
+	if asked() || delay.Asked() {
 		os.Exit(program.Run("torture", work)) //nolint:forbidigo // it is the main of another program here
 	}
 	goleak.VerifyTestMain(m)

@@ -12,15 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
-	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
-	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/proc"
-	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 const (
@@ -40,14 +37,15 @@ type trial struct {
 	node     string // folder of the Node programs
 	plan     string // file of the tasks
 
-	near   backend // as this program reaches it
 	server *proc.Server
+	near   string         // its address, as this program reaches it
+	line   delay.Line     // to it, as workers reach it
 	quit   syscall.Signal // ends the server without a loss
 	client client
-	gates  []*gate
-	now    []*worker // by slot
-	struck int       // the slot of the worker that stands still, or is cut off
-	all    []*worker // those before, too
+	gates  []*delay.Process // the way of each worker to the server, by slot
+	now    []*worker        // by slot
+	struck int              // the slot of the worker that stands still, or is cut off
+	all    []*worker        // those before, too
 	faults []judge.Fault
 	stored chan error // gets the result of enqueueing
 }
@@ -73,13 +71,9 @@ func newTrial(ctx context.Context, c contender, s scenario, tasks []task, node s
 	if t.client, err = t.newClient(ctx); err != nil {
 		return t, err
 	}
-	network, addr, err := t.near.Listens()
-	if err != nil {
-		return t, err
-	}
 	t.now = make([]*worker, fleet)
 	for slot := range fleet {
-		g, err := newGate(ctx, network, addr)
+		g, err := delay.Start(ctx, t.line)
 		if err != nil {
 			return t, err
 		}
@@ -91,32 +85,9 @@ func newTrial(ctx context.Context, c contender, s scenario, tasks []task, node s
 	return t, nil
 }
 
-// serve starts the server that keeps the tasks.
-func (t *trial) serve(ctx context.Context) error {
-	if t.Needs != contest.Postgres {
-		s, err := redistest.Run(ctx, "--appendonly", "yes", "--appendfsync", "everysec")
-		if err != nil {
-			return err
-		}
-		t.server, t.near, t.quit = s.Server, redisAt(s.Addr), syscall.SIGTERM
-		return nil
-	}
-	s, err := pgtest.Run(ctx)
-	if err != nil {
-		return err
-	}
-	t.server, t.quit = s.Server, syscall.SIGINT // which does not wait for its clients
-	url, err := s.CreateDatabase(ctx)
-	if err != nil {
-		return err
-	}
-	t.near = postgresAt(url)
-	return system.RiverTables(ctx, url)
-}
-
-func (t *trial) setting(server backend, journal string) setting {
+func (t *trial) setting(server, journal string) setting {
 	return setting{
-		Contender: t.Name, Server: server.Address(), Plan: t.plan, Journal: journal,
+		Contender: t.Name, Server: server, Plan: t.plan, Journal: journal,
 		Slots: slots, TTL: int(ttl.Milliseconds()),
 	}
 }
@@ -237,9 +208,7 @@ func (t *trial) close(keep string) (err error) {
 		w.Stop()
 	}
 	for _, g := range t.gates {
-		if g != nil {
-			err = errors.Join(err, g.close())
-		}
+		g.Stop()
 	}
 	if t.client != nil {
 		err = errors.Join(err, t.client.Close())

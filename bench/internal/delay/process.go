@@ -2,13 +2,11 @@ package delay
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -18,7 +16,7 @@ import (
 const command = "delay-proxy"
 
 // A Process is a Line in a process of its own, so that its cost is not taken for a contender's. The
-// process ends with this one.
+// process ends with this one. Kill cuts all connections and has new ones refused, until the next Start.
 type Process struct {
 	*proc.Server
 
@@ -26,8 +24,8 @@ type Process struct {
 	Addr string
 }
 
-// Start runs line by a second process of this program, whose main function must call Main
-// if Asked. The caller must Stop it.
+// Start runs line by a second process of this program, whose main function must call [Main]
+// if [Asked]. The caller must Stop it.
 func Start(ctx context.Context, line Line) (*Process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -38,15 +36,22 @@ func Start(ctx context.Context, line Line) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{Server: server}
-	p.Args = []string{command, line.Network, line.Server, line.OneWay.String()}
-	p.Ready = func(context.Context) error {
-		var written bool
-		if p.Addr, written = strings.CutSuffix(string(p.Log()), "\n"); !written {
-			return errors.New("it does not listen yet")
+	p.Ready = func(ctx context.Context) error {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", p.Addr)
+		if err == nil {
+			err = conn.Close()
 		}
-		return nil
+		return err
 	}
-	if err := p.Start(ctx); err != nil {
+	err = proc.OnFreePorts(func() (err error) {
+		if p.Addr, err = proc.FreeAddr(ctx); err != nil {
+			return err
+		}
+		p.Args = []string{command, p.Addr, line.Network, line.Server, line.OneWay.String()}
+		return p.Start(ctx)
+	})
+	if err != nil {
 		p.Stop()
 		return nil, err
 	}
@@ -83,23 +88,20 @@ func Between(ctx context.Context, server string, rtt time.Duration) (far string,
 // Asked reports whether this process is one that Start has started.
 func Asked() bool { return len(os.Args) > 1 && os.Args[1] == command }
 
-// Main is what such a process does, with its arguments. The proxy's address goes to stdout.
-func Main(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	if len(args) != 4 {
-		return fmt.Errorf("want %s network server delay, have %q", command, args)
+// Main is what such a process does, with its arguments.
+func Main(ctx context.Context, args []string, _, _ io.Writer) error {
+	if len(args) != 5 {
+		return fmt.Errorf("want %s address network server delay, have %q", command, args)
 	}
-	oneWay, err := time.ParseDuration(args[3])
+	oneWay, err := time.ParseDuration(args[4])
 	if err != nil {
 		return err
 	}
 	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := config.Listen(ctx, "tcp", args[1])
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(stdout, listener.Addr()); err != nil {
-		return err
-	}
-	line := Line{OneWay: oneWay, Network: args[1], Server: args[2]}
+	line := Line{OneWay: oneWay, Network: args[2], Server: args[3]}
 	return line.Serve(ctx, listener)
 }

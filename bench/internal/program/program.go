@@ -10,13 +10,18 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/sidingq/siding/bench/internal/delay"
 )
 
 // Run runs a command until it is done, or interrupted, and returns its exit code. An error
-// goes to standard error, under the command's name.
+// goes to standard error, under the command's name. A process that is to be a proxy is that instead.
 func Run(name string, command func(ctx context.Context, args []string, stdout, stderr io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if delay.Asked() {
+		command = delay.Main
+	}
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
