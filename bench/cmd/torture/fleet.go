@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,16 +28,45 @@ type worker struct {
 	journal string
 }
 
+// program returns the program, and its arguments, that plays a part for the contender on a server.
+func (t *trial) program(part, server, journal string) (path string, args []string, err error) {
+	s := t.setting(server, journal).String()
+	if t.Needs == contest.Node {
+		path, err = exec.LookPath("node")
+		return path, []string{filepath.Join(t.node, "torture.mjs"), part, s}, err
+	}
+	path, err = os.Executable()
+	return path, []string{part, s}, err
+}
+
+// ask has a process of the contender play a part, and returns what it prints.
+func (t *trial) ask(ctx context.Context, part string) (string, error) {
+	path, args, err := t.program(part, t.near, "")
+	if err != nil {
+		return "", err
+	}
+	var failure bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", part, err, failure.String())
+	}
+	return string(out), nil
+}
+
+// left returns how many tasks the queue has.
+func (t *trial) left(ctx context.Context) (int, error) {
+	text, err := t.ask(ctx, counting)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
 // employ starts a worker in a slot, whose way to the server stays the same.
 func (t *trial) employ(ctx context.Context, slot int) error {
-	program, err := os.Executable()
-	if t.Needs == contest.Node {
-		program, err = exec.LookPath("node")
-	}
-	if err != nil {
-		return err
-	}
-	server, err := proc.New(program)
+	server, err := proc.New("worker")
 	if err != nil {
 		return err
 	}
@@ -46,10 +77,8 @@ func (t *trial) employ(ctx context.Context, slot int) error {
 	if err != nil {
 		return err
 	}
-	s := t.setting(behind, w.journal).String()
-	w.Args = []string{workerCommand, s}
-	if t.Needs == contest.Node {
-		w.Args = []string{filepath.Join(t.node, "torture.mjs"), "work", s}
+	if w.Program, w.Args, err = t.program(working, behind, w.journal); err != nil {
+		return err
 	}
 	w.Ready = func(context.Context) error {
 		if !strings.Contains(string(w.Log()), ready) {

@@ -20,7 +20,7 @@ import (
 func main() {
 	command := run
 	if asked() {
-		command = work
+		command = takePart
 	}
 	os.Exit(program.Run("torture", command))
 }

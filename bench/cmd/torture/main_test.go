@@ -17,10 +17,10 @@ import (
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// TestMain also runs the workers, and the proxies on their way to the server.
+// TestMain also runs the processes of contenders, and the proxies on their way to the server.
 func TestMain(m *testing.M) {
 	if asked() || delay.Asked() {
-		os.Exit(program.Run("torture", work)) //nolint:forbidigo // it is the main of another program here
+		os.Exit(program.Run("torture", takePart)) //nolint:forbidigo // it is the main of another program here
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -28,12 +28,12 @@ func plan(seed uint64, keys, each int) []task {
 	return all
 }
 
-// A setting is what a worker process is told, in Go and in Node.
+// A setting is what a process of a contender is told, in Go and in Node.
 type setting struct {
 	Contender string `json:"contender"`
 	Server    string `json:"server"`  // address of Redis, or URL of a PostgreSQL database
 	Plan      string `json:"plan"`    // file of the tasks
-	Journal   string `json:"journal"` // file of the records
+	Journal   string `json:"journal"` // file of the records, for a worker
 	Slots     int    `json:"slots"`   // tasks that run at once
 	TTL       int    `json:"ttl"`     // of a lock, in ms
 }

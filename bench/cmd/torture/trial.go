@@ -38,10 +38,9 @@ type trial struct {
 	plan     string // file of the tasks
 
 	server *proc.Server
-	near   string         // its address, as this program reaches it
-	line   delay.Line     // to it, as workers reach it
-	quit   syscall.Signal // ends the server without a loss
-	client client
+	near   string           // its address, as this program reaches it
+	line   delay.Line       // to it, as workers reach it
+	quit   syscall.Signal   // ends the server without a loss
 	gates  []*delay.Process // the way of each worker to the server, by slot
 	now    []*worker        // by slot
 	struck int              // the slot of the worker that stands still, or is cut off
@@ -66,9 +65,6 @@ func newTrial(ctx context.Context, c contender, s scenario, tasks []task, node s
 		return t, err
 	}
 	if err := t.serve(ctx); err != nil {
-		return t, err
-	}
-	if t.client, err = t.newClient(ctx); err != nil {
 		return t, err
 	}
 	t.now = make([]*worker, fleet)
@@ -97,7 +93,10 @@ func (t *trial) setting(server, journal string) setting {
 func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	go func() { t.stored <- t.client.enqueue(ctx, t.tasks) }()
+	go func() {
+		_, err := t.ask(ctx, enqueueing)
+		t.stored <- err
+	}()
 	began, err := t.begun(ctx)
 	if err != nil {
 		return judge.Verdict{}, err
@@ -120,7 +119,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 			continue
 		}
 		// The server may still be coming back, and then does not answer.
-		if left, err := t.client.Left(ctx); err == nil && left == 0 {
+		if left, err := t.left(ctx); err == nil && left == 0 {
 			queued = 0
 			break
 		}
@@ -133,7 +132,7 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 	if queued > 0 {
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		if queued, err = t.client.Left(asking); err != nil {
+		if queued, err = t.left(asking); err != nil {
 			return judge.Verdict{}, err
 		}
 	}
@@ -209,9 +208,6 @@ func (t *trial) close(keep string) (err error) {
 	}
 	for _, g := range t.gates {
 		g.Stop()
-	}
-	if t.client != nil {
-		err = errors.Join(err, t.client.Close())
 	}
 	if t.server != nil {
 		t.server.Stop()

@@ -3,32 +3,46 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/journal"
+	"github.com/sidingq/siding/bench/internal/system"
+	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
-// workerCommand is the first argument of this program as a worker process.
-const workerCommand = "worker"
+// What a process of a contender is for, in Go and in Node: its first argument. The second is its setting.
+const (
+	// working takes tasks until SIGTERM, and prints ready once it does.
+	working = "work"
+	// enqueueing ends when all tasks are enqueued.
+	enqueueing = "enqueue"
+	// counting prints how many tasks the queue has left.
+	counting = "left"
+)
 
-// ready is what a worker process prints once it takes tasks.
 const ready = "ready\n"
 
 // drainTimeout is what a worker gets to end its tasks on SIGTERM: more than any task takes.
 const drainTimeout = 8 * time.Second
 
-// asked reports whether this process is a worker.
-func asked() bool { return len(os.Args) > 1 && os.Args[1] == workerCommand }
+// asked reports whether this process is one of a contender.
+func asked() bool {
+	return len(os.Args) > 1 && slices.Contains([]string{working, enqueueing, counting}, os.Args[1])
+}
 
-// work is what a worker process does, until ctx ends.
-func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
+// takePart is what such a process does.
+func takePart(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var s setting
 	if len(args) != 2 {
-		return fmt.Errorf("want %s and its setting, have %q", workerCommand, args)
+		return fmt.Errorf("want what to do and a setting, have %q", args)
 	}
 	if err := json.Unmarshal([]byte(args[1]), &s); err != nil {
 		return err
@@ -45,11 +59,50 @@ func work(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := json.Unmarshal(text, &tasks); err != nil {
 		return err
 	}
+	if args[0] == working {
+		return work(ctx, chosen[0], s, tasks, stdout)
+	}
+	q, err := chosen[0].open(ctx, s.config(nil))
+	if err != nil {
+		return err
+	}
+	if args[0] == enqueueing {
+		return errors.Join(enqueue(ctx, q, tasks), q.Close())
+	}
+	left, err := q.Left(ctx)
+	_, _ = fmt.Fprint(stdout, left)
+	return errors.Join(err, q.Close())
+}
+
+// enqueue enqueues the tasks of each key one after the other. The server may be down for a while.
+func enqueue(ctx context.Context, q system.System, tasks []task) error {
+	byKey := make(map[string][]int)
+	for number, t := range tasks {
+		byKey[t.Key] = append(byKey[t.Key], number)
+	}
+	var keys sync.WaitGroup
+	for _, numbers := range byKey {
+		keys.Go(func() {
+			for _, number := range numbers {
+				for q.Enqueue(ctx, []workload.Task{{ID: number, Key: tasks[number].Key}}) != nil {
+					if sleep.For(ctx, 50*time.Millisecond) != nil {
+						return
+					}
+				}
+			}
+		})
+	}
+	keys.Wait()
+	return context.Cause(ctx)
+}
+
+// work takes tasks until ctx ends.
+func work(ctx context.Context, c contender, s setting, tasks []task, stdout io.Writer) error {
 	records, err := journal.Open(s.Journal)
 	if err != nil {
 		return err
 	}
-	q, err := chosen[0].open(ctx, s.config(func(ctx context.Context, task, charged int, fence int64) error {
+	q, err := c.open(ctx, s.config(func(ctx context.Context, task, charged int, fence int64) error {
 		job := journal.Job{Task: task, Charged: charged, Fence: fence, Work: time.Duration(tasks[task].Work) * time.Millisecond}
 		return records.Work(ctx, job)
 	}))
