@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
-	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -105,7 +104,7 @@ func (t *trial) busy(ctx context.Context) (slot int) {
 	_ = expect.Until(ctx, func() error {
 		for i, w := range t.now {
 			open := 0
-			records, err := journal.Read(w.journal)
+			records, err := judge.Read(w.journal)
 			for _, r := range records {
 				if r.Kind == judge.Start {
 					open++

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/delay"
-	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
@@ -186,7 +185,7 @@ func (t *trial) judge(queued int) (judge.Verdict, error) {
 // records returns what all workers have written.
 func (t *trial) records() (all []judge.Record, err error) {
 	for _, w := range t.all {
-		some, err := journal.Read(w.journal)
+		some, err := judge.Read(w.journal)
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
-	"github.com/sidingq/siding/bench/internal/journal"
+	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/bench/internal/system"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/sleep"
@@ -98,13 +98,12 @@ func enqueue(ctx context.Context, q system.System, tasks []task) error {
 
 // work takes tasks until ctx ends.
 func work(ctx context.Context, c contender, s setting, tasks []task, stdout io.Writer) error {
-	records, err := journal.Open(s.Journal)
+	records, err := judge.Open(s.Journal)
 	if err != nil {
 		return err
 	}
 	q, err := c.open(ctx, s.config(func(ctx context.Context, task, charged int, fence int64) error {
-		job := journal.Job{Task: task, Charged: charged, Fence: fence, Work: time.Duration(tasks[task].Work) * time.Millisecond}
-		return records.Work(ctx, job)
+		return records.Work(ctx, task, charged, fence, time.Duration(tasks[task].Work)*time.Millisecond)
 	}))
 	if err == nil {
 		err = q.Start(context.WithoutCancel(ctx))

@@ -1,6 +1,6 @@
-// Package judge says what faults have done to a fleet of workers. The judge knows only what the
-// handlers wrote down, what was enqueued, and which processes were struck. All times are of one
-// clock, which no fault stops.
+// Package judge keeps what the handlers of a fleet of workers write down, and says what faults have done to
+// the fleet. The judge knows only that, what was enqueued, and which processes were struck. All times are of
+// one clock, which no fault stops.
 package judge
 
 import (

@@ -1,6 +1,4 @@
-// Package journal keeps what the handlers of a process write down. Each record is in the file before
-// the handler goes on, so kill -9 takes none of them away.
-package journal
+package judge
 
 import (
 	"bufio"
@@ -13,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// A Journal is the file of this process. It is safe for concurrent use.
+// A Journal is the file in which the handlers of this process write down what they do. Each record is in it before
+// the handler goes on, so kill -9 takes none of them away. It is safe for concurrent use.
 type Journal struct {
 	file *os.File
 	runs atomic.Int64
@@ -30,32 +28,25 @@ func Open(path string) (*Journal, error) {
 	return &Journal{file: file}, err
 }
 
-// A Job is what a handler is called for.
-type Job struct {
-	Task    int
-	Charged int   // attempts that were counted against it before
-	Fence   int64 // of its lease, 0 for none
-	Work    time.Duration
-}
-
 // step is how long a handler works between two looks at its context.
 const step = 20 * time.Millisecond
 
-// Work is the handler: it works step by step. It stops early, with an error, when ctx ends.
-func (j *Journal) Work(ctx context.Context, job Job) error {
-	r := judge.Record{Process: os.Getpid(), Run: int(j.runs.Add(1)), Task: job.Task, Charged: job.Charged, Fence: job.Fence}
-	if err := j.write(r, judge.Start); err != nil {
+// Work is the handler of a task: it works step by step. It stops early, with an error, when ctx ends. For charged and fence
+// see [Record].
+func (j *Journal) Work(ctx context.Context, task, charged int, fence int64, work time.Duration) error {
+	r := Record{Process: os.Getpid(), Run: int(j.runs.Add(1)), Task: task, Charged: charged, Fence: fence}
+	if err := j.write(r, Start); err != nil {
 		return err
 	}
-	for left := job.Work; left > 0; left -= step {
+	for left := work; left > 0; left -= step {
 		if err := sleep.For(ctx, min(step, left)); err != nil {
-			return errors.Join(err, j.write(r, judge.Abort))
+			return errors.Join(err, j.write(r, Abort))
 		}
 	}
-	return j.write(r, judge.End)
+	return j.write(r, End)
 }
 
-func (j *Journal) write(r judge.Record, kind judge.Kind) error {
+func (j *Journal) write(r Record, kind Kind) error {
 	r.Kind, r.At = kind, proc.Now()
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -67,7 +58,7 @@ func (j *Journal) write(r judge.Record, kind judge.Kind) error {
 
 // Read returns all records of a file, none if there is no file. A line that is being written is
 // left out.
-func Read(path string) (all []judge.Record, err error) {
+func Read(path string) (all []Record, err error) {
 	file, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil, nil
@@ -81,7 +72,7 @@ func Read(path string) (all []judge.Record, err error) {
 		if err != nil {
 			return all, nil // the end of the file, or a line without its end
 		}
-		var r judge.Record
+		var r Record
 		if err := json.NewDecoder(strings.NewReader(line)).Decode(&r); err != nil {
 			return nil, fmt.Errorf("%s: %w in %q", path, err, line)
 		}

@@ -1,4 +1,4 @@
-package journal_test
+package judge_test
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/bench/internal/journal"
 	"github.com/sidingq/siding/bench/internal/judge"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -21,17 +20,17 @@ func TestJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	before := proc.Now()
-	j := expect.Value(journal.Open(path))(t)
-	expect.OK(t, j.Work(t.Context(), journal.Job{Task: 7, Charged: 2, Fence: 3, Work: time.Millisecond}))
+	j := expect.Value(judge.Open(path))(t)
+	expect.OK(t, j.Work(t.Context(), 7, 2, 3, time.Millisecond))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := j.Work(ended, journal.Job{Task: 8, Work: time.Hour}); err == nil {
+	if err := j.Work(ended, 8, 0, 0, time.Hour); err == nil {
 		t.Error("want an error when the context has ended")
 	}
 	file := expect.Value(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600))(t)
 	expect.OK(t, expect.Err(file.WriteString(`{"at":1,"kind":"sta`)))
 	expect.OK(t, file.Close())
-	have := expect.Value(journal.Read(path))(t)
+	have := expect.Value(judge.Read(path))(t)
 	for i := range have {
 		if have[i].At < before {
 			t.Errorf("want times after %v, have %v", before, have[i].At)
