@@ -12,8 +12,7 @@ import (
 type contender struct {
 	contest.Entry
 
-	promise string                                                      // what its own documentation says, in few words
-	open    func(context.Context, system.Config) (system.System, error) // nil for one that runs in Node
+	open func(context.Context, system.Config) (system.System, error) // nil for one that runs in Node
 	// judged says that the program fails if the contender breaks its promise.
 	judged bool
 }
@@ -29,8 +28,9 @@ func contenders() []contender {
 		atLeastOnce = "a task runs at least once, again after a crash of its worker; no order. The lock excludes others until its TTL"
 		shared      = "lock TTL 5 s; IsFailure is false for a busy key"
 	)
+	// A promise is what its own documentation says, in few words.
 	of := func(name, config, promise string, open func(context.Context, system.Config) (system.System, error), needs contest.Need, modules ...string) contender {
-		return contender{Entry: contest.Entry{Name: name, Modules: modules, About: config, Needs: needs}, promise: promise, open: open}
+		return contender{Entry: contest.Entry{Name: name, Modules: modules, About: config + "; promises: " + promise, Needs: needs}, open: open}
 	}
 	siding := of("siding", "queue.Server with defaults, but lock TTL 5 s",
 		"one at a time while Redis keeps its data, and a fence against what was paused; nothing lost; in order; a crash uses no retry, frees the key after one TTL, and the task runs again within 10 s more",

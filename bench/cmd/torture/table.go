@@ -90,38 +90,22 @@ func (r result) String() string {
 	return fmt.Sprintf("%s, %s: %s", r.scenario.Name, r.contender.Name, strings.Join(parts, "; "))
 }
 
-// writeTable writes the rows of each contender below what it promises.
+// writeTable writes a row for each result, contender by contender.
 func (b *bench) writeTable(w io.Writer) error {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	header := []string{""}
-	for _, c := range columns() {
-		header = append(header, c.name)
-	}
-	_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
-	var promises []string // before each line
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range b.contenders {
-		promise := fmt.Sprintf("\n%s promises: %s\n", c.Name, c.promise)
+		header := []string{"\n" + c.Name}
+		for _, column := range columns() {
+			header = append(header, column.name)
+		}
+		_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
 		for _, r := range b.results {
 			if r.contender.Name == c.Name {
 				_, _ = fmt.Fprintln(table, strings.Join(append([]string{"  " + r.scenario.Name}, r.cells()...), "\t"))
-				promises = append(promises, promise)
-				promise = ""
 			}
 		}
 	}
-	_ = table.Flush() // a Builder never fails
-	first, rest, _ := strings.Cut(text.String(), "\n")
-	if _, err := fmt.Fprintf(w, "\n%s\n", first); err != nil {
-		return err
-	}
-	for line := range strings.Lines(rest) {
-		if _, err := io.WriteString(w, promises[0]+line); err != nil {
-			return err
-		}
-		promises = promises[1:]
-	}
-	return nil
+	return table.Flush()
 }
 
 func (b *bench) writeJSON(w io.Writer) error {
