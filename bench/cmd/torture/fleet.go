@@ -97,11 +97,11 @@ func (t *trial) strike(f judge.Fault, of ...*worker) {
 	t.faults = append(t.faults, f)
 }
 
-// busy returns the slot of a worker that is at work, as soon as one is; that of any if nothing is left for them.
-func (t *trial) busy(ctx context.Context) (slot int) {
+// busy returns the slot of a worker that is at work, as soon as one is. A fault that strikes idle workers would say nothing.
+func (t *trial) busy(ctx context.Context) (slot int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	_ = expect.Until(ctx, func() error {
+	err = expect.Until(ctx, func() error {
 		for i, w := range t.now {
 			open := 0
 			records, err := judge.Read(w.journal)
@@ -117,21 +117,26 @@ func (t *trial) busy(ctx context.Context) (slot int) {
 				return nil
 			}
 		}
-		return errors.New("no task runs")
+		return errors.New("no task runs that a fault could strike")
 	})
-	return slot
+	return slot, err
 }
 
 func (t *trial) kill(ctx context.Context) error {
-	slot := t.busy(ctx)
+	slot, err := t.busy(ctx)
+	if err != nil {
+		return err
+	}
 	w := t.now[slot]
 	w.Kill()
 	t.strike(judge.Fault{Kills: true}, w)
 	return t.employ(ctx, slot)
 }
 
-func (t *trial) pause(ctx context.Context) error {
-	t.struck = t.busy(ctx)
+func (t *trial) pause(ctx context.Context) (err error) {
+	if t.struck, err = t.busy(ctx); err != nil {
+		return err
+	}
 	w := t.now[t.struck]
 	w.Pause()
 	t.strike(judge.Fault{}, w)
@@ -172,8 +177,10 @@ func (t *trial) shutDown(ctx context.Context) error {
 	return ended(ctx, t.server)
 }
 
-func (t *trial) cut(ctx context.Context) error {
-	t.struck = t.busy(ctx)
+func (t *trial) cut(ctx context.Context) (err error) {
+	if t.struck, err = t.busy(ctx); err != nil {
+		return err
+	}
 	t.strike(judge.Fault{}, t.now[t.struck])
 	t.gates[t.struck].Kill()
 	return nil
