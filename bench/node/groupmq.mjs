@@ -3,18 +3,25 @@ import { Queue, Worker } from "groupmq";
 import Redis from "ioredis";
 import { unfinished } from "./counts.mjs";
 
-export async function openGroupMQ({ host, port, workers }, recorder) {
-  const redis = new Redis({ host, port, maxRetriesPerRequest: null });
-  const queue = new Queue({ redis, namespace: "work", jobTimeoutMs: 30_000 });
-  const worker = new Worker({ queue, concurrency: workers, handler: (job) => recorder.handle(job.data.id) });
-  worker.on("error", () => {}); // connections that end with the run
+export function openGroupMQ({ connection, jobs, workers }) {
+  const redis = new Redis(connection);
+  redis.on("error", () => {}); // while Redis is down, or when it ends with the run
+  const queue = new Queue({ redis, namespace: "work", ...jobs });
+
+  function worker(handle) {
+    const worker = new Worker({ queue, handler: (job) => handle(job.data.id, job.attempts), ...workers });
+    worker.on("error", () => {});
+    return {
+      start: async () => {
+        worker.run().catch(() => {});
+      },
+      stop: () => worker.close(),
+    };
+  }
 
   return {
+    worker,
     enqueue: (tasks) => Promise.all(tasks.map(({ id, key }) => queue.add({ groupId: key, data: { id } }))),
-    start: async () => {
-      worker.run().catch(() => {});
-    },
-    stop: () => worker.close(),
     left: async () => unfinished(await queue.getJobCounts()),
   };
 }

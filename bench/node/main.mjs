@@ -45,11 +45,18 @@ async function enqueueAll(system, recorder, { tasks, batch }, over) {
 
 const course = await receive();
 const recorder = new Recorder(course.tasks);
-const open = { bullmq: openBullMQ, groupmq: openGroupMQ }[course.queue];
-const system = await open(course, recorder);
+const settings = {
+  connection: { host: course.host, port: course.port, maxRetriesPerRequest: null },
+  workers: { concurrency: course.workers },
+};
+const system = {
+  bullmq: () => openBullMQ({ ...settings, ttl: 30_000, delay: 10, jobs: { attempts: 1 } }),
+  groupmq: () => openGroupMQ({ ...settings, jobs: { jobTimeoutMs: 30_000 } }),
+}[course.queue]();
+const worker = system.worker((id) => recorder.handle(id));
 let over = false;
 if (course.stored) await enqueueAll(system, recorder, course, () => over);
-else await system.start();
+else await worker.start();
 await pause(settle);
 await send({ event: "ready" });
 
@@ -58,7 +65,7 @@ const before = sent;
 const cpu = process.cpuUsage();
 recorder.begin();
 const limit = setTimeout(() => (over = true) && recorder.end(), course.limit / 1e6);
-if (course.stored) await system.start();
+if (course.stored) await worker.start();
 else await Promise.race([enqueueAll(system, recorder, course, () => over), recorder.ended]);
 await recorder.ended;
 clearTimeout(limit);
@@ -66,6 +73,6 @@ const { user, system: kernel } = process.cpuUsage(cpu);
 await send({ event: "ended", sent: sent - before, cpu: (user + kernel) * 1000 });
 
 await receive(); // stop
-await system.stop();
+await worker.stop();
 await send({ event: "stopped", trace: recorder.trace(), left: await system.left() });
 process.exit(0);

@@ -1,16 +1,27 @@
 // A process of cmd/torture: "work", "enqueue" or "left", and a setting in JSON. A worker writes
 // what its handlers do into its journal before they go on. It ends on SIGTERM, after its tasks.
 import { openSync, readFileSync, writeSync } from "node:fs";
-import { openBullMQ } from "./torture-bullmq.mjs";
-import { openGroupMQ } from "./torture-groupmq.mjs";
+import { openBullMQ } from "./bullmq.mjs";
+import { openGroupMQ } from "./groupmq.mjs";
 
 const step = 20; // ms
 const [command, text] = process.argv.slice(2);
 const setting = JSON.parse(text);
 const tasks = JSON.parse(readFileSync(setting.plan, "utf8"));
 const [host, port] = setting.server.split(":");
-const open = { "bullmq+lock": openBullMQ, groupmq: openGroupMQ }[setting.contender];
-const system = open({ ...setting, connection: { host, port: Number(port), maxRetriesPerRequest: null } });
+const connection = { host, port: Number(port), maxRetriesPerRequest: null };
+const { ttl } = setting;
+const workers = { concurrency: setting.slots, stalledInterval: ttl };
+const system = {
+  "bullmq+lock": () =>
+    openBullMQ({ connection, ttl, delay: 100, jobs: { attempts: 25, backoff: 1000 }, workers: { ...workers, lockDuration: ttl } }),
+  groupmq: () =>
+    openGroupMQ({
+      connection,
+      jobs: { jobTimeoutMs: ttl, maxAttempts: 25 },
+      workers: { ...workers, cleanupIntervalMs: ttl, maxStalledCount: 25 }, // by default the first crash fails the job
+    }),
+}[setting.contender]();
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -30,14 +41,15 @@ function recorder(file) {
 }
 
 if (command === "work") {
-  const drain = await system.work(recorder(openSync(setting.journal, "a")));
+  const worker = system.worker(recorder(openSync(setting.journal, "a")));
+  await worker.start();
   process.once("SIGTERM", async () => {
-    await drain();
+    await worker.stop();
     process.exit(0);
   });
   writeSync(1, "ready\n");
 } else {
-  if (command === "enqueue") for (const [id, { key }] of tasks.entries()) await system.enqueue(id, key);
+  if (command === "enqueue") for (const [id, { key }] of tasks.entries()) await system.enqueue([{ id, key }]);
   else writeSync(1, String(await system.left()));
   process.exit(0);
 }
