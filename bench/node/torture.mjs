@@ -35,7 +35,7 @@ function recorder(file) {
       writeSync(file, JSON.stringify(record) + "\n");
     };
     write("start");
-    for (let left = tasks[task].work; left > 0; left -= step) await pause(Math.min(step, left));
+    for (let left = tasks[task].work / 1e6; left > 0; left -= step) await pause(Math.min(step, left));
     write("end");
   };
 }
@@ -49,7 +49,7 @@ if (command === "work") {
   });
   writeSync(1, "ready\n");
 } else {
-  if (command === "enqueue") for (const [id, { key }] of tasks.entries()) await system.enqueue([{ id, key }]);
+  if (command === "enqueue") for (const task of tasks) await system.enqueue([task]);
   else writeSync(1, String(await system.left()));
   process.exit(0);
 }

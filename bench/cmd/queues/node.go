@@ -137,19 +137,9 @@ func (c course) encode(queue string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	type task struct {
-		ID   int           `json:"id"`
-		Key  string        `json:"key"`
-		Work time.Duration `json:"work"`
-		At   time.Duration `json:"at"`
-	}
-	tasks := make([]task, len(c.plan.Tasks))
-	for i, t := range c.plan.Tasks {
-		tasks[i] = task{t.ID, t.Key, t.Work, t.At}
-	}
 	return map[string]any{
 		"queue": queue, "host": host, "port": number, "batch": many,
-		"workers": c.plan.Workers, "stored": c.plan.Stored, "limit": c.limit, "tasks": tasks,
+		"workers": c.plan.Workers, "stored": c.plan.Stored, "limit": c.limit, "tasks": c.plan.Tasks,
 	}, nil
 }
 

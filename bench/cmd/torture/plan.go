@@ -7,25 +7,20 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/system"
+	"github.com/sidingq/siding/bench/internal/workload"
 )
 
-// A task is one of a run. Its place in the plan is its number.
-type task struct {
-	Key  string `json:"key"`
-	Work int    `json:"work"` // in ms
-}
-
 // plan makes the same tasks for the same seed: so many for each key, shuffled.
-func plan(seed uint64, keys, each int) []task {
+func plan(seed uint64, keys, each int) []workload.Task {
 	random := rand.New(rand.NewPCG(seed, 0))
-	var all []task
+	var all []workload.Task
 	for key := range keys {
 		for range each {
-			all = append(all, task{Key: fmt.Sprintf("key:%d", key), Work: 100 + random.IntN(400)})
+			all = append(all, workload.Task{Key: fmt.Sprintf("key:%d", key), Work: time.Duration(100+random.IntN(400)) * time.Millisecond})
 		}
 	}
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all
+	return workload.Numbered(all)
 }
 
 // A setting is what a process of a contender is told, in Go and in Node.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/expect"
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -31,7 +32,7 @@ type trial struct {
 	contender
 
 	scenario scenario
-	tasks    []task
+	tasks    []workload.Task
 	dir      string
 	node     string // folder of the Node programs
 	plan     string // file of the tasks
@@ -50,7 +51,7 @@ type trial struct {
 
 // newTrial starts the server of a trial and its workers. The caller must close it, also after an
 // error.
-func newTrial(ctx context.Context, c contender, s scenario, tasks []task, node string) (t *trial, err error) {
+func newTrial(ctx context.Context, c contender, s scenario, tasks []workload.Task, node string) (t *trial, err error) {
 	t = &trial{contender: c, scenario: s, tasks: tasks, node: node, stored: make(chan error, 1)}
 	if t.dir, err = os.MkdirTemp("", "torture-"); err != nil {
 		return t, err

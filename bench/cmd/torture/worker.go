@@ -55,7 +55,7 @@ func takePart(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var tasks []task
+	var tasks []workload.Task
 	if err := json.Unmarshal(text, &tasks); err != nil {
 		return err
 	}
@@ -75,16 +75,16 @@ func takePart(ctx context.Context, args []string, stdout, _ io.Writer) error {
 }
 
 // enqueue enqueues the tasks of each key one after the other. The server may be down for a while.
-func enqueue(ctx context.Context, q system.System, tasks []task) error {
-	byKey := make(map[string][]int)
-	for number, t := range tasks {
-		byKey[t.Key] = append(byKey[t.Key], number)
+func enqueue(ctx context.Context, q system.System, tasks []workload.Task) error {
+	byKey := make(map[string][]workload.Task)
+	for _, t := range tasks {
+		byKey[t.Key] = append(byKey[t.Key], t)
 	}
 	var keys sync.WaitGroup
-	for _, numbers := range byKey {
+	for _, ofKey := range byKey {
 		keys.Go(func() {
-			for _, number := range numbers {
-				for q.Enqueue(ctx, []workload.Task{{ID: number, Key: tasks[number].Key}}) != nil {
+			for _, t := range ofKey {
+				for q.Enqueue(ctx, []workload.Task{t}) != nil {
 					if sleep.For(ctx, 50*time.Millisecond) != nil {
 						return
 					}
@@ -97,13 +97,13 @@ func enqueue(ctx context.Context, q system.System, tasks []task) error {
 }
 
 // work takes tasks until ctx ends.
-func work(ctx context.Context, c contender, s setting, tasks []task, stdout io.Writer) error {
+func work(ctx context.Context, c contender, s setting, tasks []workload.Task, stdout io.Writer) error {
 	records, err := judge.Open(s.Journal)
 	if err != nil {
 		return err
 	}
 	q, err := c.open(ctx, s.config(func(ctx context.Context, task, charged int, fence int64) error {
-		return records.Work(ctx, task, charged, fence, time.Duration(tasks[task].Work)*time.Millisecond)
+		return records.Work(ctx, task, charged, fence, tasks[task].Work)
 	}))
 	if err == nil {
 		err = q.Start(context.WithoutCancel(ctx))

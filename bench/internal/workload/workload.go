@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A Task is one task of a plan. No two tasks with the same key may run at once.
+// A Task is one task of a plan. No two tasks with the same key may run at once. Programs in Node read it as JSON.
 type Task struct {
-	ID   int           // its place in the plan
-	Key  string        // what it works on
-	Also string        // what else; "" for nothing
-	Work time.Duration // for which its handler waits; 0 returns at once
-	At   time.Duration // when it is enqueued, after the start; none before the one before it
+	ID   int           `json:"id"`             // its place in the plan
+	Key  string        `json:"key"`            // what it works on
+	Also string        `json:"also,omitempty"` // what else
+	Work time.Duration `json:"work"`           // for which its handler waits; 0 returns at once
+	At   time.Duration `json:"at"`             // when it is enqueued, after the start; none before the one before it
 }
 
 // Keys returns all that the task works on.
