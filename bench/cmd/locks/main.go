@@ -60,10 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if o.JSON {
-		return b.results.WriteJSON(stdout, contest.Names(o.contenders))
-	}
-	return b.results.WriteRows(stdout, contest.Names(o.contenders))
+	return b.results.Write(stdout, o.JSON, contest.Names(o.contenders))
 }
 
 func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {

@@ -44,11 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	names := contest.Names(b.contenders)
-	if o.JSON {
-		return b.results.WriteJSON(stdout, names)
-	}
-	return b.results.WriteRows(stdout, names)
+	return b.results.Write(stdout, o.JSON, contest.Names(b.contenders))
 }
 
 func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {

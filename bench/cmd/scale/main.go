@@ -57,10 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			break // the cases before have taken minutes
 		}
 	}
-	if o.JSON {
-		return errors.Join(err, o.results.WriteJSON(stdout, names))
-	}
-	return errors.Join(err, o.results.WriteRows(stdout, names))
+	return errors.Join(err, o.results.Write(stdout, o.JSON, names))
 }
 
 func parse(args []string, stdout, stderr io.Writer) (o options, setting io.Writer, err error) {

@@ -103,8 +103,16 @@ func Percentile[T cmp.Ordered](values []T, p float64) T {
 // MS returns d in milliseconds.
 func MS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// WriteJSON writes one line for each figure of each contender.
-func (r *Results) WriteJSON(w io.Writer, contenders []string) error {
+// Write writes the figures of all contenders, as lines of JSON or as tables.
+func (r *Results) Write(w io.Writer, asJSON bool, contenders []string) error {
+	if asJSON {
+		return r.writeJSON(w, contenders)
+	}
+	return r.writeTables(w, contenders)
+}
+
+// writeJSON writes one line for each figure of each contender.
+func (r *Results) writeJSON(w io.Writer, contenders []string) error {
 	encoder := json.NewEncoder(w)
 	for _, f := range r.figures {
 		for _, name := range append([]string{nobody}, contenders...) {
@@ -129,11 +137,11 @@ func (r *Results) WriteJSON(w io.Writer, contenders []string) error {
 	return nil
 }
 
-// abreast is how many figures WriteRows puts side by side, at most.
+// abreast is how many figures a table puts side by side, at most.
 const abreast = 5
 
-// WriteRows writes blocks for each case, with a row for each contender that took part.
-func (r *Results) WriteRows(w io.Writer, contenders []string) error {
+// writeTables writes blocks for each case, with a row for each contender that took part.
+func (r *Results) writeTables(w io.Writer, contenders []string) error {
 	for figures := r.figures; len(figures) > 0; {
 		n := 1
 		for n < min(len(figures), abreast) && figures[n].Case == figures[0].Case {
