@@ -19,8 +19,6 @@ type contender struct {
 	// unsafe contenders do not exclude two tasks with one key: what the others
 	// could reach at most.
 	unsafe bool
-	// pairs says that a task may have two keys.
-	pairs bool
 	// run does what the course asks for, on servers that nobody has used before.
 	run func(context.Context, course) (outcome, error)
 }
@@ -63,11 +61,11 @@ func sidingContenders() []contender {
 	of := func(name, config string, task func(workload.Task) queue.Task) contender {
 		return contender{
 			Entry: contest.Entry{Name: name, Modules: []string{"github.com/sidingq/siding"}, About: config},
-			pairs: true, run: inProcess(system.Siding{Task: task}.Open),
+			run:   inProcess(system.Siding{Task: task}.Open),
 		}
 	}
 	unguarded := of("siding-unguarded", "the same with defaults; tasks without a resource", system.Unguarded)
-	unguarded.unsafe, unguarded.pairs = true, false
+	unguarded.unsafe = true
 	return []contender{
 		of("siding", "queue.Server with defaults: lock TTL 15 s", system.Guarded),
 		unguarded,
@@ -87,7 +85,7 @@ func asynqContenders() []contender {
 		}
 		return contender{
 			Entry:  contest.Entry{Name: name, Modules: modules, About: config},
-			unsafe: !a.Locks, pairs: true, run: inProcess(a.Open),
+			unsafe: !a.Locks, run: inProcess(a.Open),
 		}
 	}
 	return []contender{

@@ -74,7 +74,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestPairs: Siding's contenders run the tasks with two keys, if they say that they can.
+// TestPairs: Siding's contenders run the tasks with two keys.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	proc.Find(t, "redis-server", "redis-server")
