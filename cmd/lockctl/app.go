@@ -45,8 +45,6 @@ type app struct {
 	environ        []string // as os.Environ returns it
 	now            func() time.Time
 	zone           *time.Location // of the times that people see
-	// columns returns how wide the terminal behind w is; 0 without a terminal.
-	columns func(w io.Writer) int
 	// open connects to the Redis of the settings. The zone is that of the times in sentences. Errors are
 	// those of [cli.Connect].
 	open func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error)
@@ -71,7 +69,7 @@ type connection struct {
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 	return &app{
 		stdin: stdin, stdout: stdout, stderr: stderr, environ: environ,
-		now: time.Now, zone: time.Local, columns: cli.Columns, open: open,
+		now: time.Now, zone: time.Local, open: open,
 	}
 }
 
@@ -217,11 +215,8 @@ func (a *app) print(value any, text func() string) error {
 
 // printTable prints a value, for people as a table.
 func (a *app) printTable(value any, t *table) error {
-	return a.print(value, func() string { return a.tableText(t) })
+	return a.print(value, t.text)
 }
-
-// tableText is a table that fits the terminal.
-func (a *app) tableText(t *table) string { return t.text(a.columns(a.stdout)) }
 
 // say writes to standard error. A terminal that has gone is no fault.
 func (a *app) say(format string, args ...any) {

@@ -175,7 +175,7 @@ func (a *app) diagnosisText(d diagnosis) string {
 		}
 	}
 	if len(d.Servers) > 0 {
-		b.WriteString("\n" + a.tableText(serverTable(d.Servers)))
+		b.WriteString("\n" + serverTable(d.Servers).text())
 	}
 	fmt.Fprintf(&b, "\n%s, %s\n", count(counts[faulty], "fault"), count(counts[warning], "warning"))
 	return b.String()
@@ -183,7 +183,7 @@ func (a *app) diagnosisText(d diagnosis) string {
 
 // serverTable shows the servers side by side.
 func serverTable(servers []inspect.Server) *table {
-	t := newTable(cut("SERVER"), right("PID"), left("GUARDED"), cut("QUEUES"), left("VERSIONS"))
+	t := newTable(left("SERVER"), right("PID"), left("GUARDED"), left("QUEUES"), left("VERSIONS"))
 	for _, s := range servers {
 		guarded := "yes"
 		switch {

@@ -16,7 +16,7 @@ import (
 )
 
 func examine(i inspector) *examination {
-	a, _, _ := fakeApp(nil, 0)
+	a, _, _ := fakeApp(nil)
 	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default()}}
 }
 

@@ -134,7 +134,7 @@ func TestDiagnosisGolden(t *testing.T) {
 		Queues: []inspect.Queue{{Name: "default", Pending: 3, Servers: 2}},
 	}
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {
-		a, out, _ := fakeApp(nil, 0)
+		a, out, _ := fakeApp(nil)
 		a.json = asJSON
 		expect.OK(t, a.print(d, func() string { return a.diagnosisText(d) }))
 		golden(t, name, out.String())
@@ -229,7 +229,7 @@ func TestDoctorServersThatDisagree(t *testing.T) {
 			`warning: lock.prefix is "b:" on web (pid 2), and "lock:" here`: {server(1, `"lock:"`, "15s"), server(2, `"b:"`, "15s")},
 		"warning: lock.ttl differs among the servers of default: 15s on web (pid 1); 20s on web (pid 2)": {server(1, `"lock:"`, "15s"), server(2, `"lock:"`, "20s")},
 	} {
-		a, _, _ := fakeApp(&fake{}, 0)
+		a, _, _ := fakeApp(&fake{})
 		x := &examination{app: a, connection: &connection{settings: config.Default(), published: func(context.Context) ([]*taskredis.ServerInfo, error) { return servers, nil }}}
 		expect.OK(t, x.agreed(t.Context()))
 		var have []string

@@ -50,42 +50,38 @@ func TestGolden(t *testing.T) {
 	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
 	show := &fake{lock: revoked, waiters: waiters}
 	for name, c := range map[string]struct {
-		fake    *fake
-		columns int
-		args    []string
-		status  int
+		fake   *fake
+		args   []string
+		status int
 	}{
-		"list.txt":         {lists, 0, []string{"list"}, 0},
-		"list-100.txt":     {lists, 100, []string{"list", "--sort", "oldest"}, 0},
-		"list-120.txt":     {lists, 120, []string{"list"}, 0},
-		"list-40.txt":      {lists, 40, []string{"list", "--sort", "resource"}, 0},
-		"list.json":        {lists, 100, []string{"list", "--json", "--sort", "since"}, 0},
-		"list-revoked.txt": {&fake{list: inspect.List{Locks: []inspect.Lock{stopping}}}, 0, []string{"list"}, 0},
-		"list-none.txt":    {lists, 100, []string{"list", "--filter", "nothing"}, 0},
-		"list-none.json":   {&fake{}, 0, []string{"list", "--json"}, 0},
-		"list-all.txt":     {lists, 120, []string{"list", "--all"}, 0},
-		"show.txt":         {show, 0, []string{"show", "order:536365"}, 0},
-		"show-more.txt":    {&fake{lock: locks[0], waiters: waiters[:1]}, 120, []string{"show", "order:536365", "--count", "1"}, 0},
-		"show-beyond.txt":  {&fake{lock: locks[0]}, 0, []string{"show", "order:536365", "--from", "10"}, 0},
-		"show.json":        {show, 0, []string{"show", "order:536365", "--json"}, 0},
-		"show-free.txt":    {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1"}, 0},
-		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1", "--json"}, 0},
-		"show-foreign.txt": {&fake{lock: locks[3]}, 0, []string{"show", "x"}, 0},
-		"show-stops.txt":   {&fake{lock: stopping}, 0, []string{"show", "order:536365"}, 0},
-		"show-held.txt":    {&fake{lock: held}, 0, []string{"show", "order:1"}, 0},
-		"list-shared.txt":  {&fake{list: inspect.List{Locks: []inspect.Lock{shared}}}, 0, []string{"list"}, 0},
-		"show-shared.txt":  {&fake{lock: shared, waiters: waiters[:1]}, 0, []string{"show", "order:536365"}, 0},
-		"show-shared.json": {&fake{lock: shared}, 0, []string{"show", "order:536365", "--json"}, 0},
-		"show-paused.txt":  {&fake{lock: paused}, 0, []string{"show", "account:42"}, 0},
-		"show-extern.txt":  {&fake{lock: elsewhere}, 0, []string{"show", "sku:85123A"}, 0},
-		"why.txt":          {&fake{why: waitingTask()}, 0, []string{"why", "77ab11"}, exitTrouble},
-		"why.json":         {&fake{why: waitingTask()}, 0, []string{"why", "77ab11", "--json"}, exitTrouble},
-		"why-running.txt":  {&fake{why: runningTask()}, 0, []string{"why", "77ab09"}, 0},
-		"why-pending.txt":  {&fake{why: pendingTask()}, 0, []string{"why", "77ab13"}, 0},
+		"list.txt":         {lists, []string{"list"}, 0},
+		"list.json":        {lists, []string{"list", "--json", "--sort", "since"}, 0},
+		"list-revoked.txt": {&fake{list: inspect.List{Locks: []inspect.Lock{stopping}}}, []string{"list"}, 0},
+		"list-none.txt":    {lists, []string{"list", "--filter", "nothing"}, 0},
+		"list-none.json":   {&fake{}, []string{"list", "--json"}, 0},
+		"list-all.txt":     {lists, []string{"list", "--all"}, 0},
+		"show.txt":         {show, []string{"show", "order:536365"}, 0},
+		"show-more.txt":    {&fake{lock: locks[0], waiters: waiters[:1]}, []string{"show", "order:536365", "--count", "1"}, 0},
+		"show-beyond.txt":  {&fake{lock: locks[0]}, []string{"show", "order:536365", "--from", "10"}, 0},
+		"show.json":        {show, []string{"show", "order:536365", "--json"}, 0},
+		"show-free.txt":    {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, []string{"show", "order:1"}, 0},
+		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, []string{"show", "order:1", "--json"}, 0},
+		"show-foreign.txt": {&fake{lock: locks[3]}, []string{"show", "x"}, 0},
+		"show-stops.txt":   {&fake{lock: stopping}, []string{"show", "order:536365"}, 0},
+		"show-held.txt":    {&fake{lock: held}, []string{"show", "order:1"}, 0},
+		"list-shared.txt":  {&fake{list: inspect.List{Locks: []inspect.Lock{shared}}}, []string{"list"}, 0},
+		"show-shared.txt":  {&fake{lock: shared, waiters: waiters[:1]}, []string{"show", "order:536365"}, 0},
+		"show-shared.json": {&fake{lock: shared}, []string{"show", "order:536365", "--json"}, 0},
+		"show-paused.txt":  {&fake{lock: paused}, []string{"show", "account:42"}, 0},
+		"show-extern.txt":  {&fake{lock: elsewhere}, []string{"show", "sku:85123A"}, 0},
+		"why.txt":          {&fake{why: waitingTask()}, []string{"why", "77ab11"}, exitTrouble},
+		"why.json":         {&fake{why: waitingTask()}, []string{"why", "77ab11", "--json"}, exitTrouble},
+		"why-running.txt":  {&fake{why: runningTask()}, []string{"why", "77ab09"}, 0},
+		"why-pending.txt":  {&fake{why: pendingTask()}, []string{"why", "77ab13"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, out, errs := fakeApp(c.fake, c.columns)
+			a, out, errs := fakeApp(c.fake)
 			expect.Equal(t, "status", a.run(t.Context(), c.args), c.status)
 			golden(t, name, errs.String()+out.String())
 			if slices.Contains(c.args, "--json") && (!json.Valid(out.Bytes()) || strings.Count(out.String(), "\n") != 1) {
@@ -156,12 +152,12 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A name that is too long does not widen the lines of the others where there is no terminal.
-func TestLongNameInAPipe(t *testing.T) {
+// A name that is too long does not widen the lines of the others.
+func TestLongName(t *testing.T) {
 	t.Parallel()
 	long := locks[0]
 	long.Resource = strings.Repeat("x", 500)
-	a, out, _ := fakeApp(&fake{list: inspect.List{Locks: append([]inspect.Lock{long}, locks...)}}, 0)
+	a, out, _ := fakeApp(&fake{list: inspect.List{Locks: append([]inspect.Lock{long}, locks...)}})
 	if status := a.run(t.Context(), []string{"list"}); status != cli.StatusOK || !strings.Contains(out.String(), long.Resource+"  held ") {
 		t.Errorf("want the whole name, have status %d and\n%s", status, out)
 	}
@@ -183,7 +179,7 @@ func (closed) Write([]byte) (int, error) {
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"show", "order:1"}, {"why", "77ab11"}} {
-		a, _, errs := fakeApp(&fake{list: inspect.List{Locks: locks}, why: waitingTask()}, 0)
+		a, _, errs := fakeApp(&fake{list: inspect.List{Locks: locks}, why: waitingTask()})
 		a.stdout = closed{}
 		if status := a.run(t.Context(), args); status != cli.StatusOK || errs.Len() > 0 {
 			t.Errorf("%q: want a silent end, have status %d and %q", args, status, errs)
@@ -198,7 +194,7 @@ func TestZones(t *testing.T) {
 		args []string
 		want string
 	}{{[]string{"why", "77ab11"}, "CET"}, {[]string{"why", "77ab11", "--json"}, "UTC"}} {
-		a, _, _ := fakeApp(&fake{why: waitingTask()}, 0)
+		a, _, _ := fakeApp(&fake{why: waitingTask()})
 		open, have := a.open, ""
 		a.open = func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error) {
 			have = zone.String()
@@ -222,23 +218,5 @@ func TestPlain(t *testing.T) {
 		"\"\\x41\" \n\ufffd":        "\"\\x41\" \\n\ufffd",
 	} {
 		expect.Equal(t, fmt.Sprintf("%q", text), cli.Plain(text), want)
-	}
-}
-
-func TestMiddle(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"order:536365", 12, "order:536365"},
-		{"order:5363656", 12, "order:…63656"},
-		{"佐藤佐藤佐藤佐藤", 9, "佐藤…佐藤"},
-		{"佐藤佐藤佐藤佐藤", 8, "佐藤…藤"},
-		{"e\u0301e\u0301e\u0301e\u0301e\u0301", 3, "e\u0301…e\u0301"},
-		{"abc", 1, "…"},
-	} {
-		expect.Equal(t, fmt.Sprintf("%q in %d", c.text, c.width), middle(c.text, c.width), c.want)
 	}
 }

@@ -237,7 +237,7 @@ func (a *app) listLimits(ctx context.Context, c *connection) error {
 
 // limitTable shows limits for people.
 func (a *app) limitTable(all []inspect.Limit) *table {
-	t := newTable(cut("PATTERN"), right("HOLDERS"), left("RATES"), cut("BY"), right("SET"), cut("REASON"))
+	t := newTable(left("PATTERN"), right("HOLDERS"), left("RATES"), left("BY"), right("SET"), left("REASON"))
 	for _, l := range all {
 		holders := "paused"
 		if l.Holders > 0 {

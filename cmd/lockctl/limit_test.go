@@ -15,7 +15,7 @@ import (
 // What people see of limits is as in testdata.
 func TestLimitTable(t *testing.T) {
 	t.Parallel()
-	a, _, _ := fakeApp(&fake{}, 0)
+	a, _, _ := fakeApp(&fake{})
 	all := []inspect.Limit{
 		{Pattern: "account:*", Holders: 3, By: "alice@ops-1", Reason: "stock count", At: now.Add(-3 * time.Hour)},
 		{Pattern: "account:42", By: "bob", Reason: "the bank\x1b is down", At: now.Add(-4 * time.Second)},
@@ -23,9 +23,8 @@ func TestLimitTable(t *testing.T) {
 			{Starts: 100, Period: inspect.Duration(time.Second)}, {Starts: 5000, Period: inspect.Duration(time.Hour)}, {Starts: 7, Period: inspect.Duration(90 * time.Second)},
 		}},
 	}
-	golden(t, "limit-list.txt", a.limitTable(all).text(0))
-	golden(t, "limit-list-80.txt", a.limitTable(all).text(80))
-	golden(t, "limit-none.txt", a.limitTable(nil).text(0))
+	golden(t, "limit-list.txt", a.limitTable(all).text())
+	golden(t, "limit-none.txt", a.limitTable(nil).text())
 }
 
 // An operator pauses a resource, reads who did it, and resumes it. Servers keep to that.

@@ -42,7 +42,7 @@ func (a *app) lines(ctx context.Context, c *connection) error {
 
 // lineTable shows held lines for people.
 func (a *app) lineTable(lines []inspect.HeldLine) *table {
-	t := newTable(cut("RESOURCE"), cut("TASK"), cut("QUEUE"), right("FAILED"), right("GOES ON"), right("WAITING"), cut("ERROR"))
+	t := newTable(left("RESOURCE"), left("TASK"), left("QUEUE"), right("FAILED"), right("GOES ON"), right("WAITING"), left("ERROR"))
 	for _, l := range lines {
 		t.add(l.Resource, taskText(&l.Task), l.Task.Queue, a.ago(l.Since), a.goesOn(l), fmt.Sprint(l.Waiting), l.Error)
 	}

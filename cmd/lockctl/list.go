@@ -123,7 +123,7 @@ func matcher(filter string) func(name string) bool {
 
 // lockTable shows locks for people.
 func (a *app) lockTable(locks []inspect.Lock) *table {
-	t := newTable(cut("RESOURCE"), left("STATE"), cut("HOLDER"), cut("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"))
+	t := newTable(left("RESOURCE"), left("STATE"), left("HOLDER"), left("WORKER"), right("SINCE"), right("LEFT"), right("WAITERS"), right("OLDEST"))
 	for _, l := range locks {
 		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.ago(l.Since), leftOf(l), fmt.Sprint(l.Waiting), waitOf(l))
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,12 +88,11 @@ func (f *fake) Scan(_ context.Context, progress func(int)) ([]inspect.Lock, erro
 // now is the time in all tests with a fake.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// fakeApp returns a program on a fake, with a terminal of so many columns; 0 for none.
-func fakeApp(f *fake, columns int) (a *app, out, errs *bytes.Buffer) {
+// fakeApp returns a program on a fake.
+func fakeApp(f *fake) (a *app, out, errs *bytes.Buffer) {
 	out, errs = new(bytes.Buffer), new(bytes.Buffer)
 	a = newApp(strings.NewReader(""), out, errs, nil)
 	a.now, a.zone = func() time.Time { return now }, time.FixedZone("CET", 3600)
-	a.columns = func(io.Writer) int { return columns }
 	a.open = func(_ context.Context, settings config.Config, _ *time.Location) (*connection, error) {
 		return &connection{inspector: f, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), settings: settings}, nil
 	}

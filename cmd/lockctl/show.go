@@ -149,7 +149,7 @@ func (a *app) permitText(l inspect.Lock) string {
 	if len(l.Permits) < 2 {
 		return ""
 	}
-	t := newTable(cut("HOLDER"), left("STATE"), right("SINCE"), right("LEFT"), right("FENCE"))
+	t := newTable(left("HOLDER"), left("STATE"), right("SINCE"), right("LEFT"), right("FENCE"))
 	for _, p := range l.Permits {
 		name, fence := p.Holder, fmt.Sprint(p.Fence)
 		if p.State == inspect.Reserved {
@@ -157,7 +157,7 @@ func (a *app) permitText(l inspect.Lock) string {
 		}
 		t.add(name, string(p.State), a.ago(p.Since), p.Left.String(), fence)
 	}
-	return "\n" + a.tableText(t)
+	return "\n" + t.text()
 }
 
 // stateText says what the state of a lock means.
@@ -195,7 +195,7 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		}
 		return ""
 	}
-	t := newTable(right("POSITION"), cut("WAITER"), cut("QUEUE"), left("WAITS SINCE"), right("WAITED"))
+	t := newTable(right("POSITION"), left("WAITER"), left("QUEUE"), left("WAITS SINCE"), right("WAITED"))
 	for _, w := range waiters {
 		name, queue := "a goroutine", "-"
 		if w.Task != nil {
@@ -207,7 +207,7 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		}
 		t.add(position, name, queue, a.moment(w.Since), w.Waited.String())
 	}
-	text := "\n" + a.tableText(t)
+	text := "\n" + t.text()
 	if next := from + len(waiters); next <= l.Waiting {
 		text += fmt.Sprintf("and %d more", l.Waiting-next+1)
 		if next <= inspect.MostListed {

@@ -101,7 +101,7 @@ func (a *app) tasks(ctx context.Context, c *connection, resource string, most in
 
 // taskTable shows tasks for people.
 func (a *app) taskTable(all []listed) *table {
-	t := newTable(cut("RESOURCE"), cut("TASK"), cut("QUEUE"), left("STATE"), right("POSITION"), right("COMES"), cut("ERROR"))
+	t := newTable(left("RESOURCE"), left("TASK"), left("QUEUE"), left("STATE"), right("POSITION"), right("COMES"), left("ERROR"))
 	for _, l := range all {
 		position, comes := "-", "-"
 		if l.Position > 0 {

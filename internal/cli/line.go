@@ -12,17 +12,17 @@ import (
 // one each drawing would take lines of its own.
 const commonColumns = 80
 
-// Columns returns how wide the terminal behind w is; 0 without a terminal.
-func Columns(w io.Writer) int {
+// columns returns how wide the terminal behind w is; 0 without a terminal.
+func columns(w io.Writer) int {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
 		return 0
 	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err == nil && columns == 0 {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err == nil && width == 0 {
 		return commonColumns
 	}
-	return columns
+	return width
 }
 
 // A Line shows in one line of a terminal how far something is. A nil one shows nothing.
@@ -33,7 +33,7 @@ type Line struct {
 
 // NewLine returns a line on w; nil if that is no terminal that has room for it.
 func NewLine(w io.Writer) *Line {
-	if Columns(w) < commonColumns {
+	if columns(w) < commonColumns {
 		return nil
 	}
 	return &Line{w: w}
