@@ -124,30 +124,9 @@ func pendingTask() inspect.Explanation {
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	for filter, want := range map[string][]string{
-		"":            {"order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤", `odd:*?\`},
-		"5":           {"order:536365", "account:<12345>&co", "sku:85123A"},
-		"order:*":     {"order:536365"},
-		"*:??????":    {"order:536365", "sku:85123A"},
-		"*[31m*":      {"bad\x1b[31mred"},
-		"顧客:??":       {"顧客:佐藤"},
-		"ORDER":       nil,
-		"536365*":     nil,
-		"order.5363*": nil,
-		`order\*`:     nil,
-		`*\[31m*`:     {"bad\x1b[31mred"},
-		`*\?\\`:       {"odd:*?\\"},
-		`odd:\*?\\`:   {"odd:*?\\"},
-		`\?\\`:        {"odd:*?\\"},
-		`od*\*\?*`:    {"odd:*?\\"},
-		"bad\xff*":    nil, // no UTF-8
+		"": {"order:1", "顧客:佐藤"}, "5": nil, "客": {"顧客:佐藤"}, "ORDER": nil, "order:*": {"order:1"}, "客*": nil, "*": {"order:1", "顧客:佐藤"},
 	} {
-		matches := matcher(filter)
-		var have []string
-		for _, l := range append(slices.Clip(locks), inspect.Lock{Resource: `odd:*?\`}) {
-			if matches(l.Resource) {
-				have = append(have, l.Resource)
-			}
-		}
+		have := slices.DeleteFunc([]string{"order:1", "顧客:佐藤"}, func(name string) bool { return !matches(name, filter) })
 		expect.That(t, slices.Equal(have, want), "%q: want %q, have %q", filter, want, have)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -36,10 +35,7 @@ running tasks, and up to 2,000 others for which tasks wait.
   OLDEST   how long the first waiter has waited
 
 A lock that another program holds is not in the list if no task waits for it. --all
-finds it. It reads all keys of Redis, which may take minutes.
-
-In the pattern of --filter * stands for any text, and ? for one character. \* and \? are
-these characters themselves, and \\ is a backslash.`,
+finds it. It reads all keys of Redis, which may take minutes.`,
 		Example: `  lockctl list
   lockctl list --filter 'order:*' --sort oldest
   lockctl list --all --json`,
@@ -52,7 +48,7 @@ these characters themselves, and \\ is a backslash.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name, and \\* is a *")
+	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with a * at its end, those that begin with it")
 	f.StringVar(&l.sort, "sort", inspect.Orders()[0], "sort by "+strings.Join(inspect.Orders(), ", "))
 	f.BoolVar(&l.all, "all", false, "find all locks, by a scan of all keys")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(inspect.Orders(), cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
@@ -87,10 +83,9 @@ func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect
 	if err != nil {
 		return inspect.List{}, err
 	}
-	wanted := matcher(l.filter)
 	kept := make([]inspect.Lock, 0, len(list.Locks))
 	for _, lock := range list.Locks {
-		if wanted(lock.Resource) {
+		if matches(lock.Resource, l.filter) {
 			kept = append(kept, lock)
 		}
 	}
@@ -99,26 +94,12 @@ func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect
 	return list, nil
 }
 
-// matcher returns whether a name matches a filter. After a backslash each character stands for itself.
-func matcher(filter string) func(name string) bool {
-	var pattern strings.Builder
-	whole, literal := false, false
-	for _, r := range filter {
-		switch {
-		case literal || r != '*' && r != '?' && r != '\\':
-			pattern.WriteString(regexp.QuoteMeta(string(r)))
-			literal = false
-		case r == '\\':
-			literal = true
-		default:
-			pattern.WriteString(map[rune]string{'*': ".*", '?': "."}[r])
-			whole = true
-		}
+// matches reports whether a filter is in a name, or, as in the pattern of a limit, with a * at its end, begins it.
+func matches(name, filter string) bool {
+	if prefix, ok := strings.CutSuffix(filter, "*"); ok {
+		return strings.HasPrefix(name, prefix)
 	}
-	if !whole {
-		return regexp.MustCompile(pattern.String()).MatchString
-	}
-	return regexp.MustCompile("(?s)^" + pattern.String() + "$").MatchString
+	return strings.Contains(name, filter)
 }
 
 // lockTable shows locks for people.

@@ -70,7 +70,7 @@ func (a *app) meant(ctx context.Context, c *connection, l inspect.Lock) string {
 	if l.State != inspect.Free || l.Waiting > 0 || l.Revoked != nil {
 		return ""
 	}
-	if strings.Contains(l.Resource, "*") {
+	if strings.HasSuffix(l.Resource, "*") {
 		return fmt.Sprintf("%s is taken as a name, not as a pattern: `lockctl list --filter %s` lists the locks that fit", cli.Plain(l.Resource), inspect.ShellWord(l.Resource))
 	}
 	if e, err := c.Why(ctx, "", l.Resource); err == nil && e.Task.ID == l.Resource {
