@@ -135,7 +135,7 @@ Only release, limit, run, archive, delete and queue change anything in Redis.`,
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.releaseCommand(), a.limitCommand(), a.linesCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.releaseCommand(), a.limitCommand(),
 		a.tasksCommand(), a.runCommand(), a.archiveCommand(), a.deleteCommand(), a.queueCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"

@@ -76,3 +76,11 @@ func (x *examination) held(ctx context.Context) error {
 	x.unless("lines", "no line is held by a task that has failed")
 	return nil
 }
+
+// goesOn says when a held line goes on that has not stopped.
+func (a *app) goesOn(l inspect.HeldLine) string {
+	if left := l.GoesOn.Sub(a.now()); left > 0 {
+		return "in " + inspect.Duration(left).String()
+	}
+	return "now"
+}

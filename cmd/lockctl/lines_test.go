@@ -30,7 +30,8 @@ func stopped(t *testing.T) *testbed {
 func (b *testbed) awaitLine(t *testing.T, waiting int) {
 	t.Helper()
 	expect.Eventually(t, "the line has stopped", func() bool {
-		lines, _ := answer[[]inspect.HeldLine](t, b, "lines")
+		one, _ := answer[shown](t, b, "show", "order:1")
+		lines := one.Lock.Lines
 		return len(lines) == 1 && lines[0].Stopped && lines[0].Waiting == waiting
 	})
 }
@@ -39,17 +40,12 @@ func (b *testbed) awaitLine(t *testing.T, waiting int) {
 func TestStoppedLine(t *testing.T) {
 	t.Parallel()
 	b := stopped(t)
-	lines, status := answer[[]inspect.HeldLine](t, b, "lines")
-	if l := lines[0]; status != cli.StatusOK || l.Resource != "order:1" || l.Task != (inspect.Task{Queue: "default", ID: "first", Kind: "test:job"}) || l.Error != "no such order" || l.Since.IsZero() {
-		t.Errorf("lines: have %+v", l)
-	}
 	if d, _ := answer[diagnosis](t, b, "doctor"); d.Queues[0].Held != 1 || d.Queues[0].Stopped != 1 || d.Queues[0].Waiting != 2 || d.Queues[0].Archived != 1 {
 		t.Errorf("doctor: want one line stopped and two tasks waiting, have %+v", d.Queues)
 	}
-	b.says(t, "", "lines", cli.StatusOK, "order:1   test:job first  default")
 	b.says(t, "", "why first", exitTrouble, "Yes: the task is archived: no such order. It has stopped the line of order:1, in which 2 others wait.")
 	b.says(t, "", "why third", exitTrouble, "Yes: the line of order:1 is stopped by the task first, which is archived: no such order.")
-	b.says(t, "", "doctor", exitTrouble, "the line of order:1 waits for test:job first in default, which has failed: no such order")
+	b.says(t, "", "doctor", exitTrouble, "the line of order:1 waits for test:job first in default, which has failed: no such order…; 2 tasks wait behind it")
 	b.says(t, "", "show order:1", cli.StatusOK, " stopped by test:job first in default, which failed ")
 	b.says(t, "", "show order:1", cli.StatusOK, "; `lockctl run first` or `lockctl archive --reason TEXT first` sets it going\n")
 	b.says(t, "", "run second", cli.StatusFault, waitsInLine)
@@ -80,7 +76,6 @@ func TestStoppedLine(t *testing.T) {
 		t.Errorf("want the task archived, and the reason in it, have status %d, %+v", status, e)
 	}
 	b.says(t, "", "archive first --reason x --yes", cli.StatusFault, "it is archived already")
-	b.says(t, "", "lines --json", cli.StatusOK, "[]\n")
 }
 
 // A task that has stopped its line succeeds when it is run again, and the line goes on.

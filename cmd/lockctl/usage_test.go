@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string // without the hint
 	}{
-		"no command":             {nil, "want a command: archive, delete, doctor, limit, lines, list, queue, release, run, show, tasks or why"},
+		"no command":             {nil, "want a command: archive, delete, doctor, limit, list, queue, release, run, show, tasks or why"},
 		"unknown command":        {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"; did you mean list?"},
 		"unknown subcommand":     {[]string{"limit", "ste"}, "unknown command \"ste\" for \"lockctl limit\"; did you mean set?"},
 		"nothing like it":        {[]string{"frobnicate"}, "unknown command \"frobnicate\" for \"lockctl\""},
