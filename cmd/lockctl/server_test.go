@@ -163,25 +163,6 @@ func busy(t *testing.T) *testbed {
 	return b
 }
 
-func TestHeldLock(t *testing.T) {
-	t.Parallel()
-	b := busy(t)
-	b.says(t, "", "list", cli.StatusOK, "order:1   held   test:job first")
-	if list, _ := answer[[]inspect.Lock](t, b, "list", "--sort", "oldest"); len(list) != 1 || list[0].Waiting != 2 || list[0].OldestWait == 0 {
-		t.Errorf("list: want order:1 with 2 waiters, have %+v", list)
-	}
-	one, _ := answer[shown](t, b, "show", "order:1")
-	if w := one.Waiters; len(w) != 2 || w[0].Task.ID != "second" || w[0].Position != 1 || w[1].Task.ID != "third" {
-		t.Errorf("show: want second and third, have %+v", w)
-	}
-	b.says(t, "", "show order:1 --count 1", cli.StatusOK, "and 1 more, from position 2 on: --from 2\n")
-	for id, want := range map[string]inspect.State{"first": inspect.StateRunning, "third": inspect.StateWaiting} {
-		e, status := answer[inspect.Explanation](t, b, "why", "--queue", "default", id)
-		expect.That(t, e.State == want && !e.Verdict.Trouble && status == cli.StatusOK && e.Resource == "order:1", "why %s: want %s without trouble, have status %d and %+v", id, want, status, e)
-	}
-	b.says(t, "", "why first --queue low", cli.StatusFault, `the queue "low" has no task "first"`)
-}
-
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
@@ -291,6 +272,8 @@ func TestReleaseAgain(t *testing.T) {
 func TestMeant(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
+	b.says(t, "", "show order:1 --count 1", cli.StatusOK, "and 1 more, from position 2 on: --from 2\n")
+	b.says(t, "", "why first --queue low", cli.StatusFault, `the queue "low" has no task "first"`)
 	b.says(t, "", "show order:*", cli.StatusOK, "order:* is taken as a name, not as a pattern: `lockctl list --filter 'order:*'` lists the locks that fit\n")
 	b.says(t, "", "show -- -*", cli.StatusOK, "-* is taken as a name, not as a pattern: `lockctl list --filter '-*'` lists the locks that fit\n")
 	b.says(t, "", "show second", cli.StatusOK, "second is a task: `lockctl why second` says what it does\n")
