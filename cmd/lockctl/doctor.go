@@ -47,9 +47,9 @@ func (a *app) doctorCommand() *cobra.Command {
 
 It checks that Redis answers soon, takes writes, keeps its data, evicts nothing, is new
 enough, and has the time of this machine; that every queue has servers, and that all of
-them take locks and run the same version; that a server looks after the queues;
-and it looks for tasks of dead workers, for resources that are free and not served, for
-lines that a failed task holds, and for locks that never end. It changes nothing, and
+them take locks and have the same settings; that a server looks after the queues; and it
+looks for tasks of dead workers, for resources that are free and not served, for lines
+that a failed task holds, and for locks that never end. It changes nothing, and
 takes some seconds if it has to look twice.`,
 		Example: `  lockctl doctor
   lockctl doctor --json`,
@@ -102,7 +102,7 @@ func (x *examination) unless(name, found string) {
 func (a *app) diagnose(ctx context.Context, c *connection) (diagnosis, error) {
 	x := &examination{app: a, connection: c}
 	for _, step := range []func(context.Context) error{
-		x.read, x.redis, x.traits, x.fleet, x.releases, x.agreed, x.elected, x.tasks, x.contended, x.held,
+		x.read, x.redis, x.traits, x.fleet, x.agreed, x.elected, x.tasks, x.contended, x.held,
 	} {
 		if err := step(ctx); err != nil {
 			return diagnosis{}, err

@@ -124,39 +124,3 @@ func TestOrphans(t *testing.T) {
 			strings.Contains(have.Means, "9 tasks use a retry") == (len(orphans) == 100), "want %q, have %+v", want, x.checks)
 	}
 }
-
-// Servers of different versions are a finding. The version of Go does not count.
-func TestReleases(t *testing.T) {
-	t.Parallel()
-	server := func(pid int, versions string, queues ...string) inspect.Server {
-		return inspect.Server{Worker: inspect.Worker{Host: "web", PID: pid}, Queues: queues, Guarded: true, Versions: versions}
-	}
-	const now, before, asynq = "siding v1.2.0, asynq v0.26.0, go1.26.1", "siding v1.1.0, asynq v0.26.0, go1.26.1", "siding v1.2.0, asynq v0.25.1, go1.26.1"
-	plain := server(9, "", "default")
-	plain.Guarded = false
-	for name, c := range map[string]struct {
-		servers []inspect.Server
-		want    string
-	}{
-		"none":  {nil, ""},
-		"alike": {[]inspect.Server{server(1, now, "default"), server(2, "siding v1.2.0, asynq v0.26.0, go1.26.2", "low"), plain}, "ok every guarded server runs siding v1.2.0, asynq v0.26.0"},
-		"siding": {
-			[]inspect.Server{server(1, now, "default", "low"), server(2, before, "default"), server(3, now, "other"), server(4, now), server(5, now)},
-			"warning the servers run different versions: siding v1.1.0, asynq v0.26.0 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1), web (pid 3), web (pid 4) and 1 more",
-		},
-		"asynq": {[]inspect.Server{server(1, now, "default"), server(2, asynq, "low")}, "warning the servers run different versions: siding v1.2.0, asynq v0.25.1 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1)"},
-		"older": {[]inspect.Server{server(1, now, "default"), server(2, "", "default")}, "warning the servers run different versions: an older Siding on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1)"},
-	} {
-		x := examine(&fake{})
-		x.servers = c.servers
-		expect.OK(t, x.releases(t.Context()))
-		have := ""
-		for _, c := range x.checks {
-			have += string(c.Status) + " " + c.Found
-			if (c.Means != "" && c.Do != "") != (c.Status == warning) {
-				t.Errorf("%s: want a meaning and an advice of a warning, have %+v", name, c)
-			}
-		}
-		expect.That(t, have == c.want, "%s: want %q, have %q", name, c.want, have)
-	}
-}

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,35 +52,6 @@ func (x *examination) fleet(context.Context) error {
 	}
 	x.unless("queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
 	return nil
-}
-
-// releases checks that all guarded servers run the same Siding and the same asynq.
-func (x *examination) releases(context.Context) error {
-	servers := make(map[string][]string) // by what they run
-	for _, s := range x.servers {
-		if s.Guarded { // others do not tell
-			release := releaseOf(s.Versions)
-			servers[release] = append(servers[release], s.Label())
-		}
-	}
-	var all []string
-	for _, release := range slices.Sorted(maps.Keys(servers)) {
-		all = append(all, fmt.Sprintf("%s on %s", release, some(servers[release])))
-		if len(servers) == 1 {
-			x.add(ok, "versions", "every guarded server runs "+release, "", "")
-		}
-	}
-	if len(all) > 1 {
-		x.add(warning, "versions", "the servers run different versions: "+strings.Join(all, "; "), "what one mends may still go wrong on another, also for the same locks",
-			"finish the upgrade: restart the servers of the older version")
-	}
-	return nil
-}
-
-// releaseOf is what versions say of Siding and asynq. Go does not matter.
-func releaseOf(versions string) string {
-	release, _, _ := strings.Cut(versions, ", go")
-	return cmp.Or(release, "an older Siding")
 }
 
 // elected checks that of the servers of the same queues one looks after them. It takes a moment until another one does
