@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -365,98 +364,72 @@ func TestLoweredLimit(t *testing.T) {
 	})
 }
 
-// In no period do more start than the rates say, although many ask all the time.
+// In no period do more start than the rates say, and never do more hold the lock than its limit, although many ask all the time, in
+// all ways.
 func TestRates(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
-		rates := []lock.Rate{{Starts: 10, Period: 200 * time.Millisecond}, {Starts: 3, Period: 20 * time.Millisecond}}
-		const starts = 40
-		var mu sync.Mutex
-		var at []int64 // µs by the clock of Redis
-		var all sync.WaitGroup
-		for range 4 {
-			locker := s.stranger()
-			for range starts / 4 {
-				all.Go(func() {
-					held, err := locker.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever, Limit: 8, Rates: rates})
-					if err != nil {
-						s.Error(err)
-						return
-					}
-					mu.Lock()
-					at = append(at, held.Fence())
-					mu.Unlock()
-					s.release(held)
-				})
-			}
-		}
-		all.Wait()
-		slices.Sort(at)
-		expect.Need(s, len(at) == starts, "want %d starts, have %d", starts, len(at))
-		precision := time.Millisecond // a fence is the time of its start, to a few us
-		if strings.HasSuffix(s.Name(), "embedded") {
-			precision = 20 * time.Millisecond // its clock goes on in a script
-		}
-		for _, r := range rates {
-			for i := r.Starts; i < len(at); i++ {
-				took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond
-				expect.Need(s, took >= r.Period-precision, "want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
-			}
-		}
-		ideal := 200 * time.Millisecond * (starts/10 - 1)
-		s.Logf("%d starts took %v, at best %v", starts, time.Duration(at[starts-1]-at[0])*time.Microsecond, ideal)
-	})
-}
-
-// A together counts who works at the same time.
-type together struct{ holders, most atomic.Int32 }
-
-// work ends after there have been two.
-func (c *together) work(ctx context.Context) error {
-	n := c.holders.Add(1)
-	defer c.holders.Add(-1)
-	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
-	}
-	_ = sleep.For(ctx, time.Millisecond)
-	return expect.Until(ctx, func() error {
-		if c.most.Load() < 2 {
-			return errors.New("nobody else works")
-		}
-		return nil
-	})
-}
-
-// Never do more than the limit hold the lock at once, whatever they do.
-func TestLimitUnderLoad(t *testing.T) {
-	t.Parallel()
-	check := func(s *setup) {
-		const limit, processes, each = 3, 4, 12
-		var inside together
-		var all sync.WaitGroup
-		for p := range processes {
-			locker := s.stranger()
-			for i := range each {
-				all.Go(func() {
-					opts := &lock.Options{Wait: lock.Forever, Limit: limit, Rates: []lock.Rate{{Starts: 20, Period: 100 * time.Millisecond}}}
-					if (i+p)%5 == 0 {
-						opts.Retry = lock.Fixed(2 * time.Millisecond)
-					}
-					if err := locker.Do(s.Context(), s.res, opts, inside.work); err != nil {
-						s.Error(err)
-					}
-				})
-			}
-		}
-		all.Wait()
-		m := inside.most.Load()
-		expect.Need(s, m <= limit, "want at most %d holders at once, have %d", limit, m)
-		s.wantPermits()
-	}
-	onEach(t, check)
+	onEach(t, (*setup).crowd)
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		check(setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{}))
+		setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{}).crowd()
 	})
+}
+
+func (s *setup) crowd() {
+	rates := []lock.Rate{{Starts: 10, Period: 200 * time.Millisecond}, {Starts: 3, Period: 20 * time.Millisecond}}
+	const starts, limit = 40, 2
+	var mu sync.Mutex
+	var at []int64 // µs by the clock of Redis
+	var inside, most int
+	var all sync.WaitGroup
+	for range 4 {
+		locker := s.stranger()
+		for i := range starts / 4 {
+			opts := &lock.Options{Wait: lock.Forever, Limit: limit, Rates: rates}
+			if i%5 == 0 {
+				opts.Retry = lock.Fixed(2 * time.Millisecond)
+			}
+			all.Go(func() {
+				err := locker.Do(s.Context(), s.res, opts, func(ctx context.Context) error {
+					mu.Lock()
+					at = append(at, lock.Fence(ctx, s.res))
+					inside++
+					most = max(most, inside)
+					mu.Unlock()
+					defer func() {
+						mu.Lock()
+						defer mu.Unlock()
+						inside--
+					}()
+					_ = sleep.For(ctx, time.Millisecond)
+					return expect.Until(ctx, func() error { // so somebody else is there, too
+						mu.Lock()
+						defer mu.Unlock()
+						if most < limit {
+							return errors.New("nobody else is there")
+						}
+						return nil
+					})
+				})
+				expect.Is(s, "do", err, nil)
+			})
+		}
+	}
+	all.Wait()
+	slices.Sort(at)
+	expect.Need(s, len(at) == starts, "want %d starts, have %d", starts, len(at))
+	expect.Equal(s, "the most holders at once", most, limit)
+	s.wantPermits()
+	precision := time.Millisecond // a fence is the time of its start, to a few us
+	if strings.HasSuffix(s.Name(), "embedded") {
+		precision = 20 * time.Millisecond // its clock goes on in a script
+	}
+	for _, r := range rates {
+		for i := r.Starts; i < len(at); i++ {
+			took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond
+			expect.Need(s, took >= r.Period-precision, "want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
+		}
+	}
 }
 
 // A store behind a network knows limits if the store itself does, whether it wakes waiters or not.
