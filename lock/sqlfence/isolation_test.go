@@ -21,22 +21,24 @@ func TestOlderSnapshot(t *testing.T) {
 			ctx := b.Context()
 			b.exec("UPDATE items SET fence = 2")
 			tx := expect.Value(b.begin(ctx))(b)
-			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
-			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
+			rollback := func() { _ = tx.Rollback() }
+			b.Cleanup(rollback) // before the database is closed, also if the test fails
+			var seen int64
+			err := tx.QueryRowContext(ctx, "SELECT fence FROM items WHERE id = 'a'").Scan(&seen)
 			expect.Need(b, err == nil && seen == 2, "want fence 2, have %d, %v", seen, err)
 			other := make(chan error, 1)
 			go func() { other <- b.advance(ctx, test.now, "a") }()
 			if !b.endsFirst(other) {
 				// The read has locked the row, in MySQL's SERIALIZABLE: what was read is not old.
-				tx.rollback()
+				rollback()
 				expect.OK(b, <-other) // once the reader has gone
 				continue
 			}
-			err = tx.advance(b.table, test.fence, "a")
+			err = b.table.Advance(ctx, tx, test.fence, "a")
 			if err == nil {
-				err = tx.commit()
+				err = tx.Commit()
 			}
-			tx.rollback()
+			rollback()
 			switch {
 			case on.conflicts:
 				expect.That(b, (databaseError(err) || errors.Is(err, lock.ErrStale)) && err != nil,
@@ -84,23 +86,24 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 			ctx, name := b.Context(), fmt.Sprintf("%+v", test)
 			b.exec("UPDATE items SET fence = 3")
 			tx := expect.Value(b.begin(ctx))(b)
-			b.Cleanup(tx.rollback) // before the database is closed, also if the test fails
-			if err := tx.advance(b.table, test.first, "a"); err != nil {
+			rollback := func() { _ = tx.Rollback() }
+			b.Cleanup(rollback) // before the database is closed, also if the test fails
+			if err := b.table.Advance(ctx, tx, test.first, "a"); err != nil {
 				b.Fatalf("%s: %v", name, err)
 			}
 			second := make(chan error, 1)
 			go func() { second <- b.advance(ctx, test.second, "a") }()
 			if b.endsFirst(second) {
 				b.Errorf("%s: want the second to wait for the first, have it done", name)
-				tx.rollback()
+				rollback()
 				continue
 			}
 			if test.commit {
-				if err := tx.commit(); err != nil {
+				if err := tx.Commit(); err != nil {
 					b.Fatalf("%s: %v", name, err)
 				}
 			}
-			tx.rollback()
+			rollback()
 
 			err, have, want := <-second, b.fence(), test.second
 			switch {

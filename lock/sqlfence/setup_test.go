@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -25,15 +23,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A transaction is one of database/sql or of pgx.
-type transaction interface {
-	advance(t sqlfence.Table, fence int64, key ...any) error
-	exec(query string) error
-	number(query string) (int64, error)
-	commit() error
-	rollback()
-}
-
 // A bundle is a database with a table of which one row, "a", exists.
 type bundle struct {
 	*testing.T
@@ -41,21 +30,21 @@ type bundle struct {
 	db      *sql.DB
 	dialect sqlfence.Dialect
 	table   sqlfence.Table
-	begin   func(ctx context.Context) (transaction, error)
+	begin   func(ctx context.Context) (*sql.Tx, error)
 	waiting func() bool // whether a transaction waits for a lock; nil for SQLite, where writers wait to begin
 }
 
 // inTx runs fn in a transaction, which commits if fn returns nil.
-func (b *bundle) inTx(ctx context.Context, fn func(transaction) error) error {
+func (b *bundle) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
 	tx, err := b.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer tx.rollback()
+	defer func() { _ = tx.Rollback() }()
 	if err := fn(tx); err != nil {
 		return err
 	}
-	return tx.commit()
+	return tx.Commit()
 }
 
 // advance is a transaction that does nothing else.
@@ -64,7 +53,7 @@ func (b *bundle) advance(ctx context.Context, fence int64, key ...any) error {
 }
 
 func (b *bundle) advanceIn(ctx context.Context, table sqlfence.Table, fence int64, key ...any) error {
-	return b.inTx(ctx, func(tx transaction) error { return tx.advance(table, fence, key...) })
+	return b.inTx(ctx, func(tx *sql.Tx) error { return table.Advance(ctx, tx, fence, key...) })
 }
 
 func (b *bundle) exec(query string, args ...any) {
@@ -107,8 +96,7 @@ type backend struct {
 func backends() []backend {
 	return []backend{
 		{"sqlite", "immediate", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "immediate") }, false},
-		{"postgresql", "sql", func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, sql.LevelDefault) }, false},
-		{"postgresql", "pgx", func(t *testing.T) *bundle { t.Helper(); return openPgx(t, "") }, false},
+		{"postgresql", "default", func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, sql.LevelDefault) }, false},
 		{"mysql", "changed rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, false, false) }, false},
 		{"mysql", "found rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, true, false) }, false},
 	}
@@ -120,11 +108,7 @@ func levels() (all []backend) {
 		conflicts := level >= sql.LevelRepeatableRead // in PostgreSQL
 		all = append(
 			all,
-			backend{"postgresql", "sql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, level) }, conflicts},
-			backend{"postgresql", "pgx, " + level.String(), func(t *testing.T) *bundle {
-				t.Helper()
-				return openPgx(t, pgx.TxIsoLevel(strings.ToLower(level.String())))
-			}, conflicts},
+			backend{"postgresql", level.String(), func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, level) }, conflicts},
 			backend{"mysql", level.String(), func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, level, false, false) }, false},
 		)
 	}
@@ -166,30 +150,11 @@ func openSQLite(t *testing.T, mode string) *bundle {
 
 func openPostgres(t *testing.T, level sql.IsolationLevel) *bundle {
 	t.Helper()
-	return postgres(t, pgtest.DSN(t), level)
-}
-
-func postgres(t *testing.T, dsn string, level sql.IsolationLevel) *bundle {
-	t.Helper()
-	b := &bundle{db: openDB(t, "pgx", dsn), dialect: sqlfence.PostgreSQL}
+	b := &bundle{db: openDB(t, "pgx", pgtest.DSN(t)), dialect: sqlfence.PostgreSQL}
 	b.waiting = func() bool {
 		return b.number("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
 	}
 	return fill(t, b, level)
-}
-
-// openPgx opens a database whose transactions are pgx's own.
-func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
-	t.Helper()
-	dsn := pgtest.DSN(t)
-	b := postgres(t, dsn, sql.LevelDefault)
-	pool := expect.Value(pgxpool.New(t.Context(), dsn))(t)
-	t.Cleanup(pool.Close)
-	b.begin = func(ctx context.Context) (transaction, error) {
-		tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
-		return pgxTx{ctx, tx}, err
-	}
-	return b
 }
 
 // openMySQL opens a database whose updates affect the rows that they find, or those that they
@@ -238,56 +203,9 @@ func fill(t *testing.T, b *bundle, level ...sql.IsolationLevel) *bundle {
 	if len(level) > 0 {
 		options.Isolation = level[0]
 	}
-	b.begin = func(ctx context.Context) (transaction, error) {
-		tx, err := b.db.BeginTx(ctx, &options)
-		return sqlTx{ctx, tx}, err
-	}
+	b.begin = func(ctx context.Context) (*sql.Tx, error) { return b.db.BeginTx(ctx, &options) }
 	return b
 }
-
-type sqlTx struct {
-	ctx context.Context //nolint:containedctx // of one test
-	tx  *sql.Tx
-}
-
-func (x sqlTx) advance(t sqlfence.Table, fence int64, key ...any) error {
-	return t.Advance(x.ctx, x.tx, fence, key...)
-}
-
-func (x sqlTx) exec(query string) error {
-	_, err := x.tx.ExecContext(x.ctx, query)
-	return err
-}
-
-func (x sqlTx) number(query string) (n int64, err error) {
-	err = x.tx.QueryRowContext(x.ctx, query).Scan(&n)
-	return n, err
-}
-
-func (x sqlTx) commit() error { return x.tx.Commit() }
-func (x sqlTx) rollback()     { _ = x.tx.Rollback() }
-
-type pgxTx struct {
-	ctx context.Context //nolint:containedctx // of one test
-	tx  pgx.Tx
-}
-
-func (x pgxTx) advance(t sqlfence.Table, fence int64, key ...any) error {
-	return sqlfence.AdvancePgx(x.ctx, x.tx, t, fence, key...)
-}
-
-func (x pgxTx) exec(query string) error {
-	_, err := x.tx.Exec(x.ctx, query)
-	return err
-}
-
-func (x pgxTx) number(query string) (n int64, err error) {
-	err = x.tx.QueryRow(x.ctx, query).Scan(&n)
-	return n, err
-}
-
-func (x pgxTx) commit() error { return x.tx.Commit(x.ctx) }
-func (x pgxTx) rollback()     { _ = x.tx.Rollback(context.WithoutCancel(x.ctx)) }
 
 // databaseError reports whether err is the database's own refusal, and none of this package's.
 func databaseError(err error) bool {

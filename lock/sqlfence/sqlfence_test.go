@@ -2,6 +2,7 @@ package sqlfence_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,9 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/expect"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/sqlfence"
@@ -30,8 +33,8 @@ func TestAdvance(t *testing.T) {
 		for _, f := range []int64{1, now, now} {
 			expect.OK(b, b.advance(ctx, f, "a"))
 		}
-		if err := b.inTx(ctx, func(tx transaction) error {
-			return errors.Join(tx.advance(b.table, now, "a"), tx.advance(b.table, now, "a"))
+		if err := b.inTx(ctx, func(tx *sql.Tx) error {
+			return errors.Join(b.table.Advance(ctx, tx, now, "a"), b.table.Advance(ctx, tx, now, "a"))
 		}); err != nil {
 			b.Errorf("the same fence twice in one transaction: want it accepted, have %v", err)
 		}
@@ -62,13 +65,13 @@ func TestLateWrite(t *testing.T) {
 			locker := expect.Value(lock.New(locktest.NewMemory(), lock.Config{}))(b)
 			b.Cleanup(locker.Close)
 			write := func(ctx context.Context, owner string) error {
-				return b.inTx(ctx, func(tx transaction) error {
+				return b.inTx(ctx, func(tx *sql.Tx) error {
 					if fenced {
-						if err := tx.advance(b.table, lock.Fence(ctx, "a"), "a"); err != nil {
+						if err := b.table.Advance(ctx, tx, lock.Fence(ctx, "a"), "a"); err != nil {
 							return err
 						}
 					}
-					return tx.exec("UPDATE items SET owner = '" + owner + "' WHERE id = 'a'")
+					return expect.Err(tx.ExecContext(ctx, "UPDATE items SET owner = '"+owner+"' WHERE id = 'a'"))
 				})
 			}
 			first := expect.Value(locker.Acquire(b.Context(), "a", &lock.Options{TTL: 100 * time.Millisecond, NoRenew: true}))(b)
@@ -163,11 +166,11 @@ func TestRivals(t *testing.T) {
 			fence := int64(i*7%rivals + 1) // each once, in no order
 			wg.Go(func() {
 				try := func() error {
-					return b.inTx(ctx, func(tx transaction) error {
-						if err := tx.advance(b.table, fence, "a"); err != nil {
+					return b.inTx(ctx, func(tx *sql.Tx) error {
+						if err := b.table.Advance(ctx, tx, fence, "a"); err != nil {
 							return err
 						}
-						return tx.exec("INSERT INTO history (place, fence) SELECT (SELECT count(*) FROM history), fence FROM items")
+						return expect.Err(tx.ExecContext(ctx, "INSERT INTO history (place, fence) SELECT (SELECT count(*) FROM history), fence FROM items"))
 					})
 				}
 				err := try()
@@ -244,16 +247,40 @@ func TestNothingToSend(t *testing.T) {
 	}
 }
 
-// TestPgxNeedsPostgreSQL wants no statement of another dialect sent by pgx.
-func TestPgxNeedsPostgreSQL(t *testing.T) {
+// TestPgx: a transaction of pgx advances a row as one of database/sql does. What differs is how pgx sends the values of a key, counts
+// rows and reads.
+func TestPgx(t *testing.T) {
 	t.Parallel()
-	b := openPgx(t, "")
-	table := b.table
-	table.Dialect = sqlfence.SQLite
-	err := b.advanceIn(t.Context(), table, 1, "a")
-	if want := "dialect: want PostgreSQL for pgx, have SQLite"; !errors.Is(err, sqlfence.ErrTable) || !strings.HasSuffix(err.Error(), want) {
-		t.Errorf("want %v: %s, have %v", sqlfence.ErrTable, want, err)
+	ctx := t.Context()
+	pool := expect.Value(pgxpool.New(ctx, pgtest.DSN(t)))(t)
+	t.Cleanup(pool.Close)
+	expect.OK(t, expect.Err(pool.Exec(ctx, `CREATE TABLE items (a BYTEA, b BIGINT, c TIMESTAMP, d BOOLEAN, e TEXT, PRIMARY KEY (a, b, c, d, e),
+		fence BIGINT NOT NULL DEFAULT 0, empty BIGINT)`)))
+	day := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
+	key, other := []any{[]byte{0xff, 0x00}, int64(3), day, true, "é"}, []any{[]byte{0xff, 0x00}, int64(3), day, false, "é"}
+	expect.OK(t, expect.Err(pool.Exec(ctx, "INSERT INTO items VALUES ($1, $2, $3, $4, $5)", key...)))
+	table := sqlfence.Table{Name: "items", Key: []string{"a", "b", "c", "d", "e"}, Dialect: sqlfence.PostgreSQL}
+	empty, missing, foreign := table, table, table
+	empty.Fence, missing.Fence, foreign.Dialect = "empty", "missing", sqlfence.SQLite
+	advance := func(table sqlfence.Table, fence int64, key ...any) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sqlfence.AdvancePgx(ctx, tx, table, fence, key...) })
 	}
+	for _, fence := range []int64{1, now, now} {
+		expect.OK(t, advance(table, fence, key...))
+	}
+	rolledBack := errors.New("rolled back")
+	expect.Is(t, "advance and roll back", pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		expect.OK(t, sqlfence.AdvancePgx(ctx, tx, table, now+1, key...))
+		return rolledBack
+	}), rolledBack)
+	stale, ok := errors.AsType[*store.StaleError](advance(table, now-1, key...))
+	expect.That(t, ok && stale.Seen == now, "older fence: want it refused by %d, have %+v", int64(now), stale)
+	expect.Is(t, "no such row", advance(table, now, other...), sqlfence.ErrNoRow)
+	expect.Is(t, "no fence", advance(table, 0, key...), lock.ErrNoFence)
+	expect.Is(t, "NULL", advance(empty, 1, key...), sqlfence.ErrTable)
+	err := advance(missing, 1, key...)
+	expect.That(t, databaseError(err), "no such column: want an error of the database, have %v", err)
+	expect.Equal(t, "another dialect", fmt.Sprint(advance(foreign, 1, key...)), "sqlfence: bad table: dialect: want PostgreSQL for pgx, have SQLite")
 }
 
 // TestTableAsTheDatabaseHasIt finds mistakes that only the database knows.
