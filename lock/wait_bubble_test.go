@@ -420,7 +420,7 @@ func TestLookEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestWaitSaysWhatIsWrong: a wait that is too short for any answer says why there was none.
+// TestWaitSaysWhatIsWrong: a wait that is too short for any answer says why there was none, also behind another one.
 func TestWaitSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	ended := func(way lock.Options) lock.Options { way.Wait = time.Second; return way }
@@ -434,50 +434,44 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 			expect.That(t, err != nil && err.Error() == want, "want %q, have %v", want, err)
 		})
 	})
+	type row struct{ busy, behind bool }
 	for how, wait := range waits {
 		wait = ended(wait)
-		inBubbles(t, map[string]bool{how + ", free": false, how + ", busy": true}, func(t bubble, busy bool) {
+		inBubbles(t, map[string]row{how + ", free": {}, how + ", busy": {busy: true}, how + ", behind another": {behind: true}}, func(t bubble, tc row) {
 			f := newFake()
-			if busy {
+			if tc.busy {
 				acquire(t, lockerOn(t, f.memory), nil)
 			}
 			f.Set(func(ctx context.Context, _ string, send func() error) error {
 				<-ctx.Done()
-				if busy { // answered late
+				if tc.busy { // answered late
 					return send()
 				}
 				return locktest.ErrNetwork
 			})
-			want := locktest.ErrNetwork.Error()
-			if busy {
-				want = "lock order:1 is held by "
+			locker := lockerOn(t, f.Store)
+			var all sync.WaitGroup
+			if tc.behind { // whose call has no answer
+				longer := wait
+				longer.Wait *= 10
+				all.Go(func() {
+					expect.Is(t, "the first", expect.Err(locker.Acquire(t.Context(), "order:1", &longer)), locktest.ErrNetwork)
+				})
+				synctest.Wait()
 			}
-			_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
-			expect.That(t, errors.Is(err, lock.ErrBusy) == busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),
+			want := locktest.ErrNetwork.Error()
+			switch {
+			case tc.busy:
+				want = "lock order:1 is held by "
+			case tc.behind: // found by a call that would take it out of the wait queue
+				want = "leave the wait queue of order:1: " + want
+			}
+			_, err := locker.Acquire(t.Context(), "order:1", &wait)
+			expect.That(t, errors.Is(err, lock.ErrBusy) == tc.busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),
 				"want the end of the wait and %s, have %v", want, err)
+			all.Wait()
 		})
 	}
-}
-
-// TestWaitBehindAnother whose call has no answer says what is wrong, too.
-func TestWaitBehindAnother(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, waits, func(t bubble, wait lock.Options) {
-		f := newFake().with(func(ctx context.Context, _ string, _ func() error) error {
-			<-ctx.Done()
-			return locktest.ErrNetwork
-		})
-		locker := lockerOn(t, f.Store)
-		for _, wait.Wait = range []time.Duration{10 * time.Second, time.Second} {
-			opts := wait
-			go func() {
-				_, err := locker.Acquire(t.Context(), "order:1", &opts)
-				expect.Is(t, "acquire", err, locktest.ErrNetwork)
-			}()
-			synctest.Wait()
-		}
-		time.Sleep(time.Minute)
-	})
 }
 
 // TestNoStore: what stands for no store is refused at once.
