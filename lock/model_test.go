@@ -77,7 +77,7 @@ func TestRedisDoesAsMemory(t *testing.T) {
 func (m *model) step() {
 	m.Helper()
 	handoff := store.Handoff{Nonce: uuid.NewString(), Timeout: ourTTL, QueueTTL: ourTTL}
-	waiter := m.name([]string{"", "a", "b", "c", "cc"}[m.rng.IntN(5)])
+	waiter := m.name([]string{"", "a", "a\n{b}", "a\n{b}%d*", "siding-reserved:x:1:Größe\xff"}[m.rng.IntN(5)]) // any name will do
 	if _, called, reserved := strings.Cut(m.memory.Value(m.key), ":"+store.GoroutinePrefix); reserved && m.rng.IntN(2) == 0 {
 		waiter = store.GoroutinePrefix + called
 	}

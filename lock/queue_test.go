@@ -46,6 +46,8 @@ func TestWaitQueueOutlivesTheLongestFallbackTime(t *testing.T) {
 		s.wantTTL(s.row, 25*time.Hour, 100*time.Hour)
 		s.handOff(held, "w1")
 		s.wantTTL(s.key, 23*time.Hour, 24*time.Hour)
+		busy := s.refuse("w2")
+		expect.That(s, busy.Holder == "the next in the wait queue" && !busy.Foreign, "want it kept for the next in the wait queue, have %+v", busy)
 		s.wantTTL(s.fence, 25*time.Hour, 100*time.Hour)
 	})
 }
@@ -56,22 +58,6 @@ func (s *setup) reserved(waiters ...string) {
 	held := s.take("")
 	s.join(waiters...)
 	s.handOff(held, waiters[0])
-}
-
-// TestReservationIsForAnyName that a waiter may have.
-func TestReservationIsForAnyName(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		for _, name := range []string{"7:default:5f1c2a", "::", " ", "a\nb", "%d*", "Größe", "siding-reserved:x:1:y", "{x}", "\xff"} {
-			s.reserved(name)
-			busy := s.refuse("other")
-			expect.That(s, busy.Holder == "the next in the wait queue" && !busy.Foreign, "%q: want it kept for the next in the wait queue, have %+v", name, busy)
-			held := s.take(name)
-			s.wantQueue("other")
-			s.leave("other")
-			s.release(held)
-		}
-	})
 }
 
 // TestReservationExpires: nobody comes within the hand-off timeout. Then the next who asks
