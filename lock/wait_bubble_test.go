@@ -541,49 +541,33 @@ func TestEndlessLockIsNotPolledHard(t *testing.T) {
 	})
 }
 
-// heldForHalfADay has a process hold the lock for so long, and another one wait for it, which says when it has it, and keeps it
-// for a second.
-func (f *fake) heldForHalfADay(t *testing.T) (held *lock.Lease, got chan time.Time) {
-	t.Helper()
-	held, got = acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true}), make(chan time.Time, 1)
-	go func() {
-		_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(ctx context.Context) error {
-			got <- time.Now()
-			return sleep.For(ctx, time.Second)
-		})
-	}()
-	return held, got
-}
-
-// A lock is held for half a day, and released before. Who waits for it has it then, and nobody passes.
+// A lock is held for half a day, and free before. Who waits for it has it then, and nobody passes. If nobody tells that it is free, as
+// it was deleted, or a rate kept it for so long, who waits finds out.
 func TestWaitForALongLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubbles(t, map[string]bool{"released": true, "deleted": false}, func(t bubble, released bool) {
 		f := newFake()
-		held, got := f.heldForHalfADay(t)
+		held, got := acquire(t, lockerOn(t, f.Store), &lock.Options{TTL: 12 * time.Hour, NoRenew: true}), make(chan time.Time, 1)
+		go func() {
+			_ = lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(ctx context.Context) error {
+				got <- time.Now()
+				return sleep.For(ctx, time.Second)
+			})
+		}()
 		time.Sleep(4 * time.Hour)
-		released := time.Now()
-		expect.OK(t, held.Release(t.Context()))
-		passed, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
-		if expect.Is(t, "who comes now", err, lock.ErrBusy); err == nil {
-			expect.OK(t, passed.Release(t.Context()))
+		free, longest := time.Now(), time.Duration(0)
+		if released {
+			expect.OK(t, held.Release(t.Context()))
+			passed, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", nil)
+			if expect.Is(t, "who comes now", err, lock.ErrBusy); err == nil {
+				expect.OK(t, passed.Release(t.Context()))
+			}
+		} else {
+			f.put("")
+			longest = 16 * time.Second
 		}
-		took := (<-got).Sub(released)
-		expect.That(t, took < time.Second, "want it handed on at once, have it after %v", took)
-	})
-}
-
-// Nobody tells that a lock which is held for half a day, or that a rate keeps for so long, has become free. Who waits finds out.
-func TestWaitThatNobodyEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		_, got := f.heldForHalfADay(t)
-		time.Sleep(4 * time.Hour)
-		gone := time.Now()
-		f.put("")
-		took := (<-got).Sub(gone)
-		expect.That(t, took <= 16*time.Second, "want it found after 15 s, have it after %v", took)
+		took := (<-got).Sub(free)
+		expect.That(t, took <= longest, "want it %v later at most, have it after %v", longest, took)
 	})
 }
 
