@@ -202,14 +202,16 @@ func TestRefusalConcernsOneLimit(t *testing.T) {
 // That an answer came too late for one caller does not concern another, whose lease is longer.
 func TestDeadlineConcernsOneTTL(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubbles(t, ways, func(t bubble, how lock.Options) {
 		locker := lockerOn(t, newFake().with(locktest.Slow(120*time.Millisecond)).Store)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		var all sync.WaitGroup
 		ask := func(ctx context.Context, ttl time.Duration, good bool) {
+			opts := how
+			opts.TTL = ttl
 			all.Go(func() {
-				held, err := locker.Acquire(ctx, "order:1", &lock.Options{TTL: ttl})
+				held, err := locker.Acquire(ctx, "order:1", &opts)
 				expect.That(t, (err == nil) == good && !errors.Is(err, lock.ErrBusy), "a TTL of %v: want the lock %t, have %v", ttl, good, err)
 				if err == nil {
 					_ = held.Release(ctx)

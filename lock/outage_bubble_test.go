@@ -81,18 +81,3 @@ func TestOutageEndsAllWaits(t *testing.T) {
 		all.Wait()
 	})
 }
-
-// That answers come too late for one does not concern those behind it, whose leases are longer.
-func TestOutageConcernsOneTTL(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		locker := lockerOn(t, newFake().with(locktest.Slow(120*time.Millisecond)).Store)
-		var all sync.WaitGroup
-		all.Go(func() {
-			wantBroken(t, "acquire", expect.Err(locker.Acquire(t.Context(), "order:1", &lock.Options{Wait: lock.Forever, TTL: 100 * time.Millisecond})))
-		})
-		synctest.Wait()
-		expect.OK(t, acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()))
-		all.Wait()
-	})
-}
