@@ -25,10 +25,11 @@ type Proxy struct {
 	swallow   atomic.Bool
 	delay     atomic.Int64 // a time.Duration
 	running   sync.WaitGroup
+	life      context.Context //nolint:containedctx // that of the proxy, not of a call
 
-	mu     sync.Mutex
-	closed bool
-	links  map[*link]struct{}
+	mu  sync.Mutex
+	ctx context.Context //nolint:containedctx // that of all connections until the next Cut
+	cut context.CancelFunc
 }
 
 // NewProxy starts a proxy to target, closed at the test's cleanup. While
@@ -40,14 +41,16 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{
-		Addr:     listener.Addr().String(),
-		target:   target,
-		listener: listener,
-		links:    make(map[*link]struct{}),
-	}
+	p := &Proxy{Addr: listener.Addr().String(), target: target, listener: listener}
+	var end context.CancelFunc
+	p.life, end = context.WithCancel(context.Background())
+	p.ctx, p.cut = context.WithCancel(p.life)
 	p.running.Go(p.accept)
-	tb.Cleanup(p.close)
+	tb.Cleanup(func() {
+		_ = listener.Close()
+		end()
+		p.running.Wait()
+	})
 	return p
 }
 
@@ -55,9 +58,8 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
-		l.close()
-	}
+	p.cut()
+	p.ctx, p.cut = context.WithCancel(p.life)
 }
 
 // BlackHole makes the proxy accept connections and bytes as before, and pass nothing on, like a
@@ -85,80 +87,53 @@ func (p *Proxy) fault(flag *atomic.Bool, on bool) {
 // its client hears of that. With 0, later answers are not held back.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// close ends everything and waits for it.
-func (p *Proxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.Cut()
-	p.running.Wait()
-}
-
 // accept serves connections until the listener is closed.
 func (p *Proxy) accept() {
 	for {
-		conn, err := p.listener.Accept()
+		client, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			continue // the client was gone before it was accepted
 		}
-		l := newLink(conn)
-		if !p.add(l) {
-			l.close()
-			return
-		}
-		p.running.Go(func() {
-			defer p.remove(l)
-			p.serve(l)
-		})
+		p.mu.Lock()
+		ctx := p.ctx
+		p.mu.Unlock()
+		p.running.Go(func() { p.serve(ctx, client) })
 	}
 }
 
-func (p *Proxy) add(l *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.links[l] = struct{}{}
-	}
-	return !p.closed
-}
-
-func (p *Proxy) remove(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l.close()
-	delete(p.links, l)
-}
-
-// serve returns when either end of the connection is closed, or it was cut.
-func (p *Proxy) serve(l *link) {
+// serve returns when either end of the connection is closed, or ctx has ended, as it was cut.
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var d net.Dialer
-	server, err := d.DialContext(l.ctx, "tcp", p.target)
+	server, err := d.DialContext(ctx, "tcp", p.target)
 	if err != nil {
 		return
 	}
-	// Closes the server's end when the link is cut, also between the dial and now.
-	stop := context.AfterFunc(l.ctx, func() { _ = server.Close() })
-	defer stop()
 	defer server.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
 
 	var replies sync.WaitGroup
 	replies.Go(func() {
-		defer l.close()
-		pass(l.client, server, func() bool {
+		defer cancel()
+		pass(client, server, func() bool {
 			if d := time.Duration(p.delay.Load()); d > 0 {
-				_ = sleep.For(l.ctx, d)
+				_ = sleep.For(ctx, d)
 			}
-			return !p.blackHole.Load() && !p.swallow.Load()
+			return !p.swallow.Load() && p.open(ctx)
 		})
 	})
-	pass(server, l.client, func() bool { return !p.blackHole.Load() })
-	l.close()
+	pass(server, client, func() bool { return p.open(ctx) })
+	cancel()
 	replies.Wait()
 }
+
+// open reports whether bytes pass. That a connection was cut is seen before the fault is seen to be over.
+func (p *Proxy) open(ctx context.Context) bool { return !p.blackHole.Load() && ctx.Err() == nil }
 
 // pass copies from src to dst what lets, asked for each piece, lets through.
 func pass(dst io.Writer, src io.Reader, lets func() bool) {
@@ -174,22 +149,4 @@ func pass(dst io.Writer, src io.Reader, lets func() bool) {
 			return
 		}
 	}
-}
-
-// A link is one client's connection through the proxy.
-type link struct {
-	client net.Conn
-	ctx    context.Context //nolint:containedctx // the life of the connection, not of a call
-	cancel context.CancelFunc
-}
-
-func newLink(client net.Conn) *link {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &link{client: client, ctx: ctx, cancel: cancel}
-}
-
-// close cuts the link; it may be called again.
-func (l *link) close() {
-	l.cancel()
-	_ = l.client.Close()
 }
