@@ -92,11 +92,10 @@ func (l *Locker) broken(ctx context.Context, request lease.Request) error {
 	if now == nil {
 		now = &look{done: make(chan struct{})}
 		l.looks[key] = now
-		request.Waiter = store.GoroutinePrefix + "nobody"
 		l.client.Go(func() {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 			defer cancel()
-			now.err = l.client.Leave(call, request)
+			now.err = l.client.Look(call, request)
 			l.mu.Lock()
 			delete(l.looks, key)
 			l.mu.Unlock()

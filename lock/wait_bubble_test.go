@@ -463,8 +463,8 @@ func TestWaitSaysWhatIsWrong(t *testing.T) {
 			switch {
 			case tc.busy:
 				want = "lock order:1 is held by "
-			case tc.behind: // found by a call that would take it out of the wait queue
-				want = "leave the wait queue of order:1: " + want
+			case tc.behind:
+				want = "look at order:1: " + want
 			}
 			_, err := locker.Acquire(t.Context(), "order:1", &wait)
 			expect.That(t, errors.Is(err, lock.ErrBusy) == tc.busy && strings.HasPrefix(fmt.Sprint(err), "lock: acquire order:1: the wait is over: "+want),

@@ -24,10 +24,21 @@ func (h *holding) releaseBy() store.Release {
 // Leave takes the waiter of r out of the wait queue. Only Resource, Waiter and Rule of r count. If the
 // lock was reserved for the waiter, the lock is handed off. A waiter who is not queued is no error.
 func (c *Client) Leave(ctx context.Context, r Request) error {
+	return c.leave(ctx, r, "leave the wait queue of ")
+}
+
+// Look returns what is wrong with the store, nil if it answers. It changes nothing, as it takes somebody out of the wait queue who
+// is in none.
+func (c *Client) Look(ctx context.Context, r Request) error {
+	r.Waiter = store.GoroutinePrefix + "nobody"
+	return c.leave(ctx, r, "look at ")
+}
+
+func (c *Client) leave(ctx context.Context, r Request, what string) error {
 	key := c.Key(r.Resource)
 	err := c.store.Leave(ctx, key, r.Waiter, store.Leave{Handoff: c.Handoff(uuid.NewString()), Rule: c.ruleOr(key, r.Rule)})
 	if err != nil {
-		return store.Failed("leave the wait queue of "+r.Resource, err)
+		return store.Failed(what+r.Resource, err)
 	}
 	return nil
 }
